@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from grounded_attention.commands.command_line import make_parser, run
@@ -34,7 +35,8 @@ from transformers import BertTokenizer
 
 from benchmarks.device import clock
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
-from grounded_attention.analysis.audit.items import Rules, ground, region_items, text_items
+from grounded_attention.analysis.audit.inputs import RegionInputs
+from grounded_attention.analysis.audit.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items
 from grounded_attention.analysis.audit.tally import Tally
 from grounded_attention.analysis.observers import Batch, Observer, Queries, get_observer
 from grounded_attention.modeling import VLBertConfig, VLBertModel
@@ -93,13 +95,12 @@ class Workload:
         self.observer = PlainObserver(model) if way == "plain" else get_observer(model)
         self.examples = _examples(options.batch, regions)
         batch = _process(self.examples, regions)
-        rules = Rules(not_words=(0, 2, 3))
-        grounded = ground(batch, self.examples, rules)
+        grounded = ground(batch, self.examples)
         self.items = {
-            "text_to_region": text_items(grounded, batch, rules, [None] * len(self.examples)),
-            "region_to_text": region_items(grounded, batch, rules),
+            "text_to_region": text_items(grounded, batch, DEFAULT_WORD),
+            "region_to_text": region_items(grounded, batch),
         }
-        self.batch = {name: tensor.to(options.device) for name, tensor in batch.items()}
+        self.batch = {name: tensor.to(options.device) for name, tensor in batch.inputs.items()}
         self.queries = {
             name: (items.rows.to(options.device), items.columns.to(options.device))
             for name, items in self.items.items()
@@ -140,17 +141,16 @@ def _examples(count: int, regions: int) -> list[AuditExample]:
     return examples
 
 
-def _process(examples: list[AuditExample], regions: int) -> Any:
+def _process(examples: list[AuditExample], regions: int) -> AuditBatch:
     processor = VLBertProcessor(
         BertTokenizer(vocab={word: number for number, word in enumerate(VOCABULARY)}), max_regions=regions
     )
     features = np.random.default_rng(1).standard_normal((len(examples), regions, FEATURES)).astype(np.float32)
-    return processor(
-        [example.caption for example in examples],
-        region_features=list(features),
-        region_boxes=[_boxes(regions, image) for image in range(len(examples))],
-        phrases=[[{"text": 0, "start": p.start, "end": p.end} for p in example.phrases] for example in examples],
-    )
+    records = {
+        example.image_id: SimpleNamespace(boxes=_boxes(regions, image), features=features[image])
+        for image, example in enumerate(examples)
+    }
+    return RegionInputs(processor, records, Rules()).make(examples)
 
 
 # Functions of worker processes

@@ -5,7 +5,8 @@ For each phrase of a data set and each head, the audit checks whether the region
 region. The command writes to the folder --output: the counts (audit.json, which `AuditResult.load` reads), audit.md,
 tables and figures. docs/audit.md explains the numbers.
 
-The model is a model of this project, or transformers' VisualBERT or LXMERT with a tokenizer. The best heads are chosen
+The model is a model of this project, transformers' VisualBERT or LXMERT with a tokenizer, or a vision-language model
+(LLaVA, Qwen-VL, SmolVLM, Gemma 3 ...) or an adapter of one, whose regions are image tokens. The best heads are chosen
 on one split (--choose-on) and reported on another (--split); "--choose-on same_split" chooses as the paper does.
 --against audits a second model and reports which heads changed from that model to --model. To use several processes:
 torchrun --nproc_per_node N -m grounded_attention.commands.audit.
@@ -21,6 +22,10 @@ examples:
   # a checkpoint on the Hub, as in the paper
   grounded-attention audit --model uclanlp/visualbert-nlvr2-coco-pre --tokenizer bert-base-uncased \\
       --data flickr30k_entities --data-dir data/flickr30k --regions data/flickr30k/regions --choose-on same_split
+
+  # a vision-language model: what an adapter changed
+  grounded-attention audit --model runs/my_lora/direct --against Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 \\
+      --data flickr30k_entities --data-dir data/flickr30k --images data/flickr30k/flickr30k-images --split test
 """
 
 import argparse
@@ -38,7 +43,9 @@ from .choices import (
     WORDS,
 )
 from .command_line import make_parser, run
+from .device_options import DTYPES
 from .user_errors import explain_error
+from .vlm_options import BACK_ENDS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,10 +65,18 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", required=True, metavar="DIR_OR_ID", help="checkpoint to audit, or a name on the Hub")
     add("--against", metavar="DIR_OR_ID", help="also audit this model and report the changes from it to --model")
     add("--tokenizer", metavar="DIR_OR_ID", help="tokenizer, for a checkpoint of transformers without one")
-    add("--data", required=True, metavar="NAME", help="data set with captions and phrases: flickr30k_entities or vgp")
+    add(
+        "--data",
+        required=True,
+        metavar="NAME",
+        help="data set with captions and phrases: flickr30k_entities or vgp; for a vision-language model also refcoco",
+    )
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", metavar="TABLE", help=f"folder of the region table (default: {REGIONS} in --data-dir)")
-    add("--images", metavar="DIR", help="folder of the images, for a model that reads pixels and for --explore")
+    add("--images", metavar="DIR", help="folder of the images, for a model that reads them and for --explore")
+    add("--instruction", metavar="TEXT", help="vision-language model: words of the user; captions are then answers")
+    add("--attention", choices=BACK_ENDS, default="sdpa", help="vision-language model: back end (default: sdpa)")
+    add("--dtype", choices=DTYPES, default="float32", help="vision-language model: floating type (default: float32)")
     add("--split", default=VALIDATION, metavar="NAME", help=f"split to report (default: {VALIDATION})")
     add(
         "--choose-on",
@@ -88,12 +103,17 @@ def build_parser() -> argparse.ArgumentParser:
         help="audit dependency relations; parse with spaCy, or read a CoNLL-U file or folder",
     )
     add("--correction", default=CORRECTIONS[0], choices=CORRECTIONS, help="multiple-test correction (default: holm)")
-    add("--explore", type=int, default=0, metavar="N", help="write explorer.html with N images")
+    add("--explore", type=int, default=0, metavar="N", help="write audit.html and explorer.html with N images")
     add(
         "--card", metavar="DIR_OR_README", help="write the audit section into this model card; replaces an earlier one"
     )
     add("--limit", type=int, metavar="N", help="use the first N rows of each split")
-    add("--batch-size", type=int, default=32, metavar="N", help="captions per batch (default: 32)")
+    add(
+        "--batch-size",
+        type=int,
+        metavar="N",
+        help="captions per batch (default: 32, and 4 for a vision-language model)",
+    )
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/audit)")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the best heads as JSON")

@@ -3,15 +3,13 @@
 
 import argparse
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import PartialState
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoTokenizer
 from transformers.utils import logging
 
 from grounded_attention.analysis.audit.card import find_card, put_in_card
@@ -19,140 +17,50 @@ from grounded_attention.analysis.audit.changes import Changes, compare
 from grounded_attention.analysis.audit.choice import SAME_SPLIT
 from grounded_attention.analysis.audit.counts import RELATIONS
 from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
+from grounded_attention.analysis.audit.page import audit_page
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.audit.run import audit
+from grounded_attention.analysis.audit.statistics import CORRECTIONS
 from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import Parse, read_conllu, spacy_parses
-from grounded_attention.analysis.example_attention import capture_examples
+from grounded_attention.analysis.example_attention import ExampleAttention, capture_examples
+from grounded_attention.analysis.heads.examples import grounded_examples
+from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.families import FAMILIES
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.reports.attention_explorer import explorer_page
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import check_regions
-from grounded_attention.training.recipes.number_checks import check_sizes
-from grounded_attention.utils.finite_weights import check_finite
-from grounded_attention.utils.safe_paths import check_weight_index
 from grounded_attention.utils.whole_files import write_text
 
-from .choices import REGIONS, TEST, VALIDATION
-from .image_options import folder_pictures
+from .audit_models import Loaded, find_regions, load, short_name
+from .choices import TEST, VALIDATION
+from .image_options import check_pictures, folder_pictures
 
 SPACY = "spacy"
-# Config field of transformers' models that gives the width of a region feature.
-FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
-SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
-
-
-@dataclass
-class Loaded:
-    """A model without its task head, and the processor that makes its inputs."""
-
-    name: str
-    model: Any
-    processor: Any
 
 
 # Input
 
 
-def load(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
+def load_rows(
+    options: argparse.Namespace, splits: Sequence[str], regions: RegionTable | None
+) -> dict[str, list[AuditExample]]:
     """
-    Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT.
-
-    Args:
-        path (`str`): a checkpoint folder or a name on the Hub.
-        tokenizer (`str | None`): folder or Hub name of a tokenizer, for a checkpoint of transformers without one.
-        regions (`RegionTable`): the region features that the model will read.
-
-    Returns:
-        `Loaded`: the model in evaluation mode on this process's device, and its processor.
-
-    Raises:
-        ValueError: if the checkpoint does not exist, is incomplete, belongs to another family, or reads region
-            features of another width than `regions`.
-    """
-    if Path(path, MANIFEST).is_file() and not is_complete(path):
-        raise ValueError(
-            f"--model {path}: the checkpoint is incomplete or was changed after saving; copy it or train it again"
-        )
-    try:
-        config = AutoConfig.from_pretrained(path)
-        check_sizes(config.to_dict(), "config.json: ")
-        if config.model_type not in (*FAMILIES, *FEATURE_SIZE):
-            known = ", ".join([*FAMILIES, *FEATURE_SIZE])
-            raise ValueError(
-                f"model type {config.model_type} is not supported, expected one of {known}; to audit another model on "
-                "transformers' attention interface, see the Python example in docs/audit.md"
-            )
-        processor = _processor(path, config, tokenizer, regions)
-        check_weight_index(path)
-        loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
-    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise ValueError(
-            f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
-        )
-    check_finite(loaded, f"--model {path}")
-    return Loaded(_short(path), loaded.eval().to(PartialState().device), processor)
-
-
-def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
-    """The checkpoint's processor; for transformers' models a processor with the same input layout as theirs."""
-    found = regions.feature_size
-    if config.model_type in FAMILIES:
-        processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
-        wanted = processor.region_feature_size
-        if found != wanted and getattr(config, "vision_config", None) is None:
-            raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
-        return processor
-    wanted = getattr(config, FEATURE_SIZE[config.model_type])
-    spatial = config.model_type == "visual_bert" and wanted == found + SPATIAL
-    if found != wanted and not spatial:
-        raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
-    words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
-    return VisualBERTProcessor(words, region_feature_size=found, spatial_features=spatial)
-
-
-def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
-    try:
-        words = AutoTokenizer.from_pretrained(path)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"no tokenizer in {path}{hint}") from error
-    # Without tokenizer files, transformers returns a tokenizer that has only special tokens.
-    if len(words) <= len(words.all_special_tokens):
-        raise ValueError(f"no tokenizer in {path}{hint}")
-    if len(words) > vocabulary:
-        raise ValueError(
-            f"the tokenizer {path} has {len(words)} tokens, but the vocabulary of the model has {vocabulary}"
-        )
-    return words
-
-
-def _short(path: str) -> str:
-    """The last two parts of a path or name."""
-    return "/".join(Path(path).parts[-2:])
-
-
-def load_rows(options: argparse.Namespace, splits: Sequence[str], regions: RegionTable) -> dict[str, Any]:
-    """
-    Loads the rows of each split and checks that every image has regions.
+    Loads the captions and phrases of each split and checks that every image has regions, or a picture.
 
     Args:
         options (`argparse.Namespace`): options of the command.
         splits (`Sequence[str]`): splits to load.
-        regions (`RegionTable`): the region table.
+        regions (`RegionTable`, *optional*): the region table; None for a vision-language model.
 
     Returns:
-        `dict[str, Any]`: split -> rows.
+        `dict[str, list[AuditExample]]`: split -> its captions.
 
     Raises:
-        ValueError: if the builder or a split is unknown. Errors of the builder and of the table are passed on.
+        ValueError: if the builder or a split is unknown, or a picture is missing. Errors of the builder and of the
+            table are passed on.
     """
     if options.data not in BUILDERS:
         raise ValueError(f"--data {options.data}: unknown data set, expected one of {', '.join(BUILDERS)}")
@@ -170,14 +78,18 @@ def load_rows(options: argparse.Namespace, splits: Sequence[str], regions: Regio
     rows = dict(builder.as_dataset())
     for name, found in rows.items():
         rows[name] = found if options.limit is None else found.select(range(min(options.limit, len(found))))
-    check_regions(list(rows.values()), regions)
-    return rows
+    if regions is not None:
+        check_regions(list(rows.values()), regions)
+        return {name: list(entity_examples(found)) for name, found in rows.items()}
+    examples = {name: list(grounded_examples(found)) for name, found in rows.items()}
+    check_pictures(options.images, (example.image_id for found in examples.values() for example in found))
+    return examples
 
 
-def parses_of(options: argparse.Namespace, rows: Any) -> list[Parse]:
+def parses_of(options: argparse.Namespace, examples: Sequence[AuditExample]) -> list[Parse]:
     """Reads the parses of --relations, or makes them with spaCy."""
     if options.relations == SPACY:
-        return spacy_parses(example.caption for example in entity_examples(rows))
+        return spacy_parses(example.caption for example in examples)
     return read_conllu(options.relations)
 
 
@@ -211,16 +123,22 @@ def check_options(options: argparse.Namespace) -> None:
 # Measurement
 
 
-def measure(loaded: Loaded, split: str, rows: Any, regions: Any, options: argparse.Namespace) -> AuditResult:
+def measure(
+    loaded: Loaded,
+    split: str,
+    examples: Sequence[AuditExample],
+    regions: RegionTable | None,
+    options: argparse.Namespace,
+) -> AuditResult:
     """Audits a model on a split."""
     pixels = reads_pixels(loaded.model)
     if pixels and options.images is None:
         raise ValueError(f"--model {loaded.name}: the model reads pixels; give the folder of the images with --images")
-    relations = relation_examples(entity_examples(rows), parses_of(options, rows)) if options.relations else []
+    relations = relation_examples(examples, parses_of(options, examples)) if options.relations else []
     return audit(
         loaded.model,
         loaded.processor,
-        entity_examples(rows),
+        examples,
         regions,
         relations=relations,
         word=options.word,
@@ -228,7 +146,13 @@ def measure(loaded: Loaded, split: str, rows: Any, regions: Any, options: argpar
         iou_threshold=options.iou,
         merged_box=options.merged_box,
         images=folder_pictures(options.images) if pixels else None,
-        about={"model": loaded.name, "data": options.data, "split": split, "regions": str(regions.path)},
+        instruction=options.instruction,
+        about={
+            "model": loaded.name,
+            "data": options.data,
+            "split": split,
+            "regions": "image tokens" if regions is None else str(regions.path),
+        },
     )
 
 
@@ -243,27 +167,35 @@ def first_of_images(examples: Iterable[AuditExample], count: int) -> list[AuditE
     return list(found.values())
 
 
-def explore(models: Sequence[Loaded], rows: Any, regions: Any, options: argparse.Namespace) -> str:
-    """The HTML page that shows the attention of all heads in a few captions."""
-    examples = first_of_images(entity_examples(rows), options.explore)
-    shown = {
-        loaded.name: capture_examples(
-            get_observer(loaded.model),
-            loaded.processor,
-            examples,
-            regions,
-            folder_pictures(options.images),
-            regions.class_names,
-        )
+def explore(
+    models: Sequence[Loaded],
+    examples: Sequence[AuditExample],
+    regions: RegionTable | None,
+    options: argparse.Namespace,
+) -> dict[str, list[ExampleAttention]]:
+    """The attention of all heads of each model in a few captions."""
+    first, pictures = first_of_images(examples, options.explore), folder_pictures(options.images)
+    if regions is None:
+        return {
+            loaded.name: capture_patches(loaded.model, loaded.processor, first, pictures, options.instruction)
+            for loaded in models
+        }
+    names = regions.class_names
+    return {
+        loaded.name: capture_examples(get_observer(loaded.model), loaded.processor, first, regions, pictures, names)
         for loaded in models
     }
-    return explorer_page(shown)
 
 
-def write(result: AuditResult, changes: Changes | None, page: str | None, options: argparse.Namespace) -> Path:
+def write(
+    result: AuditResult,
+    changes: Changes | None,
+    shown: Mapping[str, Sequence[ExampleAttention]],
+    options: argparse.Namespace,
+) -> Path:
     """Writes all files to the folder --output and returns the folder."""
     folder = Path(
-        options.output or Path("runs", "audit", f"{_short(options.model).replace('/', '_')}_{options.split}")
+        options.output or Path("runs", "audit", f"{short_name(options.model).replace('/', '_')}_{options.split}")
     )
     result.save(folder)
     write_text(folder / "heads.csv", result.to_pandas().to_csv(index=False))
@@ -275,8 +207,12 @@ def write(result: AuditResult, changes: Changes | None, page: str | None, option
         changes.plot(folder)
     write_text(folder / "audit.md", text)
     result.plot(folder)
-    if page is not None:
-        write_text(folder / "explorer.html", page)
+    if shown:
+        write_text(folder / "explorer.html", explorer_page(shown))
+        models = [result] if changes is None else [changes.before, result]
+        correction = (options.correction, CORRECTIONS[options.correction])
+        page = audit_page(dict(zip(reversed(shown), models, strict=True)), examples=shown, correction=correction)
+        write_text(folder / "audit.html", page)
     return folder
 
 
@@ -291,8 +227,8 @@ def work(options: argparse.Namespace) -> str | None:
     options.split, options.choose_on = _split(options.split), _split(options.choose_on)
     check_options(options)
     state = PartialState(cpu=options.cpu or not torch.cuda.is_available())
-    regions = RegionTable.open(options.regions or Path(options.data_dir, REGIONS))
-    models = [load(path, options.tokenizer, regions) for path in filter(None, (options.model, options.against))]
+    regions = find_regions(options)
+    models = [load(path, options, regions) for path in filter(None, (options.model, options.against))]
     splits = [options.split, *([options.choose_on] if options.choose_on != SAME_SPLIT else [])]
     rows = load_rows(options, splits, regions)
     results = [measure(loaded, options.split, rows[options.split], regions, options) for loaded in models]
@@ -304,10 +240,10 @@ def work(options: argparse.Namespace) -> str | None:
         changes = compare(results[1], results[0], names, options.correction)
     if not state.is_main_process:
         return None
-    page = explore(models, rows[options.split], regions, options) if options.explore else None
-    folder = write(results[0], changes, page, options)
+    shown = explore(models, rows[options.split], regions, options) if options.explore else {}
+    folder = write(results[0], changes, shown, options)
     if options.card is not None:
-        put_in_card(results[0], options.card)
+        put_in_card(results[0], options.card, "" if changes is None else changes.to_markdown("###"))
     return _json(results[0], changes) if options.json else _summary(results[0], changes, folder)
 
 

@@ -25,22 +25,31 @@ def add_vlm_options(parser: argparse.ArgumentParser) -> None:
 
 def is_vision_language_model(name: str, revision: str | None) -> bool:
     """Whether a model reads images as tokens; False if it cannot be read, for its own loader finds the error."""
-    from transformers import AutoConfig
-
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 
     try:
-        return AutoConfig.from_pretrained(name, revision=revision or "main").model_type in IMAGE_TOKEN_FAMILIES
+        return _read_config(name, revision)[1].model_type in IMAGE_TOKEN_FAMILIES
     except (OSError, ValueError):
         return False
 
 
+def _read_config(name: str, revision: str | None) -> tuple[dict[str, Any], Any]:
+    """Name and revision of the model, which for an adapter are those of its base model; and its configuration."""
+    from transformers import AutoConfig
+
+    from grounded_attention.training.recipes.adapters import base_of
+
+    base = base_of(name, on_hub=True, revision=revision)
+    place = {"pretrained_model_name_or_path": base, "revision": (revision if base == name else None) or "main"}
+    return place, AutoConfig.from_pretrained(**place)
+
+
 def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tuple[Any, PatchGroundingProcessor]:
     """
-    Loads the model of `--model` in evaluation mode, and its processor.
+    Loads the model of `--model` in evaluation mode, and its processor; an adapter of PEFT with its base model.
 
     Args:
-        options (`argparse.Namespace`): the options of `add_vlm_options`.
+        options (`argparse.Namespace`): `model`, and the options of `add_vlm_options`.
         with_language_head (`bool`, *optional*, defaults to `True`): whether the model gets its language head.
 
     Raises:
@@ -48,7 +57,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     """
     import torch
     from accelerate import PartialState
-    from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, AutoProcessor
+    from transformers import AutoModel, AutoModelForImageTextToText
 
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -56,22 +65,41 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from grounded_attention.training.recipes.number_checks import check_sizes
     from grounded_attention.utils.finite_weights import check_finite
 
-    auto_class: Any = AutoModelForImageTextToText if with_language_head else AutoModel
-    name, given = options.model, {"revision": options.revision or "main"}
+    name = options.model
     device = find_device(options.device, PartialState())
     try:
-        config = AutoConfig.from_pretrained(name, **given)
+        base, config = _read_config(name, options.revision)
+        adapted = base["pretrained_model_name_or_path"] != name
         check_sizes(config.to_dict(), "config.json: ")
         if config.model_type not in IMAGE_TOKEN_FAMILIES:
             known = ", ".join(IMAGE_TOKEN_FAMILIES)
             raise ValueError(f"model type {config.model_type} is not known to read images as tokens; known: {known}")
-        processor = AutoProcessor.from_pretrained(name, **given)
-        if not hasattr(processor, "image_processor"):  # without a usable processor, transformers gives a tokenizer
-            raise ValueError("it has no processor for images and text; save the processor beside the model")
-        model = auto_class.from_pretrained(
-            name, dtype=getattr(torch, options.dtype), attn_implementation=options.attention, **given
-        )
+        processor = _load_processor(name, options.revision)
+        # The weights of an adapter have the names of the model with its head.
+        auto_class: Any = AutoModelForImageTextToText if with_language_head or adapted else AutoModel
+        settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": options.attention}
+        model = auto_class.from_pretrained(**base, **settings)
+        if adapted:
+            model = _add_adapter(model, name, options.revision)
         check_finite(model, "its weights")
         return model.eval().to(device), PatchGroundingProcessor(processor, config.model_type)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_line(error)}") from error
+
+
+def _load_processor(name: str, revision: str | None) -> Any:
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(name, revision=revision or "main")
+    if not hasattr(processor, "image_processor"):  # without a usable processor, transformers gives a tokenizer
+        raise ValueError("it has no processor for images and text; save the processor beside the model")
+    return processor
+
+
+def _add_adapter(model: Any, name: str, revision: str | None) -> Any:
+    """The model with the weights of an adapter in its layers, without the wrapper of PEFT."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise ValueError("an adapter needs PEFT: pip install 'grounded-attention[vlm]'") from error
+    return PeftModel.from_pretrained(model, name, revision=revision or "main").get_base_model()

@@ -18,8 +18,9 @@ from transformers import (
 )
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+from grounded_attention.analysis.audit.inputs import CONFIDENT, FIRST
 from grounded_attention.analysis.audit.items import Items
-from grounded_attention.analysis.audit.run import CONFIDENT, FIRST, audit
+from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.audit.tally import Tally
 from grounded_attention.analysis.observers import get_observer
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from grounded_attention.analysis.head_counts import ACTIVE_SHARE
 from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from .choice import SAME_SPLIT, BestHead
@@ -37,10 +38,15 @@ def _introduction(result: AuditCounts) -> Iterator[str]:
     word = about.get("word", "last")
     attending = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
     gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
-    yield (
-        f"The answer of a head to a phrase is the region that its {attending} to most. It is right with an overlap "
-        f"(IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}."
-    )
+    if (covered := about.get("coverage_threshold")) is None:
+        right = f"with an overlap (IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}"
+    else:
+        right = f"if {gold} covers at least {covered:.0%} of it; a box that covers so much of no token has one, too"
+    yield f"The answer of a head to a phrase is the {result.region} that its {attending} to most. It is right {right}."
+    if result.region != "region":
+        yield "The regions of this model are its image tokens."
+    if about.get("instruction"):
+        yield f"The captions are answers to “{markdown_text(about['instruction'])}”."
     for kind, groups in result.entities.items():
         active = groups["all"].active
         yield (
@@ -87,15 +93,21 @@ def _layers(result: AuditCounts) -> str:
 
 
 def _limits(result: AuditCounts) -> Iterator[str]:
-    about, phrases = result.about, result.about.get("phrases", {})
+    phrases = result.about.get("phrases", {})
     yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
     yield (
         "*attention*: the mean share of a head's attention on all candidates together. *rule*: accuracy of always "
-        f"answering the {about.get('baseline', 'first region')} (from regions to words: the first word). "
+        f"answering the {result.rule('text_to_region')} (from regions to words: the first word). "
         "*reachable*: items that any candidate answers; the others count as wrong."
     )
-    yield "The whole image, END and special tokens are not candidates."
-    yield "A head that looks at a region does not show that the model's answer depends on the region."
+    if result.region == "region":
+        yield "The whole image, END and special tokens are not candidates."
+    else:
+        yield "Image tokens without a place in the image, such as padding and the ends of rows, are not candidates."
+    yield (
+        f"A head that looks at the right {result.region} does not show that the model's answer depends on it"
+        f"{'.' if result.region == 'region' else '; grounded-attention heads --ablate measures this.'}"
+    )
     if phrases:
         cut, empty = phrases.get("truncated", 0), phrases.get("no_token", 0)
         yield (
@@ -129,18 +141,19 @@ def find_card(path: str | Path) -> Path:
     return card
 
 
-def put_in_card(result: AuditCounts, path: str | Path) -> Path:
+def put_in_card(result: AuditCounts, path: str | Path, changes: str = "") -> Path:
     """Writes the section of an audit into a model card, replacing an earlier one; returns the card.
 
     Args:
         result (`AuditCounts`): the audit.
         path (`str | Path`): a card, or the folder of a checkpoint that has one (`README.md`).
+        changes (`str`, *optional*, defaults to `""`): Markdown with what changed from another model.
 
     Raises:
         ValueError: see `find_card`.
     """
     card = find_card(path)
-    section = f"{PLACE}\n\n{card_section(result)}\n{_END}"
+    section = "\n".join([PLACE, "", card_section(result), *([changes] if changes else []), _END])
     text = _PLACED.sub(lambda _: section, card.read_text(encoding="utf-8"), count=1)
     write_text(card, text)
     return card

@@ -59,11 +59,10 @@ class Changes:
             **found,
         }
 
-    def to_markdown(self) -> str:
-        """The number of changed heads and a table of the most changed ones, as Markdown."""
-        return (
-            "\n\n".join([f"## {self.names[1]} against {self.names[0]}", *map(self._section, self.comparisons)]) + "\n"
-        )
+    def to_markdown(self, marks: str = "##") -> str:
+        """The number of changed heads and a table of the most changed ones, as Markdown; `marks` are its heading's."""
+        heading = f"{marks} {self.names[1]} against {self.names[0]}"
+        return "\n\n".join([heading, *map(self._section, self.comparisons)]) + "\n"
 
     def _section(self, direction: str) -> str:
         significant = self.significant(direction)
@@ -92,7 +91,8 @@ class Changes:
         for direction, p in self.corrected.items():
             counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
             path = folder / f"changes_{direction}"
-            files += plot_changes(counts[0], counts[1], path, p, self.after.layers, self.names)
+            rule = self.after.rule(direction)
+            files += plot_changes(counts[0], counts[1], path, p, self.after.layers, self.names, rule)
         return files
 
 
@@ -124,7 +124,7 @@ def compare(
             f"the models have the layers {', '.join(before.layers)} of {before.heads} heads and "
             f"{', '.join(after.layers)} of {after.heads}: compare two models of the same architecture"
         )
-    for name in ("data", "split", "word", "iou_threshold", "merged_box"):
+    for name in ("data", "split", "word", "iou_threshold", "coverage_threshold", "merged_box", "instruction"):
         if before.about.get(name) != after.about.get(name):
             raise ValueError(
                 f"the audits have {name} {before.about.get(name)!r} and {after.about.get(name)!r}: run both "

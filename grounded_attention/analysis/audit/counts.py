@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from grounded_attention.analysis.head_counts import HeadCounts
+from grounded_attention.supervision import DIRECTIONS
 
 from .choice import SAME_SPLIT, BestHead, BestLayer, Choice, choose, report_heads, report_layers
 from .statistics import DRAWS, LEVEL
@@ -22,8 +23,8 @@ class AuditCounts:
         entities (`dict[str, dict[str, HeadCounts]]`): direction -> group -> counts; the groups are "all" and the
             phrase types.
         relations (`dict[str, HeadCounts]`, *optional*): dependency relation -> counts from words to regions.
-        about (`dict[str, Any]`, *optional*): settings and facts: model, data, split, word, iou_threshold, baseline,
-            numbers of judged, boxless and cut phrases.
+        about (`dict[str, Any]`, *optional*): settings and facts: model, data, split, word, iou_threshold or
+            coverage_threshold, baseline, numbers of judged, boxless and cut phrases.
         chosen (`Choice`, *optional*): heads and layers to report; None chooses the best of this result, as the paper
             does.
     """
@@ -60,6 +61,15 @@ class AuditCounts:
                 f"has {len(self.layers)} of {self.heads}: give audits of the same model"
             )
         return replace(self, chosen=choose(other.counted, str(other.about.get("split", "another split"))))
+
+    @property
+    def region(self) -> str:
+        """What a region is: "region", or "image token" for a vision-language model."""
+        return "image token" if "coverage_threshold" in self.about else "region"
+
+    def rule(self, kind: str) -> str:
+        """What the baseline rule always answers, in one of the kinds of `counted`."""
+        return "first word" if kind == DIRECTIONS[1] else str(self.about.get("baseline", "most confident region"))
 
     @property
     def choice(self) -> Choice:

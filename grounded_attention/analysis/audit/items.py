@@ -7,7 +7,7 @@ From regions to words, an item is a candidate region that answers a phrase; a go
 Shape letters: B batch, T text, R regions, P phrases, Q query rows, K key columns, M items, W tokens of an item.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +36,6 @@ class Rules:
             (0, 1].
         merged (`bool`, *optional*, defaults to `False`): whether to merge the gold boxes of a phrase into the smallest
             box around them; otherwise any of them counts.
-        not_words (`Collection[int]`, *optional*, defaults to `()`): ids of the special tokens, which are not
-            candidates from regions to words.
 
     Raises:
         ValueError: if `word` is unknown, or the threshold is outside (0, 1].
@@ -46,7 +44,6 @@ class Rules:
     word: str = DEFAULT_WORD
     iou_threshold: float = IOU_THRESHOLD
     merged: bool = False
-    not_words: Collection[int] = ()
 
     def __post_init__(self):
         if self.word not in WORDS:
@@ -58,6 +55,30 @@ class Rules:
         """Mask of the regions (R, 4) that answer a phrase with the gold boxes (G, 4): (R,) bool."""
         targets = enclosing_box(gold)[None] if self.merged else gold
         return np.any(box_iou(region_boxes, targets) >= self.iou_threshold, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class AuditBatch:
+    """A batch, and what an audit has to know about it.
+
+    Args:
+        inputs (`Mapping[str, Any]`): what the observer reads.
+        phrase_mask (`np.ndarray`): (B, P, T) bool, the tokens of each phrase.
+        gold (`np.ndarray`): (B, P, R) bool, the candidates that answer each phrase.
+        candidates (`Tensor`): (B, R) bool, regions that can be an answer.
+        words (`Tensor`): (B, T) bool, tokens that can be an answer.
+        scores (`Sequence[np.ndarray | None]`): for each example, a number for each candidate in order; the baseline
+            rule answers the highest one, and the first candidate without numbers.
+        dropped (`Sequence[Any]`): for each example, the phrases that the processor dropped.
+    """
+
+    inputs: Mapping[str, Any]
+    phrase_mask: np.ndarray
+    gold: np.ndarray
+    candidates: Tensor
+    words: Tensor
+    scores: Sequence[np.ndarray | None]
+    dropped: Sequence[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,44 +123,36 @@ class _Grounded:
     groups: tuple[str, ...]
 
 
-def ground(batch: Mapping[str, Any], examples: Sequence[AuditExample], rules: Rules) -> list[_Grounded]:
+def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounded]:
     """Finds the phrases of a batch and their answers; a phrase that was cut with its text is skipped.
 
     Args:
-        batch (`Mapping[str, Any]`): output of the processor for the captions, regions and phrases of `examples`.
+        batch (`AuditBatch`): the batch of `examples`.
         examples (`Sequence[AuditExample]`): examples whose phrases all have gold boxes.
-        rules (`Rules`): the rules for a right answer.
     """
-    boxes, candidates = (batch[name].cpu().numpy() for name in ("region_boxes", "region_candidate_mask"))
-    mask = batch["phrase_mask"].cpu().numpy()
     found = []
     for row, example in enumerate(examples):
         for number, phrase in enumerate(example.phrases):
-            tokens = np.flatnonzero(mask[row, number])
+            tokens = np.flatnonzero(batch.phrase_mask[row, number])
             if len(tokens):
-                regions = rules.hits(boxes[row], phrase.boxes) & candidates[row].astype(bool)
-                found.append(_Grounded(row, tokens, regions, phrase.groups))
+                found.append(_Grounded(row, tokens, batch.gold[row, number], phrase.groups))
     return found
 
 
-def text_items(
-    grounded: Sequence[_Grounded], batch: Mapping[str, Any], rules: Rules, scores: Sequence[np.ndarray | None]
-) -> Items:
+def text_items(grounded: Sequence[_Grounded], batch: AuditBatch, word: str) -> Items:
     """
-    Makes the items from words to regions.
+    Makes the items from words to regions; the baseline rule chooses the candidate with the highest score.
 
     Args:
         grounded (`Sequence[_Grounded]`): the phrases of the batch.
-        batch (`Mapping[str, Any]`): output of the processor.
-        rules (`Rules`): the rules for a right answer.
-        scores (`Sequence[np.ndarray | None]`): for each example, the confidence of the detector in each candidate;
-            without it the baseline rule chooses the first candidate.
+        batch (`AuditBatch`): the batch.
+        word (`str`): key of `WORDS`.
     """
-    columns = _columns(batch["region_candidate_mask"].bool().cpu())
-    chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), scores, strict=True)]
+    columns = _columns(batch.candidates)
+    chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), batch.scores, strict=True)]
     return _items(
         columns,
-        [(one.example, one.tokens[WORDS[rules.word]], one.regions, one.groups) for one in grounded],
+        [(one.example, one.tokens[WORDS[word]], one.regions, one.groups) for one in grounded],
         lambda example: chosen[example],
     )
 
@@ -152,22 +165,19 @@ def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
     return int(candidates[0 if scores is None else np.argmax(scores[: len(candidates)])])
 
 
-def region_items(grounded: Sequence[_Grounded], batch: Mapping[str, Any], rules: Rules) -> Items:
+def region_items(grounded: Sequence[_Grounded], batch: AuditBatch) -> Items:
     """
     Makes the items from regions to words; the baseline rule chooses the first word of the caption.
 
     Args:
         grounded (`Sequence[_Grounded]`): the phrases of the batch.
-        batch (`Mapping[str, Any]`): output of the processor.
-        rules (`Rules`): the rules for a right answer.
+        batch (`AuditBatch`): the batch.
     """
-    ids = batch["input_ids"].cpu()
-    words = batch["attention_mask"].bool().cpu() & ~torch.isin(ids, torch.tensor(sorted(rules.not_words)).to(ids))
-    columns = _columns(words)
+    columns = _columns(batch.words)
     queried: dict[tuple[int, int], tuple[np.ndarray, list[str]]] = {}
     for one in grounded:
         for region in np.flatnonzero(one.regions).tolist():
-            tokens, groups = queried.setdefault((one.example, region), (np.zeros(ids.shape[1], dtype=bool), []))
+            tokens, groups = queried.setdefault((one.example, region), (np.zeros(columns.shape[1], dtype=bool), []))
             tokens[one.tokens] = True
             groups.extend(one.groups)
     first = [_most_confident(row, None) for row in columns.numpy()]

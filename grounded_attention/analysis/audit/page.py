@@ -28,7 +28,6 @@ from .card import MOST_RELATIONS, NAMES
 from .choice import SAME_SPLIT, BestHead
 from .figures import (
     ALPHA,
-    BASELINE,
     changes_figure,
     entity_grounding_figure,
     grounding_panels_figure,
@@ -38,7 +37,6 @@ from .statistics import bootstrap_intervals, holm, permutation_test
 
 ALL = "all"
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
-RULES = {"text_to_region": BASELINE, "region_to_text": "first word"}
 STYLE = """
 .wide td:first-child { white-space: nowrap; }
 @media (max-width: 640px) { figure { overflow-x: auto; } figure img { max-width: none; width: 620px; } }
@@ -123,10 +121,11 @@ def _best_heads(results: Mapping[str, AuditResult]) -> str:
     types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
     more = f"<details><summary>By phrase type</summary>{html_table(COLUMNS, types, 3)}</details>" if types else ""
     splits = {name: result.choice.split for name, result in results.items()}
-    return _note(_how_chosen(splits)) + html_table(COLUMNS, whole, 3) + more
+    rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
+    return _note(_how_chosen(splits, " or ".join(rules))) + html_table(COLUMNS, whole, 3) + more
 
 
-def _how_chosen(splits: Mapping[str, str]) -> str:
+def _how_chosen(splits: Mapping[str, str], rule: str) -> str:
     same = [name for name, split in splits.items() if split == SAME_SPLIT]
     if same:
         how = "Heads are chosen on the same items that they are reported on, as in the paper; this overstates them"
@@ -135,8 +134,8 @@ def _how_chosen(splits: Mapping[str, str]) -> str:
         how = f"Heads are chosen on another split ({', '.join(dict.fromkeys(splits.values()))})."
     return (
         f"{how} Heads are named layer-head, both counted from 0. Intervals resample images. Attention: mean share of "
-        "the head's attention on all candidates together. Rule: accuracy of always answering the most confident "
-        "region, or from regions to words the first word. Reachable: items that any candidate answers."
+        f"the head's attention on all candidates together. Rule: accuracy of always answering the {rule}, or from "
+        "regions to words the first word. Reachable: items that any candidate answers."
     )
 
 
@@ -186,7 +185,8 @@ def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
             f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
             "attention to the candidates. Ring: the best of them on these items. Lines: 95% intervals."
         )
-        known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": RULES[kind]}
+        rule = next(iter(results.values())).rule(kind)
+        known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": rule}
         if len(layers) == 1:
             known["layers"] = layers.pop()
         if len(found) == 1:
@@ -233,7 +233,7 @@ def _change(
         f"{100 * rise[layer, head]:+.1f} points (p {_p(p[layer, head])})."
     )
     alt = f"Change of each head's accuracy from {names[0]} to {names[1]}, {NAMES[kind]}"
-    known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": RULES[kind]}
+    known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": result.rule(kind)}
     return _drawn(changes_figure, alt, caption, before, after, **known)
 
 

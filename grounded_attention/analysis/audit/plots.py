@@ -7,7 +7,7 @@ from typing import Any
 
 from grounded_attention.analysis.head_counts import HeadCounts
 
-from .counts import AuditCounts
+from .counts import RELATIONS, AuditCounts
 from .figures import changes_figure, entity_grounding_figure, grounding_panels_figure
 from .statistics import bootstrap_intervals
 
@@ -15,8 +15,8 @@ TYPES = (".png", ".pdf")
 # The paper reports the ten most common relations.
 MOST_PANELS = 10
 _TITLES = {
-    "text_to_region": "Entity grounding: the most-attended region is gold",
-    "region_to_text": "From regions to words: the most-attended word refers to the region",
+    "text_to_region": "Entity grounding: the most-attended {region} is gold",
+    "region_to_text": "From {region}s to words: the most-attended word refers to the {region}",
 }
 
 
@@ -33,7 +33,8 @@ def plot_result(result: AuditCounts, folder: Path) -> list[Path]:
     files: list[Path] = []
     for direction, groups in result.entities.items():
         counts = groups["all"]
-        known = {"layers": result.layers, "title": _TITLES[direction]}
+        title = _TITLES[direction].format(region=result.region)
+        known = {"layers": result.layers, "title": title, "baseline": result.rule(direction)}
         intervals = bootstrap_intervals(counts)
         files += _draw(entity_grounding_figure, counts, folder / direction, intervals=intervals, **known)
         types = most_common({name: found for name, found in groups.items() if name != "all"})
@@ -41,12 +42,19 @@ def plot_result(result: AuditCounts, folder: Path) -> list[Path]:
             files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", **known)
     if result.relations:
         drawn = most_common(result.relations)
-        files += _draw(grounding_panels_figure, drawn, folder / "relations", layers=result.layers)
+        known = {"layers": result.layers, "baseline": result.rule(RELATIONS)}
+        files += _draw(grounding_panels_figure, drawn, folder / "relations", **known)
     return files
 
 
 def plot_changes(
-    before: HeadCounts, after: HeadCounts, path: Path, p: Any, layers: tuple[str, ...], names: tuple[str, str]
+    before: HeadCounts,
+    after: HeadCounts,
+    path: Path,
+    p: Any,
+    layers: tuple[str, ...],
+    names: tuple[str, str],
+    baseline: str,
 ) -> list[Path]:
     """
     Draws the changes of the heads as .png and .pdf; returns the files.
@@ -58,10 +66,11 @@ def plot_changes(
         p (`Any`): (L, H) corrected p-values.
         layers (`tuple[str, ...]`): names of the L layers.
         names (`tuple[str, str]`): names of the two models.
+        baseline (`str`): name of the baseline rule.
     """
     files = [path.with_suffix(kind) for kind in TYPES]
     for file in files:
-        changes_figure(before, after, file, p=p, layers=layers, names=names)
+        changes_figure(before, after, file, p=p, layers=layers, names=names, baseline=baseline)
     return files
 
 

@@ -7,7 +7,7 @@ is the region that it attends to most, among the regions only. The whole-image r
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -17,61 +17,69 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
 
+from grounded_attention.analysis.heads.examples import Images
 from grounded_attention.analysis.observers import Observer, get_observer
+from grounded_attention.processing.phrase_grounding import NO_TOKEN, TRUNCATED
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.utils.quiet import is_quiet
 
 from .examples import AuditExample
+from .inputs import FIRST, AuditInputs, PatchInputs, RegionInputs
 from .items import DEFAULT_WORD, IOU_THRESHOLD, Items, Rules, ground, region_items, text_items
 from .result import AuditResult
 from .tally import ALL, Tally
 
 TEXT_TO_REGION, REGION_TO_TEXT = DIRECTIONS
-CONFIDENT, FIRST = "most confident region", "first region"
-# Special tokens that are not words; [UNK] and [MASK] replace a word, so they count as words.
-_NOT_WORDS = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "eos_token_id")
+# Reasons why a processor drops a phrase -> their names in `about`. A phrase that no image token shows is judged.
+_DROPPED = {TRUNCATED: "truncated", NO_TOKEN: "no_token"}
 
 
 def audit(
     model: Any,
     processor: Any,
     examples: Iterable[AuditExample],
-    regions: Mapping[str, Any],
+    regions: Mapping[str, Any] | None = None,
     *,
     relations: Iterable[AuditExample] = (),
     word: str = DEFAULT_WORD,
-    batch_size: int = 32,
-    directions: Sequence[str] = DIRECTIONS,
+    batch_size: int | None = None,
+    directions: Sequence[str] | None = None,
     iou_threshold: float = IOU_THRESHOLD,
     merged_box: bool = False,
-    images: Callable[[str], Any] | None = None,
+    images: Images | None = None,
+    instruction: str | None = None,
     about: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> AuditResult:
     """Audits a model.
 
     Args:
-        model (`Any`): a model of this project, a model on transformers' attention interface, or transformers'
-            VisualBERT or LXMERT; with or without a task head. It is set to evaluation mode. On the interface, its
-            attention back end is replaced by the supervised one during the audit.
-        processor (`Any`): its processor, of this project (for transformers' two models: `VisualBERTProcessor`).
+        model (`Any`): a model of this project, a model on transformers' attention interface such as a
+            vision-language model, or transformers' VisualBERT or LXMERT; with or without a task head or an adapter.
+            It is set to evaluation mode. On the interface, its attention back end is replaced by the supervised one
+            during the audit.
+        processor (`Any`): its processor, of this project (for transformers' two models: `VisualBERTProcessor`; for a
+            vision-language model also its own).
         examples (`Iterable[AuditExample]`): captions with phrases, see `entity_examples`; phrases without gold boxes
             are skipped.
-        regions (`Mapping[str, Any]`): image id -> regions with `boxes` (n, 4) normalised, `features` (n, D) and
-            optionally `scores` (n,), such as a `RegionTable`. As in training, an image with too many regions for the
-            processor keeps the first ones.
+        regions (`Mapping[str, Any]`, *optional*): image id -> regions with `boxes` (n, 4) normalised, `features` (n,
+            D) and optionally `scores` (n,), such as a `RegionTable`. As in training, an image with too many regions
+            for the processor keeps the first ones. Without it the model is a vision-language model, whose regions are
+            its image tokens.
         relations (`Iterable[AuditExample]`, *optional*, defaults to `()`): captions whose "phrases" are words related
             to an entity by a dependency; their group is the relation.
         word (`str`, *optional*, defaults to `DEFAULT_WORD`): the sub-word of a phrase that gives its attention:
             "last", "first" or "mean".
-        batch_size (`int`, *optional*, defaults to `32`): captions per batch.
-        directions (`Sequence[str]`, *optional*, defaults to `DIRECTIONS`): one or both of "text_to_region" and
-            "region_to_text".
+        batch_size (`int`, *optional*): captions per batch; by default 32, and 4 for a vision-language model.
+        directions (`Sequence[str]`, *optional*): one or both of "text_to_region" and "region_to_text"; by default
+            all in which the model can attend. The image tokens of a causal model cannot see words after them.
         iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): smallest overlap (IoU) of a right region with
-            a gold box, in (0, 1].
+            a gold box, in (0, 1]. Not for image tokens: `PatchGroundingProcessor` says which are right.
         merged_box (`bool`, *optional*, defaults to `False`): whether to merge the gold boxes of a phrase into the
             smallest box around them; otherwise any counts.
-        images (`Callable[[str], Any]`, *optional*): image id -> image, for a model that reads pixels.
+        images (`Images`, *optional*): pictures by image id, a mapping or a function, for a model that reads pixels.
+        instruction (`str`, *optional*): for a vision-language model, words of the user; the captions are then answers
+            of the assistant. Without it the captions are what the user says.
         about (`Mapping[str, Any]`, *optional*): additional facts for the result, such as the names of model, data and
             split.
         progress (`bool`, *optional*, defaults to `True`): whether to show a progress bar.
@@ -84,18 +92,13 @@ def audit(
         ValueError: if an option is unknown, the attention of the model cannot be read, or no phrase can be judged.
         Errors of the region table, such as a missing image, are passed on.
     """
-    unknown = [name for name in directions if name not in DIRECTIONS]
-    if unknown or not directions:
-        raise ValueError(f"directions={list(directions)}: expected one or both of {', '.join(DIRECTIONS)}")
-    if batch_size < 1:
+    inputs = _make_inputs(model, processor, regions, Rules(word, iou_threshold, merged_box), images, instruction)
+    if batch_size is not None and batch_size < 1:
         raise ValueError(f"batch_size={batch_size}: expected 1 or more")
-    tokenizer = processor.tokenizer
-    specials = {number for name in _NOT_WORDS if (number := getattr(tokenizer, name, None)) is not None}
-    auditor = _Auditor(
-        get_observer(model), processor, regions, Rules(word, iou_threshold, merged_box, specials), images, batch_size
-    )
+    directions = _check_directions(directions, inputs, model)
+    auditor = _Auditor(get_observer(model), inputs, word, batch_size or inputs.batch_size)
     model.eval()
-    entities = auditor.run(examples, tuple(name for name in DIRECTIONS if name in directions), progress and "entities")
+    entities = auditor.run(examples, directions, progress and "entities")
     words = auditor.run(relations, (TEXT_TO_REGION,), progress and "relations")
     if not entities.phrases["judged"] and not words.phrases["judged"]:
         raise ValueError(
@@ -108,14 +111,41 @@ def audit(
         relations={name: counts for name, counts in words.groups(TEXT_TO_REGION).items() if name != ALL},
         about={
             **(about or {}),
-            "word": word,
-            "iou_threshold": iou_threshold,
-            "merged_box": merged_box,
-            "baseline": CONFIDENT if entities.scored and not entities.unscored else FIRST,
+            **inputs.about,
+            "baseline": inputs.rule if entities.scored and not entities.unscored else FIRST,
             "phrases": dict(entities.phrases),
             **({"relation_words": dict(words.phrases)} if words.phrases["judged"] else {}),
         },
     )
+
+
+def _make_inputs(
+    model: Any,
+    processor: Any,
+    regions: Mapping[str, Any] | None,
+    rules: Rules,
+    images: Images | None,
+    instruction: str | None,
+) -> AuditInputs:
+    if regions is None:
+        return PatchInputs(model, processor, images, rules, instruction)
+    if instruction is not None:
+        raise ValueError(f"instruction={instruction!r}: only for a vision-language model, which has no region table")
+    return RegionInputs(processor, regions, rules, images)
+
+
+def _check_directions(directions: Sequence[str] | None, inputs: AuditInputs, model: Any) -> tuple[str, ...]:
+    """The directions to audit, in the order of `DIRECTIONS`."""
+    if directions is None:
+        return inputs.directions
+    if not directions or any(name not in DIRECTIONS for name in directions):
+        raise ValueError(f"directions={list(directions)}: expected one or both of {', '.join(DIRECTIONS)}")
+    if any(name not in inputs.directions for name in directions):
+        raise ValueError(
+            f"directions={list(directions)}: {type(model).__name__} is causal, so its image tokens cannot see the "
+            f"words after them; expected {', '.join(inputs.directions)}"
+        )
+    return tuple(name for name in DIRECTIONS if name in directions)
 
 
 @dataclass
@@ -147,10 +177,8 @@ class _Counted:
 @dataclass(frozen=True)
 class _Auditor:
     observer: Observer
-    processor: Any
-    regions: Mapping[str, Any]
-    rules: Rules
-    images: Callable[[str], Any] | None
+    inputs: AuditInputs
+    word: str
     batch_size: int
 
     def run(self, examples: Iterable[AuditExample], directions: Sequence[str], progress: str | bool) -> _Counted:
@@ -176,43 +204,25 @@ class _Auditor:
 
     def _count(self, numbered: Sequence[tuple[int, AuditExample]], counted: _Counted) -> None:
         numbers, examples = [number for number, _ in numbered], [example for _, example in numbered]
-        records = [self.regions[example.image_id] for example in examples]
-        batch = self._process(examples, records)
-        _note_dropped(batch, counted)
-        grounded = ground(batch, examples, self.rules)
+        batch = self.inputs.make(examples)
+        _note_dropped(batch.dropped, counted)
+        grounded = ground(batch, examples)
         counted.phrases["judged"] += len(grounded)
-        scores = [getattr(record, "scores", None) for record in records]
-        counted.scored += sum(given is not None for given in scores)
-        counted.unscored += sum(given is None for given in scores)
+        counted.scored += sum(given is not None for given in batch.scores)
+        counted.unscored += sum(given is None for given in batch.scores)
         items: dict[str, Items] = {}
         for name in counted.tallies:
             text = name == TEXT_TO_REGION
-            items[name] = (
-                text_items(grounded, batch, self.rules, scores) if text else region_items(grounded, batch, self.rules)
-            )
+            items[name] = text_items(grounded, batch, self.word) if text else region_items(grounded, batch)
         wanted = {name: found for name, found in items.items() if len(found)}
         if not wanted:
             return
         device = self.observer.model.device
-        batch = {name: value.to(device) if hasattr(value, "to") else value for name, value in batch.items()}
+        given = {name: value.to(device) if hasattr(value, "to") else value for name, value in batch.inputs.items()}
         queries = {name: (found.rows.to(device), found.columns.to(device)) for name, found in wanted.items()}
-        pairs = self.observer.observe(batch, queries)
+        pairs = self.observer.observe(given, queries)
         for name, found in wanted.items():
             counted.tallies[name].add(found, pairs[name], [example.image_id for example in examples], numbers)
-
-    def _process(self, examples: Sequence[AuditExample], records: Sequence[Any]) -> Any:
-        """The model input of the captions, regions and phrases."""
-        if self.images is None:
-            seen = {"region_features": [record.features for record in records]}
-        else:
-            seen = {"images": [self.images(example.image_id) for example in examples]}
-        return self.processor(
-            [example.caption for example in examples],
-            region_boxes=[record.boxes for record in records],
-            phrases=[[{"text": 0, "start": p.start, "end": p.end} for p in example.phrases] for example in examples],
-            return_tensors="pt",
-            **seen,
-        )
 
 
 def _processes() -> PartialState:
@@ -225,6 +235,6 @@ def _batches(examples: Iterator[Any], size: int) -> Iterator[list[Any]]:
         yield batch
 
 
-def _note_dropped(batch: Any, counted: _Counted) -> None:
-    for dropped in getattr(batch, "dropped_phrases", ()):
-        counted.phrases.update("truncated" if each.reason == "truncated" else "no_token" for each in dropped)
+def _note_dropped(dropped: Sequence[Any], counted: _Counted) -> None:
+    for phrases in dropped:
+        counted.phrases.update(_DROPPED[each.reason] for each in phrases if each.reason in _DROPPED)

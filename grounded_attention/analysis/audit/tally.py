@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.head_counts import HeadCounts
-from grounded_attention.supervision.attention_function import AttentionPair
+from grounded_attention.supervision.attention_function import AttentionPair, is_hidden
 
 from .items import Items
 
@@ -27,8 +27,8 @@ def read_answers(pair: AttentionPair, items: Items) -> tuple[Tensor, Tensor]:
     attention on the candidates would be 0 for all of them.
 
     Returns:
-        `tuple[Tensor, Tensor]`: (M, L, H) int64, the column with the most attention among the candidates; (M, L, H)
-        float32 in [0, 1].
+        `tuple[Tensor, Tensor]`: (M, L, H) int64, the column with the most attention among the candidates, -1 if the
+        mask hides them all, as a sliding window can; (M, L, H) float32 in [0, 1].
     """
     log_alpha, log_share = pair[0], cast(Tensor, pair[1])
     device = log_alpha.device
@@ -39,7 +39,8 @@ def read_answers(pair: AttentionPair, items: Items) -> tuple[Tensor, Tensor]:
     shares = log_share.permute(1, 3, 0, 2)[index].masked_fill(absent, -torch.inf)  # (M, W, L, H)
     scores = log_alpha.permute(1, 3, 0, 2, 4)[index] + shares[..., None]  # (M, W, L, H, K)
     tokens = (places >= 0).sum(1)[:, None, None]
-    return scores.logsumexp(1).argmax(-1), shares.logsumexp(1).exp() / tokens
+    pooled = shares.logsumexp(1)
+    return scores.logsumexp(1).argmax(-1).masked_fill(is_hidden(pooled), -1), pooled.exp() / tokens
 
 
 @dataclass
@@ -83,6 +84,7 @@ class Tally:
             return
         answers, share = (tensor.cpu().numpy() for tensor in read_answers(pair, items))
         right = np.take_along_axis(items.gold, answers.reshape(len(items), -1), 1).reshape(answers.shape)
+        right &= answers >= 0
         for number, sums in enumerate(_of_items(items, right, share, numbers)):
             for group in (ALL, *items.groups[number]):
                 self._add(group, images[items.example[number]], sums)

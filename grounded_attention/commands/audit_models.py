@@ -1,0 +1,159 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Loads the models of `grounded-attention audit`: those that read regions, and vision-language models."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.families import FAMILIES
+from grounded_attention.processing import VisualBERTProcessor
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import check_weight_index
+
+from .choices import IOU_THRESHOLD, REGIONS
+from .vlm_options import is_vision_language_model, load_vlm
+
+# Config field of transformers' models that gives the width of a region feature.
+FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
+SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
+# Options for one kind of model, with their defaults.
+OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
+OF_TOKENS = {"instruction": None, "attention": "sdpa", "dtype": "float32"}
+
+
+@dataclass
+class Loaded:
+    """A model without its task head, and the processor that makes its inputs."""
+
+    name: str
+    model: Any
+    processor: Any
+
+
+def load(path: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
+    """
+    Loads a model and its processor.
+
+    Args:
+        path (`str`): a checkpoint folder or a name on the Hub.
+        options (`argparse.Namespace`): options of the command.
+        regions (`RegionTable`, *optional*): the regions that the model reads; None for a vision-language model.
+
+    Raises:
+        ValueError: see `load_reader` and `load_vlm`.
+    """
+    if regions is not None:
+        return load_reader(path, options.tokenizer, regions)
+    device = "cpu" if options.cpu else None
+    given = {"model": path, "revision": None, "device": device, "dtype": options.dtype, "attention": options.attention}
+    return Loaded(short_name(path), *load_vlm(argparse.Namespace(**given)))
+
+
+def find_regions(options: argparse.Namespace) -> RegionTable | None:
+    """
+    The region table that the models read; `None` for vision-language models, whose regions are image tokens.
+
+    Raises:
+        ValueError: if the table cannot be opened, or an option is given that is for the other kind of model.
+    """
+    tokens = is_vision_language_model(options.model, None)
+    wrong = [
+        name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
+    ]
+    if wrong:
+        kind = "models that read regions" if tokens else "vision-language models"
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise ValueError(f"{given}: only for {kind}, and --model {options.model} is not one; remove it")
+    if not tokens:
+        return RegionTable.open(options.regions or Path(options.data_dir, REGIONS))
+    if options.images is None:
+        raise ValueError(f"--model {options.model}: the model reads images; give their folder with --images")
+    return None
+
+
+def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
+    """
+    Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT.
+
+    Args:
+        path (`str`): a checkpoint folder or a name on the Hub.
+        tokenizer (`str | None`): folder or Hub name of a tokenizer, for a checkpoint of transformers without one.
+        regions (`RegionTable`): the region features that the model will read.
+
+    Returns:
+        `Loaded`: the model in evaluation mode on this process's device, and its processor.
+
+    Raises:
+        ValueError: if the checkpoint does not exist, is incomplete, belongs to another family, or reads region
+            features of another width than `regions`.
+    """
+    if Path(path, MANIFEST).is_file() and not is_complete(path):
+        raise ValueError(
+            f"--model {path}: the checkpoint is incomplete or was changed after saving; copy it or train it again"
+        )
+    try:
+        config = AutoConfig.from_pretrained(path)
+        check_sizes(config.to_dict(), "config.json: ")
+        if config.model_type not in (*FAMILIES, *FEATURE_SIZE):
+            known = ", ".join([*FAMILIES, *FEATURE_SIZE])
+            raise ValueError(
+                f"model type {config.model_type} is not supported, expected one of {known}; to audit another model on "
+                "transformers' attention interface, see the Python example in docs/audit.md"
+            )
+        processor = _processor(path, config, tokenizer, regions)
+        check_weight_index(path)
+        loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
+    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise ValueError(
+            f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
+        )
+    check_finite(loaded, f"--model {path}")
+    return Loaded(short_name(path), loaded.eval().to(PartialState().device), processor)
+
+
+def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
+    """The checkpoint's processor; for transformers' models a processor with the same input layout as theirs."""
+    found = regions.feature_size
+    if config.model_type in FAMILIES:
+        processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
+        wanted = processor.region_feature_size
+        if found != wanted and getattr(config, "vision_config", None) is None:
+            raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
+        return processor
+    wanted = getattr(config, FEATURE_SIZE[config.model_type])
+    spatial = config.model_type == "visual_bert" and wanted == found + SPATIAL
+    if found != wanted and not spatial:
+        raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
+    words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
+    return VisualBERTProcessor(words, region_feature_size=found, spatial_features=spatial)
+
+
+def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
+    try:
+        words = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no tokenizer in {path}{hint}") from error
+    # Without tokenizer files, transformers returns a tokenizer that has only special tokens.
+    if len(words) <= len(words.all_special_tokens):
+        raise ValueError(f"no tokenizer in {path}{hint}")
+    if len(words) > vocabulary:
+        raise ValueError(
+            f"the tokenizer {path} has {len(words)} tokens, but the vocabulary of the model has {vocabulary}"
+        )
+    return words
+
+
+def short_name(path: str) -> str:
+    """The last two parts of a path or name."""
+    return "/".join(Path(path).parts[-2:])
