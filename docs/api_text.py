@@ -29,7 +29,7 @@ def expand(text: str) -> str:
 
 
 def describe(name: str) -> str:
-    """The Markdown of one name: a public name of the package, or a path below it such as `metrics.vqa_accuracy.VQAAccuracy`.
+    """The Markdown of a public name of the package, or of a path below it such as `metrics.vqa_accuracy.VQAAccuracy`.
 
     Raises:
         LookupError: if there is no such class or function, or it has no documentation.
@@ -124,7 +124,9 @@ def clean(text: str) -> str:
     """Removes the indentation of a docstring whose parts may have been joined."""
     lines = text.expandtabs().splitlines()
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
-    return "\n".join([*(line.strip() for line in lines[:1]), *(line[margin:].rstrip() for line in lines[1:])]).strip("\n")
+    return "\n".join([*(line.strip() for line in lines[:1]), *(line[margin:].rstrip() for line in lines[1:])]).strip(
+        "\n"
+    )
 
 
 def indent(text: str) -> str:
@@ -134,7 +136,9 @@ def indent(text: str) -> str:
 def signature(path: str, node: Definition) -> str:
     """A code block with the call, and with the import for a name of a module."""
     if isinstance(node, ast.ClassDef):
-        made = next((part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None)
+        made = next(
+            (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None
+        )
         bases = ", ".join(ast.unparse(base) for base in node.bases)
         shown = f"class {node.name}({bases})" if bases else f"class {node.name}"
         call = f"{node.name}{call_of(made)}" if made else ""

@@ -20,7 +20,10 @@ NAVIGATION: dict[str, list[str]] = yaml.safe_load((ROOT / "docs" / "navigation.y
 HOME = "README"
 
 project, author = "grounded-attention", "The grounded-attention authors"
-project_copyright, release = f"2026, {author}. Apache-2.0", re.search(r"version: (.+)", (ROOT / "CITATION.cff").read_text())[1]
+project_copyright, release = (
+    f"2026, {author}. Apache-2.0",
+    re.search(r"version: (.+)", (ROOT / "CITATION.cff").read_text())[1],
+)
 extensions = ["myst_parser", "sphinx_copybutton"]
 root_doc = HOME
 include_patterns = [f"{HOME}.md", *(page for pages in NAVIGATION.values() for page in pages)]
