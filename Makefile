@@ -86,7 +86,7 @@ SITE ?= site
 docs: $(INSTALLED)  ## build the site from docs/; a broken link or picture is an error (a minute)
 	test -x $(BIN)/sphinx-build || \
 	  { $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[docs]"; rm -rf build *.egg-info; }
-	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -c docs -d .cache/docs . $(SITE)
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env --write-all -c docs -d .cache/docs . $(SITE)
 	@echo "open $(SITE)/index.html"
 
 SEED ?= 1

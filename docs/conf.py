@@ -38,6 +38,7 @@ html_title = "grounded-attention"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = html_show_sourcelink = html_copy_source = False
+html_show_search_summary = False  # summaries are fetched, which a browser refuses for pages opened as files
 pygments_style, pygments_dark_style = "friendly", "monokai"
 
 

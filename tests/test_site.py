@@ -57,7 +57,7 @@ def test_the_api_shows_what_python_imports(api_text, name):
         }
     for title, call in calls.items():
         shown = re.search(
-            rf"^##+ {re.escape(title)}\n\n```python\n(?:from.*\n\n)?(.*?)\n```", text, re.DOTALL | re.MULTILINE
+            rf"^##+ {re.escape(title)}\n\n```python\n(?:from[^\n]*\n\n)?(.*?)\n```", text, re.DOTALL | re.MULTILINE
         )[1]
         [function] = ast.parse(f"def {shown}: ...").body
         found = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
