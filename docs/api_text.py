@@ -155,8 +155,7 @@ def call_of(node: ast.FunctionDef) -> str:
     shown = "" if shown in ("self", "cls") else shown
     if len(shown) < 80:
         return f"({shown})"
-    arguments = ast.parse(f"def f({shown}): ...").body[0].args  # type: ignore[attr-defined]
-    return "(\n" + "".join(f"    {part},\n" for part in split_arguments(ast.unparse(arguments))) + ")"
+    return "(\n" + "".join(f"    {part},\n" for part in split_arguments(shown)) + ")"
 
 
 def split_arguments(text: str) -> list[str]:
