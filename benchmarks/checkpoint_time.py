@@ -11,6 +11,7 @@ examples:
 """
 
 import argparse
+import json
 import os
 import statistics
 import sys
@@ -34,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--megabytes", type=int, default=440, help="size of each of the three files")
     parser.add_argument("--rounds", type=int, default=5, help="number of measurements, of which the median counts")
     parser.add_argument("--folder", type=Path, help="where to write; default: the folder of temporary files")
+    parser.add_argument("--json", action="store_true", help="print the ratios as JSON")
     return run(parser, _measure, arguments)
 
 
@@ -44,7 +46,10 @@ def _measure(options: argparse.Namespace) -> str:
             for kind, times in seconds.items():
                 times.append(_timed(lambda kind=kind: _checkpoint(Path(folder), options.megabytes, kind)))
     medians = {kind: statistics.median(times) for kind, times in seconds.items()}
-    lines = [f"{kind:15} {time / medians['write']:.2f}" for kind, time in medians.items()]
+    ratios = {kind: time / medians["write"] for kind, time in medians.items()}
+    if options.json:
+        return json.dumps(ratios)
+    lines = [f"{kind:15} {ratio:.2f}" for kind, ratio in ratios.items()]
     return "\n".join(["time of a checkpoint, compared to writing its files", *lines])
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib.metadata import requires, version
 from pathlib import Path
+from typing import Any
 
 import yaml
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
@@ -24,9 +25,11 @@ APP, SETTINGS, CARD, REQUIREMENTS, MODELS = "app.py", "space.json", "README.md",
 # Files of the package; caches of this machine have other names.
 SUFFIXES = (".py", ".pyi", ".css", ".js", ".json", ".md", ".yaml", ".typed", ".jpg", ".safetensors")
 # Files that load a model; a checkpoint folder may contain more.
-MODEL_FILES = ("config.json", "*.safetensors", "*.safetensors.index.json", "*processor_config.json", "heads.json")
-MODEL_FILES += ("tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "chat_template*")
-MODEL_FILES += ("generation_config.json",)
+MODEL_FILES = (
+    *("config.json", "*.safetensors", "*.safetensors.index.json", "*processor_config.json", "heads.json"),
+    *("tokenizer*", "vocab.*", "merges.txt", "special_tokens_map.json", "chat_template*"),
+    "generation_config.json",
+)
 # A Space has two processors and no GPU unless its owner chooses another machine.
 CPU_WHEELS = "--extra-index-url https://download.pytorch.org/whl/cpu"
 TITLE = "Where does a word look?"
@@ -50,7 +53,12 @@ def space_files(settings: SpaceSettings) -> Files:
     files: Files = {f"grounded_attention/{name}": path for name, path in _files(PACKAGE) if path.suffix in SUFFIXES}
     models = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
     vlm = None if settings.vlm is None else _add_model(files, settings.vlm)
-    given = {"vlm": vlm, "detector": settings.detector, "features": settings.features, "folders": False}
+    given: dict[str, Any] = {
+        "vlm": vlm,
+        "detector": settings.detector,
+        "features": settings.features,
+        "folders": False,
+    }
     if settings.models != SMALL_MODELS:  # these are in the package, at the same place in every copy
         given["models"] = models
     files[APP] = HERE / APP
@@ -149,7 +157,7 @@ def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str
         if SETTINGS not in there and set(there) - {CARD}:
             hint = "push to another Space"
             raise HubError("the Space contains other files", where=full, found=there[0], hint=hint)
-        changes = [
+        changes: list[CommitOperationAdd | CommitOperationDelete] = [
             CommitOperationAdd(path, content if isinstance(content, bytes) else str(content))
             for path, content in sorted(files.items())
         ]

@@ -22,8 +22,13 @@ from grounded_attention.utils.quiet import NO_BARS
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
 # What libraries that are not written in Python say; the last two are PyTorch's when it cannot write an archive.
-DISK_TEXTS = ("No space left on device", "Input/output error", "Disk quota exceeded")
-DISK_TEXTS += ("inline_container.cc", "basic_ios::clear: iostream error")
+DISK_TEXTS = (
+    "No space left on device",
+    "Input/output error",
+    "Disk quota exceeded",
+    "inline_container.cc",
+    "basic_ios::clear: iostream error",
+)
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 

@@ -25,10 +25,11 @@ def push(options: argparse.Namespace) -> str:
     Raises:
         ValueError: if gradio is missing, or a checkpoint or the repository cannot be used.
     """
+    settings = space_settings(options)
     check_gradio()
     from grounded_attention.space.publish import push_space
 
-    address = push_space(options.repository, space_settings(options), options.private)
+    address = push_space(options.repository, settings, options.private)
     return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
 
 

@@ -32,10 +32,11 @@ def serve(options: argparse.Namespace) -> str:
     Raises:
         ValueError: if gradio is missing, a checkpoint cannot be used, or the port is taken.
     """
+    settings = space_settings(options)
     check_gradio()
     from grounded_attention.space.page import build_page, launch_page
 
-    page = build_page(space_settings(options))
+    page = build_page(settings)
     launch_page(page, server_name=options.host, server_port=options.port, quiet=True, prevent_thread_lock=True)
     address = page.local_url
     print(json.dumps({"address": address}) if options.json else f"open {address} (Ctrl-C ends the page)", flush=True)

@@ -218,7 +218,7 @@ def table_rows(
     rankings: Mapping[str, HeadRanking], answered: Mapping[str, tuple[float, float]], usual: float
 ) -> dict[str, tuple[float, ...]]:
     """Row of the table -> its figures in [0, 1], in the order of `COLUMNS`."""
-    rows = {}
+    rows: dict[str, tuple[float, ...]] = {}
     for name, ranking in rankings.items():
         together, best = _score(ranking, name_heads(ranking.heads)), _best(ranking)
         rows[name] = (best.pointing, together.pointing, together.accuracy, *answered[name])

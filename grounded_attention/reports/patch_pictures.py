@@ -109,6 +109,10 @@ def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     width, height = image.size
     axes.imshow(np.asarray(image))
     x1, y1, x2, y2 = phrase.frame
+    # A centre crop leaves the sides of an image out: the model sees nothing of them.
+    for left, top, right, bottom in ((0, 0, x1, 1), (x2, 0, 1, 1), (x1, 0, x2, y1), (x1, y2, x2, 1)):
+        size = ((right - left) * width, (bottom - top) * height)
+        axes.add_patch(Rectangle((left * width, top * height), *size, facecolor=(0, 0, 0, DARKEST), linewidth=0))
     light = np.sqrt(phrase.map / max(float(phrase.map.max()), 1e-12))
     extent = (x1 * width, x2 * width, y2 * height, y1 * height)
     dark = np.zeros((*light.shape, 4))

@@ -107,3 +107,17 @@ def test_grounding_is_measured_on_tokens_with_a_place(model_type):
                     best = [int(each[example, head, row, columns].argmax()) for row in rows]
                     right += [bool(gold[candidates][index]) for index in best]
             assert figures["text_to_region_by_head"][layer][head] == pytest.approx(sum(right) / len(right))
+
+
+@pytest.mark.parametrize("model_type", PROCESSORS)
+def test_default_directions_leave_out_what_a_causal_model_cannot_see(model_type):
+    """Without a choice every direction has a row that sees a gold column; PaliGemma's image sees its prompt."""
+    model, inputs, batch = make_batch(model_type, "right")
+    method = get_method("direct", weights={"text_to_region": 0.5})
+    method.prepare(model)
+    both = ("text_to_region", "region_to_text")
+    assert method.directions == (both if model_type == "paligemma" else both[:1])
+    assert get_method(**method.get_config_dict()).get_config_dict() == method.get_config_dict()
+    with torch.no_grad():
+        losses = method.losses(model(**inputs, **method.forward_kwargs(batch)), batch)
+    assert all(count > 0 for _, count in losses.values())

@@ -129,6 +129,15 @@ def test_a_killed_checkpoint_leaves_nothing_in_the_new_one(tmp_path):
     assert not stale.exists() and is_complete(stale.parent)
 
 
+def test_a_checkpoint_that_was_being_deleted_is_deleted(tmp_path):
+    """The run is killed after its last save, while it deletes the checkpoint before."""
+    arguments = {"max_steps": 2, "save_total_limit": 1}
+    trainer_of(tmp_path, arguments).train()
+    made(tmp_path, 1)
+    trainer_of(tmp_path, arguments).train(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-2"]
+
+
 # Losses between two logs, with another number of processes
 
 

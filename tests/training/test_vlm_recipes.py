@@ -11,6 +11,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
+from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.run_elsewhere import run_elsewhere
@@ -98,6 +99,9 @@ def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path
         assert figures["answer_loss"] == pytest.approx(start[split]["answer_loss"], rel=1e-6)
         assert figures["text_to_region_by_head"] == start[split]["text_to_region_by_head"]
 
+    pushed = model_files(whole / "checkpoint-3")  # what a save during training pushes
+    assert {"adapter_config.json", "adapter_model.safetensors", "processor_config.json"} <= set(pushed)
+
     # A run that ended after its second step goes on, bit by bit.
     stopped = tmp_path / "stopped"
     shutil.copytree(tmp_path / "run", stopped, ignore=shutil.ignore_patterns("checkpoint-3", "results.json"))
@@ -136,6 +140,21 @@ def test_checkpointing_and_accumulation_change_nothing(trained, scenes, tmp_path
     for name in ("checkpointing", "accumulation"):
         for key, value in found["plain"].items():
             torch.testing.assert_close(found[name][key], value, atol=1e-6, rtol=1e-4)
+
+
+def test_a_direction_that_sees_nothing_ends_the_training(scenes, tmp_path, monkeypatch, capsys):
+    recipe = vlm_recipe(
+        scenes, tmp_path / "run", supervision={"options": {"direct": {"directions": ["region_to_text"]}}}
+    )
+    assert run_train(monkeypatch, tmp_path, recipe, "training.max_steps=20") == 2
+    assert "region_to_text: no supervised layer lets these rows see the regions" in capsys.readouterr().err
+
+
+def test_an_adapter_and_a_start_are_refused(trained, scenes, tmp_path, monkeypatch, capsys):
+    recipe = {**lora(scenes, trained, tmp_path / "run"), "start": {"task": "grounded_generation"}}
+    recipe["start"]["training"] = recipe["training"]
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "model.adapter cannot be combined with start" in capsys.readouterr().err
 
 
 RUN = """

@@ -51,7 +51,7 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
     for module in sorted({name.rpartition(".")[0] for name in names}):
         for parameter in model.get_submodule(module).parameters(recurse=False):
             parameter._is_hf_initialized = False  # type: ignore[attr-defined]
-        model._init_weights(model.get_submodule(module))  # type: ignore[operator]
+        model._init_weights(model.get_submodule(module))
     given: Any = type(model).from_pretrained(checkpoint)
     theirs, mine = given.state_dict(), model.state_dict()
     to, of = ([pair[side] for pair in pairs] for side in (0, 1))

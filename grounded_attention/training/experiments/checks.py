@@ -44,6 +44,10 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         check(recipe.start, "start.")
     check_family_config(recipe.model)
     check_model(recipe.model, TASKS[recipe.task].head)
+    if recipe.start is not None and recipe.model.adapter:
+        raise RecipeError(
+            "model.adapter cannot be combined with start, which would train the same adapter: remove one"
+        )
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
     _check_workers(recipe)

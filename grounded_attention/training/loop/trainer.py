@@ -17,6 +17,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, 
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision.visible_rows import VisibleRows
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 
@@ -71,15 +72,16 @@ class GroundingTrainer(FiniteTrainer):
         self.loss_is_scaled_for_ga = True
         self._logged: dict[str, Tensor] = {}
         self._resumed_from: str | None = None
+        self._visible = VisibleRows()
 
-    def train(self, resume_from_checkpoint: str | None = None, **kwargs):
+    def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error.
 
         A training that is continued from a checkpoint ends with the same weights and logs as one without a stop.
         """
-        self._resumed_from = resume_from_checkpoint
+        self._resumed_from = args[0] if args else kwargs.get("resume_from_checkpoint")
         try:
-            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+            return super().train(*args, **kwargs)
         finally:
             self.progress.close()
 
@@ -164,6 +166,7 @@ class GroundingTrainer(FiniteTrainer):
             for each in terms
         }
         supervised = self.method.losses(outputs, batch)
+        self._visible.check(supervised, counted)
         parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 
