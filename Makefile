@@ -81,6 +81,14 @@ quality: $(INSTALLED)  ## check format, lint, types, Hugging Face model conventi
 	$(BIN)/mypy grounded_attention train.py
 	$(BIN)/mlinter modeling processing
 
+SITE ?= site
+.PHONY: docs
+docs: $(INSTALLED)  ## build the site from docs/; a broken link or picture is an error (a minute)
+	test -x $(BIN)/sphinx-build || \
+	  { $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --editable ".[docs]"; rm -rf build *.egg-info; }
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet --fresh-env --write-all -c docs -d .cache/docs . $(SITE)
+	@echo "open $(SITE)/index.html"
+
 SEED ?= 1
 FAULTS ?= 150
 DAMAGES ?= 1500
@@ -115,4 +123,4 @@ bench-gpu: $(INSTALLED)  ## measure training steps on this GPU (minutes); withou
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data
-	rm -rf .venv .venv-oldest .venv-space .cache runs data
+	rm -rf .venv .venv-oldest .venv-space .cache runs data site

@@ -23,7 +23,7 @@ def read(name: str) -> str:
 def test_llms_txt_lists_every_page_and_no_other():
     listed = re.findall(r"\]\(([^)]+)\)", read("llms.txt"))
     assert all((ROOT / page).is_file() for page in listed)
-    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(listed)
+    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")} <= set(listed)
     assert re.match(r"# .+\n\n> ", read("llms.txt"))
 
 

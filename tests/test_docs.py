@@ -19,7 +19,7 @@ from tests.helpers.tiny_vlm_files import save_qwen
 from tests.helpers.tiny_vlm_recipes import save_llava
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NOT_RUN = re.compile(r"<!-- not run: \S.*-->")
 WITH_HUB = "<!-- run with: loopback hub -->"
 PUBLISHED = "ORG/scenes-vgp-direct"  # the repository of the pages
@@ -86,9 +86,9 @@ def test_training_prints_its_results_as_json_alone(made):
     assert list(printed["methods"]) == ["direct"]
 
 
-def test_readme_asks_for_phrases_of_the_picture(made):
+def test_the_first_hour_asks_for_phrases_of_the_picture(made):
     """Every phrase that the snippet prints a region for is named in the caption that it prints."""
-    code = next(code for name, code, _ in SNIPPETS if name.startswith("README.md"))
+    code = next(code for name, code, _ in SNIPPETS if name.startswith("first_hour.md"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, timeout=300)

@@ -271,7 +271,7 @@ def test_a_docstring_needs_examples():
 
 
 def test_the_docs_name_no_command_that_is_not_there():
-    pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").glob("*.md")]
+    pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
     pages += [ROOT / "CONTRIBUTING.md", *(ROOT / "recipes").rglob("*.yaml"), *(ROOT / "model_cards").glob("*.md")]
     typed = re.compile(r"(?:^|`|bin/|&& )grounded-attention ([a-z-]+)(?: ([a-z-]+))?", re.MULTILINE)
     benchmarks = re.compile(r"python3? -m (benchmarks\.\w+)")

@@ -1,0 +1,197 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Markdown of the API from docstrings. Files are read, not imported: the site needs neither torch nor transformers."""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = "grounded_attention"
+BLOCK = re.compile(r"^```\{api\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Examples?):\s*$")
+ITEM = re.compile(r"^(\*{0,2}[\w.]+(?:, \*{0,2}\w+)*)( \(.*\))?:(?:\s+(.*))?$")
+Definition = ast.ClassDef | ast.FunctionDef
+
+
+class Found(NamedTuple):
+    """A definition, and the name of the module in which it is."""
+
+    module: str
+    node: ast.AST
+
+
+def expand(text: str) -> str:
+    """Replaces each `{api}` block by the documentation of the names in it, one name a line."""
+    return BLOCK.sub(lambda block: "\n".join(describe(name) for name in block[1].split()), text)
+
+
+def describe(name: str) -> str:
+    """The Markdown of a public name of the package, or of a path below it such as `metrics.vqa_accuracy.VQAAccuracy`.
+
+    Raises:
+        LookupError: if there is no such class or function, or it has no documentation.
+    """
+    path, _, last = f"{PACKAGE}.{name}".rpartition(".")
+    found = find(path, last)
+    if not isinstance(found.node, Definition):
+        raise LookupError(f"{name}: expected a class or a function")
+    text = documentation(found.module, found.node)
+    if not text and not found.node.decorator_list:  # transformers writes that of a class which is only decorated
+        raise LookupError(f"{name} has no docstring")
+    parts = [f"## {last}", signature(path, found.node), to_markdown(text)]
+    if isinstance(found.node, ast.ClassDef):
+        for method in found.node.body:
+            if isinstance(method, ast.FunctionDef) and (method.name == "__call__" or method.name[0] != "_"):
+                said = documentation(found.module, method)
+                if said:
+                    parts += [f"### {last}.{method.name}", signature("", method), to_markdown(said)]
+    return "\n\n".join(parts) + "\n"
+
+
+@cache
+def parse(module: str) -> ast.Module | None:
+    place = ROOT / module.replace(".", "/")
+    files = [place / "__init__.pyi", place / "__init__.py", place.with_suffix(".py")]
+    file = next((file for file in files if file.is_file()), None)
+    return file and ast.parse(file.read_text(encoding="utf-8"))
+
+
+@cache
+def find(module: str, name: str) -> Found:
+    """Follows imports from a module to the definition of a name.
+
+    Raises:
+        LookupError: if the module, or the name in it, does not exist.
+    """
+    for node in statements(parse(module)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            return Found(module, node)
+        if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
+            return Found(module, node.value)
+        if isinstance(node, ast.ImportFrom) and node.level < 2:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return find(source_of(module, node), alias.name)
+    raise LookupError(f"{module} has no {name}")
+
+
+def statements(tree: ast.Module | None) -> Iterator[ast.AST]:
+    """Those of a module, and those that only type checkers read."""
+    for node in tree.body if tree else ():
+        yield from node.body if isinstance(node, ast.If) else (node,)
+
+
+def source_of(module: str, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = module if (ROOT / module.replace(".", "/")).is_dir() else module.rpartition(".")[0]
+    return f"{package}.{node.module}" if node.module else package
+
+
+def documentation(module: str, node: Definition) -> str:
+    """The docstring, with what transformers' `auto_docstring` is given: an introduction, and arguments."""
+    said = clean(ast.get_docstring(node, clean=False) or "")
+    arguments = ""
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and getattr(decorator.func, "id", "") == "auto_docstring":
+            given = {one.arg: clean(constant(module, one.value)) for one in decorator.keywords}
+            said = "\n\n".join(part for part in (given.get("custom_intro", ""), said) if part)
+            arguments = given.get("custom_args", "")
+    if ITEM.match(said.splitlines()[0] if said else ""):
+        said = "Args:\n" + indent(said)
+    elif "\n\n" in said and isinstance(node, ast.ClassDef):
+        first, rest = said.split("\n\n", 1)
+        if ITEM.match(rest.splitlines()[0]) and "(`" in rest.splitlines()[0]:
+            said = f"{first}\n\nArgs:\n{indent(rest)}"
+    return "\n\n".join(part for part in (said, arguments and "Args:\n" + indent(arguments)) if part)
+
+
+def constant(module: str, node: ast.AST) -> str:
+    """The value of a string that is written in the code: literals, names of literals, sums of them."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.BinOp):
+        return constant(module, node.left) + constant(module, node.right)
+    if isinstance(node, ast.Name):
+        return constant(*find(module, node.id))
+    raise LookupError(f"{module}: {ast.unparse(node)} is not a plain string")
+
+
+def clean(text: str) -> str:
+    """Removes the indentation of a docstring whose parts may have been joined."""
+    lines = text.expandtabs().splitlines()
+    margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line.strip()), default=0)
+    return "\n".join([*(line.strip() for line in lines[:1]), *(line[margin:].rstrip() for line in lines[1:])]).strip(
+        "\n"
+    )
+
+
+def indent(text: str) -> str:
+    return "\n".join(f"    {line}" if line else "" for line in text.splitlines())
+
+
+def signature(path: str, node: Definition) -> str:
+    """A code block with the call, and with the import for a name of a module."""
+    if isinstance(node, ast.ClassDef):
+        made = next(
+            (part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"), None
+        )
+        bases = ", ".join(ast.unparse(base) for base in node.bases)
+        shown = f"class {node.name}({bases})" if bases else f"class {node.name}"
+        call = f"{node.name}{call_of(made)}" if made else ""
+    else:
+        shown, call = f"{node.name}{call_of(node)}", ""
+        if node.returns:
+            shown += f" -> {ast.unparse(node.returns)}"
+    lines = [f"from {path} import {node.name}\n" if path else "", shown, call]
+    return "```python\n" + "\n".join(line for line in lines if line) + "\n```"
+
+
+def call_of(node: ast.FunctionDef) -> str:
+    shown = ast.unparse(node.args).removeprefix("self, ").removeprefix("cls, ")
+    shown = "" if shown in ("self", "cls") else shown
+    if len(shown) < 80:
+        return f"({shown})"
+    return "(\n" + "".join(f"    {part},\n" for part in split_arguments(shown)) + ")"
+
+
+def split_arguments(text: str) -> list[str]:
+    """Splits at the commas that are outside of brackets and strings."""
+    parts, depth, start, quoted = [], 0, 0, ""
+    for place, letter in enumerate(text):
+        if quoted:
+            quoted = "" if letter == quoted else quoted
+        elif letter in "'\"":
+            quoted = letter
+        elif letter in "([{":
+            depth += 1
+        elif letter in ")]}":
+            depth -= 1
+        elif letter == "," and not depth:
+            parts.append(text[start:place].strip())
+            start = place + 1
+    return [*parts, text[start:].strip()]
+
+
+def to_markdown(text: str) -> str:
+    """Turns the sections of a docstring into lists; all else is Markdown already."""
+    lines, section, item = [], "", 4
+    for line in text.splitlines():
+        if match := SECTION.match(line):
+            section = match[1]
+            lines += ["", f"**{section}**", ""]
+        elif section and line and line[0] != " ":
+            section = ""
+            lines += ["", line]
+        elif section in ("", "Example", "Examples"):
+            lines.append(line.removeprefix("    ") if section else line)
+        elif (match := ITEM.match(line[item:])) and len(line) - len(line.lstrip()) == item:
+            lines.append(f"- **{match[1]}**{match[2] or ''}: {match[3] or ''}".rstrip())
+        elif section in ("Returns", "Yields", "Raises") and len(line) - len(line.lstrip()) == item and line:
+            lines.append(line[item:])
+        else:
+            lines.append(f"  {line.strip()}" if line else "")
+    return re.sub(r"\[`~?([\w.]+)`\]", r"`\1`", "\n".join(lines)).strip()

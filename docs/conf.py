@@ -1,0 +1,76 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""How Sphinx makes the site (`make docs`): from the Markdown pages where they lie, with no network.
+
+The sources are those of the whole repository, so that a link between two files is the same there and on the site.
+`navigation.yml` lists the pages; `api_text.py` writes what an `{api}` block of `docs/api/` names.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from api_text import expand  # noqa: E402
+
+NAVIGATION: dict[str, list[str]] = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
+HOME = "README"
+
+project, author = "grounded-attention", "The grounded-attention authors"
+project_copyright, release = (
+    f"2026, {author}. Apache-2.0",
+    re.search(r"version: (.+)", (ROOT / "CITATION.cff").read_text())[1],
+)
+extensions = ["myst_parser", "sphinx_copybutton"]
+root_doc = HOME
+include_patterns = [f"{HOME}.md", *(page for pages in NAVIGATION.values() for page in pages)]
+exclude_patterns = [".*", "data", "runs", "site", "tests", "grounded_attention"]  # large, or links to other folders
+source_suffix = {".md": "markdown"}
+highlight_language = "none"
+myst_heading_anchors = 4  # the anchors of GitHub
+copybutton_exclude = ".linenos, .gp, .go"
+
+html_theme = "furo"  # its fonts are those of the reader's system, its scripts lie beside the pages
+html_title = "grounded-attention"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = html_show_sourcelink = html_copy_source = False
+html_show_search_summary = False  # summaries are fetched, which a browser refuses for pages opened as files
+pygments_style, pygments_dark_style = "friendly", "monokai"
+
+
+def write_navigation() -> str:
+    """Returns the navigation as hidden lists of contents for the end of the first page."""
+    blocks = []
+    for title, pages in NAVIGATION.items():
+        lines = "\n".join(page.removesuffix(".md") for page in pages)
+        blocks.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {title}\n\n{lines}\n```\n")
+    return "\n" + "\n".join(blocks)
+
+
+def read_page(app, name: str, source: list[str]) -> None:
+    """Adds to a page what is not in its file: the navigation, the text of the API."""
+    if name == HOME:
+        source[0] += write_navigation()
+    if name.startswith("docs/api/"):
+        source[0] = expand(source[0])
+
+
+def write_first_page(app, problem: Exception | None) -> None:
+    """Lets the address of the site lead to the first page."""
+    if problem is None:
+        text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={HOME}.html">'
+        (Path(app.outdir) / "index.html").write_text(
+            f'{text}<title>{project}</title><a href="{HOME}.html">{project}</a>\n', encoding="utf-8"
+        )
+        (Path(app.outdir) / ".nojekyll").touch()  # GitHub Pages would leave out _static
+
+
+def setup(app) -> dict[str, bool]:
+    """Called by Sphinx."""
+    app.connect("source-read", read_page)
+    app.connect("build-finished", write_first_page)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

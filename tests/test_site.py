@@ -1,0 +1,98 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The site without its generator: navigation, API, commands of tutorials. `make docs` checks links and pictures."""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import re
+import shlex
+
+import pytest
+import yaml
+
+import grounded_attention
+from grounded_attention.commands.main import COMMANDS, find_command
+from tests.helpers.commands import ROOT
+
+NAVIGATION = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
+TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+API = sorted((ROOT / "docs" / "api").glob("*.md"))
+NAMES = {page.stem: re.search(r"```\{api\}\n(.*?)```", page.read_text(), re.DOTALL)[1].split() for page in API}
+STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def test_the_navigation_has_every_page_once():
+    listed = [page for pages in NAVIGATION.values() for page in pages]
+    assert len(listed) == len(set(listed)) and all((ROOT / page).is_file() for page in listed)
+    pages = {str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")}
+    assert pages == {page for page in listed if page.startswith("docs/")}
+
+
+def test_the_api_has_every_public_class_and_function_once():
+    listed = [name for names in NAMES.values() for name in names]
+    public = {name for name in grounded_attention.__all__ if name not in ("BUILDERS", "FAMILIES", "TASKS")}
+    assert len(listed) == len(set(listed)) and public <= set(listed)
+
+
+@pytest.fixture(scope="module")
+def api_text():
+    spec = importlib.util.spec_from_file_location("api_text", ROOT / "docs" / "api_text.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", [name for names in NAMES.values() for name in names])
+def test_the_api_shows_what_python_imports(api_text, name):
+    """The text is read from files. Here the name is imported as the text says, and has the same arguments."""
+    text = api_text.describe(name)
+    module, last = re.search(r"^```python\nfrom ([\w.]+) import (\w+)$", text, re.MULTILINE).groups()
+    value = getattr(importlib.import_module(module), last)
+    assert text.startswith(f"## {last}\n") and name.rpartition(".")[2] == last
+    calls = {last: value}
+    if inspect.isclass(value):
+        calls = {
+            f"{last}.{method}": getattr(value, method) for method in re.findall(rf"^### {last}\.(\w+)$", text, re.M)
+        }
+    for title, call in calls.items():
+        shown = re.search(
+            rf"^##+ {re.escape(title)}\n\n```python\n(?:from[^\n]*\n\n)?(.*?)\n```", text, re.DOTALL | re.MULTILINE
+        )[1]
+        [function] = ast.parse(f"def {shown}: ...").body
+        found = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
+        if callable(call):  # not a property
+            plain = [one.name for one in inspect.signature(call).parameters.values() if one.kind not in STARRED]
+            assert found == [one for one in plain if one not in ("self", "cls")]
+
+
+def test_the_api_shows_docstrings_as_lists(api_text):
+    text = api_text.describe("get_method")
+    assert "**Args**\n\n- **name** (`str`): name of the method, one of `method_names()`" in text
+    assert "**Raises**" in text and "- **ValueError**: if the method" in text
+    assert "- **region_features** (" in api_text.describe("VLBertForVGP"), "an argument that auto_docstring is given"
+    with pytest.raises(LookupError, match="has no Nothing"):
+        api_text.describe("Nothing")
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
+def test_commands_of_a_tutorial_exist(page):
+    """Every command parses, every target of make and every recipe exists; a tutorial is at most a page or two."""
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    recipes = {path.stem for path in (ROOT / "recipes").rglob("*.yaml")}
+    blocks = "".join(re.findall(r"```bash\n(.*?)```", text, re.DOTALL)).replace("\\\n", "")
+    words = [shlex.split(line, comments=True) for line in blocks.splitlines()]
+    assert any(words) and len(text) < 6000
+    for program, *rest in filter(None, words):
+        if program == "make":
+            assert set(rest) <= targets
+        elif program == "grounded-attention":
+            name, arguments = find_command(rest)
+            parser = importlib.import_module(f"grounded_attention.commands.{COMMANDS[name].module}").build_parser()
+            parser.parse_intermixed_args(arguments)
+            assert name != "train" or arguments[0] in recipes
+        elif program == "accelerate":
+            assert (ROOT / rest[rest.index("train.py") + 1]).is_file()
+        else:
+            assert program in ("hf", "pip"), program
