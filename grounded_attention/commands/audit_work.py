@@ -127,7 +127,7 @@ def measure(
     loaded: Loaded,
     split: str,
     examples: Sequence[AuditExample],
-    regions: RegionTable | None,
+    regions: Any,
     options: argparse.Namespace,
 ) -> AuditResult:
     """Audits a model on a split."""
@@ -170,7 +170,7 @@ def first_of_images(examples: Iterable[AuditExample], count: int) -> list[AuditE
 def explore(
     models: Sequence[Loaded],
     examples: Sequence[AuditExample],
-    regions: RegionTable | None,
+    regions: Any,
     options: argparse.Namespace,
 ) -> dict[str, list[ExampleAttention]]:
     """The attention of all heads of each model in a few captions."""
@@ -209,9 +209,10 @@ def write(
     result.plot(folder)
     if shown:
         write_text(folder / "explorer.html", explorer_page(shown))
-        models = [result] if changes is None else [changes.before, result]
+        audits = [result] if changes is None else [result, changes.before]
+        models = dict(reversed(list(zip(shown, audits, strict=False))))  # the model before comes first
         correction = (options.correction, CORRECTIONS[options.correction])
-        page = audit_page(dict(zip(reversed(shown), models, strict=True)), examples=shown, correction=correction)
+        page = audit_page(models, examples=shown, correction=correction)
         write_text(folder / "audit.html", page)
     return folder
 

@@ -8,7 +8,7 @@ import sys
 import datasets
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForImageTextToText, AutoProcessor, BertConfig
 
 from grounded_attention.analysis.audit.card import PLACE
@@ -16,6 +16,7 @@ from grounded_attention.analysis.audit.examples import entity_examples
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.commands import audit as command
+from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -74,10 +75,6 @@ def test_an_adapter_against_its_model(call, places):
     rows = list(entity_examples(builder.as_dataset("test").select(range(2))))
     base = AutoModelForImageTextToText.from_pretrained("llava")
     processor = AutoProcessor.from_pretrained("llava")
-    from peft import PeftModel
-
-    from grounded_attention.commands.image_options import folder_pictures
-
     pictures = folder_pictures("scenes/flickr30k-images")
     models = {"before": (base, before), "after": (PeftModel.from_pretrained(base, "adapter"), result)}
     shares = []
@@ -140,7 +137,7 @@ def test_answers_and_expressions(call):
         ({"iou": 0.3}, "--iou: only for models that read regions"),
         ({"against": "bert"}, "model type bert is not known to read images as tokens"),
         ({"against": "nowhere"}, "--model nowhere: "),
-        ({"images": "llava"}, "--images llava: 2 of 2 images are missing"),
+        ({"images": "llava"}, "--images llava: 4 of 4 images are missing"),
         ({"model": "bert", "instruction": "x"}, "--instruction: only for vision-language models"),
         ({"model": "bert", "dtype": "bfloat16"}, "--dtype: only for vision-language models"),
         (
