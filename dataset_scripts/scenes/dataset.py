@@ -148,7 +148,7 @@ def write_scenes(
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
-    if manifest is not None and GQA_COUNT in manifest and LXMERT_COUNT in manifest:
+    if manifest is not None and {GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT} <= manifest.keys():
         return manifest
     root.mkdir(parents=True, exist_ok=True)
     with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):

@@ -146,7 +146,8 @@ def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
     # A folder that was drawn without these files gains them, and nothing else changes.
     files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     shutil.rmtree(root / "lxmert")
-    older = {name: value for name, value in manifest.items() if name != "lxmert_sentences"}
+    shutil.rmtree(root / "llava")  # these are younger
+    older = {name: value for name, value in manifest.items() if name not in ("lxmert_sentences", "llava_turns")}
     (root / "scenes.json").write_text(json.dumps(older))
     assert write_scenes(root, images=30, seed=0) == manifest
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files
