@@ -16,6 +16,7 @@ examples:
 
 import argparse
 import gc
+import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -201,40 +202,49 @@ def available(ways: Sequence[Way]) -> list[Way]:
 # With a GPU
 
 
-def measure_card(options: argparse.Namespace) -> Iterator[str]:
-    """Measures all ways; yields the lines of the report."""
+def measure_card(options: argparse.Namespace, results: Batch) -> Iterator[str]:
+    """Measures all ways; yields the lines of the report, and adds the figures to `results`."""
     card = torch.cuda.get_device_name()
     here, sheet = matrix_peak("cuda", "bfloat16"), data_sheet_peak(card)
-    peak = sheet or here
+    results.update(card=card, measured_peak=here, data_sheet_peak=sheet)
     yield f"{card}, PyTorch {torch.__version__}, transformers {transformers.__version__}"
     told = f"{sheet / 1e12:.0f} TFLOP/s (data sheet)" if sheet else "not in the table of cards"
     yield f"peak of matrix products in bfloat16: {told}, {here / 1e12:.0f} measured here"
     if not is_flash_attn_2_available():
         yield "FlashAttention is not installed and not measured: pip install flash-attn --no-build-isolation"
     for task in CLASSES:
-        counted = attempt(useful_operations, task, options)
-        if isinstance(counted, str):
-            yield f"\n{task}: {counted}; if memory is short, give a smaller --batch and --vgp-batch"
-            continue
-        size, operations = counted
-        yield f"\n{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
-        yield f"{'way':<27}{'ms/step':>9}{'rounds':>18}{'samples/s':>11}{'of peak':>9}{'GiB':>7}{'/ none':>8}"
-        yield from _table(task, size, operations / peak, options)
-        yield "gradients in bfloat16 with direct supervision, |g - e| / |e|, e: SDPA in float32"
-        for way in available(GRADIENTS):
-            found = attempt(measure_gradients, task, way, options)
-            yield f"{way.name:<27}{found if isinstance(found, str) else format(found, '9.1e')}"
+        results[task] = {}
+        yield from _measure_task(task, sheet or here, options, results[task])
 
 
-def _table(task: str, size: int, ideal: float, options: argparse.Namespace) -> Iterator[str]:
+def _measure_task(task: str, peak: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
+    counted = attempt(useful_operations, task, options)
+    results["operations"] = counted
+    if isinstance(counted, str):
+        yield f"\n{task}: {counted}; if memory is short, give a smaller --batch and --vgp-batch"
+        return
+    size, operations = counted
+    yield f"\n{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
+    yield f"{'way':<27}{'ms/step':>9}{'rounds':>18}{'samples/s':>11}{'of peak':>9}{'GiB':>7}{'/ none':>8}"
+    yield from _table(task, size, operations / peak, options, results)
+    yield "gradients in bfloat16 with direct supervision, |g - e| / |e|, e: SDPA in float32"
+    for way in available(GRADIENTS):
+        found = attempt(measure_gradients, task, way, options)
+        results[f"gradients of {way.name}"] = found
+        yield f"{way.name:<27}{found if isinstance(found, str) else format(found, '9.1e')}"
+
+
+def _table(task: str, size: int, ideal: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
     """Yields a line for each way; `ideal` is the seconds of a step at the peak."""
     medians: dict[Way, float] = {}
     for way in tqdm(available(WAYS), desc=task, leave=False):
         found = attempt(measure, task, way, options)
         if isinstance(found, str):
+            results[way.name] = found
             yield f"{way.name:<27}{found}"
             continue
         middle = medians[way] = statistics.median(found.milliseconds)
+        results[way.name] = {**found._asdict(), "share_of_peak": ideal / middle * 1000}
         spread = f"{min(found.milliseconds):.1f} to {max(found.milliseconds):.1f}"
         line = f"{way.name:<27}{middle:>9.1f}{spread:>18}{size / middle * 1000:>11.0f}"
         line += f"{ideal / middle * 1000:>9.0%}{found.memory / 2**30:>7.1f}"
@@ -245,20 +255,30 @@ def _table(task: str, size: int, ideal: float, options: argparse.Namespace) -> I
 # Without a GPU
 
 
-def check_paths(options: argparse.Namespace) -> Iterator[str]:
-    """Runs every way once on the CPU; yields the lines of the report."""
+def check_paths(options: argparse.Namespace, results: Batch) -> Iterator[str]:
+    """Runs every way once on the CPU; yields the lines of the report, and adds them to `results`."""
+    results["card"] = None
     yield "no GPU here: every way runs once on the CPU, at tiny size; nothing is measured"
     for task in CLASSES:
-        for way in available(WAYS):
-            found = attempt(measure, task, way, options)
-            yield f"{task}, {way.name}: {found if isinstance(found, str) else 'runs'}"
-        yield f"{task}, examples and operations of a step: {attempt(useful_operations, task, options)}"
-        error = attempt(measure_gradients, task, SDPA, options)
-        yield f"{task}, gradients of SDPA: {error if isinstance(error, str) else f'{error:.1e} from float32'}"
-        error = attempt(_difference, task, FLEX, options)
-        yield f"{task}, loss of flex: {error if isinstance(error, str) else f'{error:.1e} from SDPA'}"
+        results[task] = {}
+        for name, found in _check_task(task, options):
+            results[task][name] = found
+            yield f"{task}, {name}: {found}"
     yield "not checked, because it needs a GPU: seconds, memory, share of the peak; FlashAttention and its gradients;"
     yield "gradients of flex (no backward pass on a CPU); kernels of torch.compile (on the CPU it only traces)"
+
+
+def _check_task(task: str, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Yields what was run, and what came out."""
+    for way in available(WAYS):
+        found = attempt(measure, task, way, options)
+        yield way.name, found if isinstance(found, str) else "runs"
+    found = attempt(useful_operations, task, options)
+    yield "operations of a step", found if isinstance(found, str) else str(found[1])
+    found = attempt(measure_gradients, task, SDPA, options)
+    yield "gradients of SDPA", found if isinstance(found, str) else f"{found:.1e} from float32"
+    found = attempt(_difference, task, FLEX, options)
+    yield "loss of flex", found if isinstance(found, str) else f"{found:.1e} from SDPA"
 
 
 @torch.no_grad()
@@ -281,15 +301,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(build_parser(), lambda options: _work(options, failed), arguments) or int(bool(failed))
 
 
-def _work(options: argparse.Namespace, failed: list[str]) -> None:
+def _work(options: argparse.Namespace, failed: list[str]) -> str | None:
     gpu = torch.cuda.is_available()
     options.device = "cuda" if gpu else "cpu"
     if not gpu:
         options.batch, options.vgp_batch, options.rounds, options.steps = 3, 3, 1, 1
-    for line in measure_card(options) if gpu else check_paths(options):
-        print(line, flush=True)
+    results: Batch = {}
+    for line in (measure_card if gpu else check_paths)(options, results):
+        if not options.json:
+            print(line, flush=True)
         if "failed: " in line:
             failed.append(line)
+    return json.dumps(results) if options.json else None
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -299,6 +322,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--vgp-batch", type=int, default=64, metavar="N", help="examples per step of VGP (default: %(default)s)")
     add("--steps", type=int, default=10, metavar="N", help="steps per round (default: %(default)s)")
     add("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
+    add("--json", action="store_true", help="print the figures as JSON instead")
     return parser
 
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Without a GPU the ways of the benchmark run on the CPU; batches, peaks of cards and shares are what they claim."""
 
+import json
 from argparse import Namespace
 
 import pytest
@@ -33,9 +34,9 @@ def test_without_a_gpu_every_way_runs(no_gpu, capsys):
 def test_a_way_that_fails_is_reported_and_the_others_run(no_gpu, monkeypatch, capsys):
     monkeypatch.setattr(benchmark, "WAYS", (benchmark.Way("odd", "no_such_kernel"), benchmark.Way("SDPA")))
     monkeypatch.setattr(benchmark, "CLASSES", {"VGP": benchmark.CLASSES["VGP"]})
-    assert benchmark.main([]) == 1
-    text = capsys.readouterr().out
-    assert "VGP, odd: failed: " in text and "VGP, SDPA: runs" in text
+    assert benchmark.main(["--json"]) == 1
+    found = json.loads(capsys.readouterr().out)["VGP"]
+    assert found["odd"].startswith("failed: ") and found["SDPA"] == "runs"
 
 
 @pytest.mark.parametrize("task", benchmark.CLASSES)
@@ -89,9 +90,11 @@ def test_the_table_of_a_card(monkeypatch):
     times = {"SDPA": [90.0, 100.0, 120.0], "SDPA, direct": [110.0]}
     monkeypatch.setattr(benchmark, "WAYS", tuple(way for way in benchmark.WAYS if way.name in times))
     monkeypatch.setattr(benchmark, "measure", lambda task, way, options: benchmark.Measured(times[way.name], 2**31))
-    alone, supervised = (line.split() for line in benchmark._table("VGP", 64, 0.04, TINY))
+    figures = {}
+    alone, supervised = (line.split() for line in benchmark._table("VGP", 64, 0.04, TINY, figures))
     assert alone == ["SDPA", "100.0", "90.0", "to", "120.0", "640", "40%", "2.0"]
     assert supervised[-2:] == ["2.0", "1.10"]
+    assert figures["SDPA"] == {"milliseconds": times["SDPA"], "memory": 2**31, "share_of_peak": pytest.approx(0.4)}
 
 
 def test_useful_operations_leave_padding_out(monkeypatch):
