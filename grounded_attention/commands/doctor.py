@@ -32,6 +32,9 @@ EXTRAS = {
     "spacy": ("spacy",),
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),
+    "vlm": ("peft",),
+    "space": ("gradio",),
+    "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
 }
 TIMEOUT = 5.0  # seconds for the answer of the Hub
 LITTLE = 5 * 2**30  # bytes; less free disk is worth a remark
