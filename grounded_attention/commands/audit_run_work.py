@@ -46,6 +46,8 @@ from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
+from .builder_options import options_of
+
 BUILDER = "flickr30k_entities"
 SPLITS = {"validation": "val", "test": "test"}  # split -> stem of its parse file
 CHOSEN_ON, REPORTED = SPLITS
@@ -111,7 +113,8 @@ def find_run(options: argparse.Namespace) -> Run:
 
 def load_rows(data: Data, limit: int) -> dict[str, Any]:
     """Split -> rows of its first images, with captions and phrases."""
-    builder = BUILDERS[BUILDER](data_dir=data.data_dir, splits=list(SPLITS))
+    given = {key: value for key, value in data.options.items() if key in options_of(BUILDERS[BUILDER])}
+    builder = BUILDERS[BUILDER](data_dir=data.data_dir, splits=list(SPLITS), **given)
     builder.download_and_prepare()
     rows = dict(builder.as_dataset())
     return {name: found.select(range(min(limit, len(found)))) for name, found in rows.items()}
@@ -219,11 +222,21 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], 
     for name in run.methods:
         print(f"audit: {name}", file=sys.stderr)
         found[name] = audit_method(run, name, rows, words, regions, explored)
+        _check_measured(found[name].result, run)
         if name != UNSUPERVISED and UNSUPERVISED in found:
             found[name].changes = compare(found[UNSUPERVISED].result, found[name].result, (UNSUPERVISED, name))
         if compared is not None:
             found[name].curves = curves_of(run, name, *compared)
     return found, note
+
+
+def _check_measured(result: AuditResult, run: Run) -> None:
+    """Raises `ValueError` if no word, or no region, could be measured."""
+    if {best.kind for best in result.best_heads() if best.group == "all"} != {"text_to_region", "region_to_text"}:
+        raise ValueError(
+            f"{run.data.data_dir}, split {REPORTED}: no phrase has a region of {run.data.regions} on a box; no head "
+            "can be measured: give more images with --limit, or a region table of these images"
+        )
 
 
 # Output
@@ -308,13 +321,13 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 def _table(found: Mapping[str, Audited]) -> str:
     lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
     for direction, title in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
-        lines.append(f"{title:16}{'best head':>10}{'accuracy':>24}{'attention':>11}{'changed heads':>20}")
+        lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'attention':>11}{'changed heads':>20}")
         for name, audited in found.items():
             best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")
             head = audited.result.name(best.layer, best.head) + ("" if best.active else "*")
             accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
-            lines.append(f"  {name:14}{head:>10}{accuracy:>24}{best.share:>11.0%}{_changed(audited, direction):>20}")
-        lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>24}")
+            lines.append(f"  {name:14}{head:>10}{accuracy:>26}{best.share:>11.0%}{_changed(audited, direction):>20}")
+        lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>26}")
     if any(
         not best.active for audited in found.values() for best in audited.result.best_heads() if best.group == "all"
     ):

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`make audit`: from a run of two methods to one page, what is written beside it, cards that take it, mistakes."""
 
+import dataclasses
 import json
 import shutil
 
@@ -12,6 +13,7 @@ from grounded_attention.analysis.audit.card import PLACE
 from grounded_attention.analysis.audit.changes import compare
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.commands.audit_run import main
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
@@ -101,6 +103,27 @@ def torn(run):
         file.truncate(100)
 
 
+def change_data(run, **changes):
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["data"] |= changes
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    return recipe["data"]
+
+
+def three_captions(run):
+    change_data(run, options={"captions_per_image": 3, "negatives": "random"})
+
+
+def far_away(run):
+    table = RegionTable.open(change_data(run)["regions"])
+    corner = np.array([0, 0, 0.001, 0.001], dtype=np.float32)
+    with RegionTableWriter(run / "corners", provenance={"source": "test"}) as writer:
+        for image in table.ids:
+            found = table[image]
+            writer.write(dataclasses.replace(found, boxes=np.tile(corner, (len(found.boxes), 1))))
+    change_data(run, regions=str(run / "corners"))
+
+
 @pytest.mark.parametrize(
     ("damage", "options", "message"),
     [
@@ -111,6 +134,8 @@ def torn(run):
         ),
         (missing, [], "run/direct: results.json is missing, so this model is not finished; make it with `make train`"),
         (torn, [], "run/none: the checkpoint is incomplete or was changed"),
+        (three_captions, [], "found '5 captions', expected 3"),
+        (far_away, ["--limit", "1", "--rows", "0"], "no phrase has a region of"),
         (None, ["--data-dir", "nowhere"], "nowhere"),
         (None, ["--limit", "0"], "--limit 0: expected 1 or more"),
         (None, ["--rows", "-1"], "--rows -1: expected 0 or more"),
