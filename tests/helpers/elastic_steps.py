@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from grounded_attention.training.loop.arguments import GroundingTrainingArguments
 from grounded_attention.training.loop.finite_steps import skipped_steps
-from grounded_attention.training.loop.learning_rates import GroundingTrainingArguments
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.not_finite import spoil_gradient, spoil_loss

@@ -28,12 +28,14 @@ from grounded_attention.modeling.pretraining_handover import check_shapes, descr
 from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.feature_sources import feature_source
 from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.loop.arguments import GroundingTrainingArguments
 from grounded_attention.training.loop.data import check_regions, limit_rows
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
-from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
+from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
+from grounded_attention.training.loop.matmul_precision import AUTO, MATMUL, check_precision
 from grounded_attention.training.recipes.early_checks import check_trackers
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import (
@@ -482,7 +484,8 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
     Checks that the machine supports the training arguments, and that they have an effect.
 
     Raises:
-        RecipeError: for `use_cpu: false` without an accelerator, float16 on a CPU, or a cast for evaluation only.
+        RecipeError: for `use_cpu: false` without an accelerator, float16 on a CPU, a precision of
+            products that it lacks, or a cast for evaluation only.
     """
     found = torch.accelerator.is_available()
     none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
@@ -497,6 +500,9 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
             raise RecipeError(f"{prefix}{name} has no effect on a CPU, and {why}: {other}remove it")
     if training.get("bf16") and not found and not training.get("use_cpu"):
         raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
+    elsewhere = None if on_cpu else "training on another device"
+    other = next((f"{prefix}{name}" for name in ("bf16", "torch_compile") if training.get(name)), elsewhere)
+    check_precision(training.get(MATMUL, AUTO), prefix + MATMUL, other)
     for name in ("fp16_full_eval", "bf16_full_eval"):
         if training.get(name):
             raise RecipeError(

@@ -4,42 +4,15 @@
 import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from torch import nn
 from torch.optim import Optimizer
-from transformers import TrainingArguments
 
 from grounded_attention.training.recipes.recipe import RecipeError
 
 MAPPING = "learning_rate_mapping"
 # Parts that DataParallel, torch.compile, FSDP and activation checkpointing add to the names of weights.
 WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-
-
-@dataclass
-class GroundingTrainingArguments(TrainingArguments):
-    """`TrainingArguments` plus `learning_rate_mapping`, which sentence-transformers has too, and
-    `skip_nonfinite_batches`.
-
-    Args:
-        learning_rate_mapping (`dict[str, float]`, *optional*): regular expression -> learning rate (0 or more) of the
-            weights whose name it matches with `re.search`. Names are those of `named_parameters()` of the unwrapped
-            model. The first matching expression applies. All other weights keep `learning_rate`. The schedule is the
-            same for all weights.
-        skip_nonfinite_batches (`bool`, *optional*, defaults to `False`): leave out a step whose loss or gradients are
-            not finite, instead of stopping; see `finite_steps.FiniteTrainer`.
-
-    Raises:
-        RecipeError: see `check_mapping`.
-    """
-
-    learning_rate_mapping: dict[str, float] | None = None
-    skip_nonfinite_batches: bool = False
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_mapping(self.learning_rate_mapping, MAPPING)
 
 
 def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:

@@ -28,6 +28,7 @@ from .exact_resume import UnloggedLosses, with_mean_loss
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
+from .matmul_precision import matmul_precision, use_matmul_precision
 from .preserve import Preservation
 from .progress import ProgressCallback, phase
 from .sharding import prepare_sharding
@@ -120,6 +121,14 @@ class GroundingTrainer(FiniteTrainer):
         return optimizer
 
     # Losses
+
+    def training_step(self, *args, **kwargs):
+        with use_matmul_precision(self._matmul_precision):
+            return super().training_step(*args, **kwargs)
+
+    @cached_property
+    def _matmul_precision(self) -> str:
+        return matmul_precision(self.args)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
         """Component -> its count over the micro-batches of all processes, () float64."""

@@ -35,7 +35,7 @@ TRACKERS = {
     "trackio": "trackio",
     "wandb": "wandb",
 }
-OWN_ARGUMENTS = ("learning_rate_mapping", "skip_nonfinite_batches")
+OWN_ARGUMENTS = ("learning_rate_mapping", "skip_nonfinite_batches", "cpu_matmul_precision")
 
 
 def check_early(recipe: Recipe, prefix: str = "") -> None:

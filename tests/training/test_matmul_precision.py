@@ -1,0 +1,107 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Linear layers whose factors are rounded to bfloat16: the same gradients, on processors with and without AMX."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional
+
+from grounded_attention.training.loop import matmul_precision as room
+from grounded_attention.training.loop.arguments import GroundingTrainingArguments
+from grounded_attention.training.loop.environment import differences, environment
+from tests.helpers.tiny_trainer import make_trainer
+
+# Without the setting of the tests that switches AMX off: a layer and its gradients against factors rounded by hand.
+ROUNDED = """
+import torch
+from torch.nn import functional
+from grounded_attention.training.loop.matmul_precision import has_bfloat16_products, use_matmul_precision
+
+torch.manual_seed(0)
+states, weight, bias, weights = torch.randn(512, 128), torch.randn(96, 128), torch.randn(96), torch.randn(512, 96)
+rounded = lambda tensor: tensor.bfloat16().double()
+found = []
+for cast in (rounded, torch.Tensor.double):
+    found.append([
+        cast(states) @ cast(weight).T + bias,
+        cast(weights) @ cast(weight),
+        cast(weights).T @ cast(states),
+        weights.double().sum(0),
+    ])
+leaves = [tensor.requires_grad_() for tensor in (states, weight, bias)]
+with use_matmul_precision("bfloat16"):
+    output = functional.linear(*leaves)
+    output.backward(weights)
+computed = [output.detach(), *(leaf.grad for leaf in leaves)]
+errors = [max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(computed, e)) for e in found]
+print(has_bfloat16_products(), *errors, torch.get_float32_matmul_precision())
+"""
+
+
+def test_products_are_those_of_rounded_factors_where_the_processor_has_them():
+    environ = {name: value for name, value in os.environ.items() if name != "ONEDNN_MAX_CPU_ISA"}
+    command = [sys.executable, "-c", ROUNDED]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+    available, rounded, exact, precision = done.stdout.split()
+    near, far = (rounded, exact) if available == "True" else (exact, rounded)
+    assert float(near) < 1e-5 and float(far) > 1e-4
+    assert precision == "highest"
+
+
+@pytest.mark.parametrize("shape", [(400, 64), (8, 50, 64)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_gradients_are_those_of_the_plain_layer(shape, with_bias):
+    found = []
+    for precision in (room.FLOAT32, room.BFLOAT16):  # the same here, since tests switch AMX off
+        generator = torch.Generator().manual_seed(1)
+        draw = [torch.randn(size, generator=generator) for size in (shape, (256, 64), (256,))]
+        leaves = [tensor.requires_grad_() for tensor in draw[: 2 + with_bias]]
+        with room.use_matmul_precision(precision):
+            output = functional.linear(*leaves)
+            output.square().sum().backward()
+        found.append([output.detach(), *(leaf.grad for leaf in leaves)])
+    for plain, other in zip(*found, strict=True):
+        assert torch.allclose(plain, other, rtol=1e-5, atol=1e-3)
+
+
+def test_steps_use_it_and_evaluation_does_not(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(room, "MIN_OPERATIONS", 0)
+    monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
+    apply = room._Bfloat16Linear.apply
+    monkeypatch.setattr(room._Bfloat16Linear, "apply", lambda *given: calls.append(1) or apply(*given))
+    counts = {}
+    for precision in room.PRECISIONS:
+        fixed = {"arguments_class": GroundingTrainingArguments, "max_steps": 1, "per_device_train_batch_size": 4}
+        trainer = make_trainer(tmp_path, cpu_matmul_precision=precision, **fixed)
+        trainer.train()
+        counts[precision] = len(calls)
+        trainer.evaluate()
+        assert len(calls) == counts[precision]
+        calls.clear()
+    assert counts["float32"] == 0
+    assert counts["auto"] == counts["bfloat16"] > 10
+
+
+def test_a_precision_of_the_program_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
+    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True)
+    assert room.matmul_precision(arguments) == "bfloat16"
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert room.matmul_precision(arguments) == "float32"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_another_precision_is_named_when_a_training_continues(tmp_path, monkeypatch):
+    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True)
+    before = environment(arguments, sharded=False)
+    monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
+    now = environment(arguments, sharded=False)
+    assert differences(before, now) == ["matrix products in float32 -> bfloat16"]
+    del before["products"]  # a checkpoint of an earlier version
+    assert differences(before, now) == ["matrix products in float32 -> bfloat16"]
