@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling import VLBertConfig, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
-from grounded_attention.training.experiments.setup import _tokenizer
+from grounded_attention.training.experiments.models import _tokenizer
 from tests.helpers.tiny_scenes import tiny_scenes
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "initializer_range": 0.5}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from grounded_attention.training.experiments.arguments import training_arguments
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.setup import training_arguments
 from grounded_attention.training.loop.learning_rates import GroundingTrainingArguments, map_learning_rates
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
