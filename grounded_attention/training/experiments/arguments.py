@@ -129,4 +129,5 @@ def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
 
 
 def field_names(kind: Any) -> list[str]:
+    """The fields that a dataclass takes as arguments."""
     return [field.name for field in dataclasses.fields(kind) if field.init]

@@ -25,7 +25,7 @@ from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, 
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
-from .fitting import TrainingTime, _fit, _seal
+from .fitting import TrainingTime, fit, seal_folder
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
 from .model_inputs import record_features
 from .models import make_processor
@@ -198,10 +198,10 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, method, data, processor, directory, hub)
         with named(START):
-            duration = _fit(trainer, recipe.resume, directory)
+            duration = fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
             write_card(_described(recipe, START, trainer, processor, {}, duration), data, directory)
-        _seal(trainer, directory)
+        seal_folder(trainer, directory)
     if hub is not None:
         hub.finish()
     # The checkpoint contains the configuration, except the attention back end, which is never saved.
@@ -267,7 +267,7 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
     with named(name):
-        duration = _fit(trainer, recipe.resume, directory)
+        duration = fit(trainer, recipe.resume, directory)
         figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": duration.seconds}
     skipped = skipped_steps(trainer.state.log_history)
@@ -277,7 +277,7 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
         write_card(_described(recipe, name, trainer, processor, figures, duration), data, directory)
-    _seal(trainer, directory)
+    seal_folder(trainer, directory)
     return result
 
 

@@ -26,7 +26,7 @@ class TrainingTime:
     after_step: int
 
 
-def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
+def fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
     """Trains and saves the model; with `resume` it continues from the last complete checkpoint."""
     checkpoint = last_complete_checkpoint(directory) if resume else None
     if checkpoint is not None:
@@ -46,7 +46,8 @@ def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTi
     return TrainingTime(outcome.metrics["train_runtime"], step_of(checkpoint) if checkpoint else 0)
 
 
-def _seal(trainer: GroundingTrainer, directory: Path) -> None:
+def seal_folder(trainer: GroundingTrainer, directory: Path) -> None:
+    """Seals the folder of a saved model, once, when all processes have arrived."""
     trainer.accelerator.wait_for_everyone()
     if trainer.is_world_process_zero():
         seal(directory)

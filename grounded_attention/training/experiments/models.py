@@ -63,13 +63,14 @@ def make_processor(model: Model) -> Any:
     if not name:
         raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
     with recipe_key_errors(f"model.tokenizer {name}"):
-        tokenizer = _tokenizer(name)
+        tokenizer = load_tokenizer(name)
     with recipe_key_errors("model.processor"):
         pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
         return processor_class(model)(tokenizer, **{**pixels, **model.processor})
 
 
-def _tokenizer(name: str) -> Any:
+def load_tokenizer(name: str) -> Any:
+    """Loads a tokenizer from a `vocab.txt`, a directory or the Hub."""
     if Path(name).is_file():
         words = read_text(name).splitlines()
         return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
