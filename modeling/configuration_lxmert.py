@@ -24,7 +24,7 @@ from transformers.utils import auto_docstring
 from .attention_calls import AttentionCall
 from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
-from .task_config import TaskConfig, TextFirstPooledConfig
+from .task_config import RegionTargets, TaskConfig, TextFirstPooledConfig
 from .two_streams import cross_calls
 
 if TYPE_CHECKING:
@@ -202,6 +202,18 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
     def max_text_length(self) -> int:
         """Number of positions for text."""
         return self.max_position_embeddings
+
+    @property
+    def region_targets(self) -> RegionTargets:
+        """What the model predicts of masked regions: any of class, attribute and feature."""
+        return RegionTargets(
+            classes=self.visual_obj_loss,
+            attributes=self.visual_attr_loss,
+            features=self.visual_feat_loss,
+            background=False,
+            separate_heads=True,
+            normalizer=self.visual_loss_normalizer if self.visual_loss == "released" else None,
+        )
 
     @property
     def text_hidden_size(self) -> int:

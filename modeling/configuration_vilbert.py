@@ -23,7 +23,7 @@ from transformers.utils import auto_docstring
 from .attention_calls import AttentionCall
 from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
-from .task_config import BertTextConfig
+from .task_config import BertTextConfig, RegionTargets
 from .two_streams import cross_calls
 
 if TYPE_CHECKING:
@@ -184,6 +184,13 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
         if not self.v_biattention_id:
             self.v_biattention_id = list(range(number))
         super().__post_init__(**kwargs)
+
+    @property
+    def region_targets(self) -> RegionTargets:
+        """What the model predicts of masked regions: classes or features."""
+        classes = self.visual_target == "classes"
+        num_negative = self.num_negative if self.visual_target == "nce" else None
+        return RegionTargets(classes, features=not classes, num_negative=num_negative)
 
     @property
     def region_hidden_size(self) -> int:

@@ -23,7 +23,7 @@ from transformers.utils import auto_docstring
 from .auto_classes import make_auto_map
 from .configuration_fast_rcnn import FastRCNNConfig
 from .pipeline_entry import PipelineEntry
-from .task_config import OneStreamConfig
+from .task_config import OneStreamConfig, RegionTargets
 
 if TYPE_CHECKING:
     # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
@@ -175,6 +175,11 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     def answer_width(self) -> int | None:
         """Hidden size of the answer head; `None` if it has a single layer."""
         return (self.answer_hidden_size or self.hidden_size) if self.answer_head == "2fc" else None
+
+    @property
+    def region_targets(self) -> RegionTargets:
+        """What the model predicts of masked regions: their classes."""
+        return RegionTargets()
 
     @property
     def visual_width(self) -> int:

@@ -15,6 +15,7 @@
 
 import inspect
 import re
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -22,6 +23,34 @@ from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
 from .spatial_encoding import count_coordinates
+
+
+@dataclass(frozen=True)
+class RegionTargets:
+    """
+    What a family predicts of masked regions in pre-training.
+
+    Args:
+        classes (`bool`, *optional*, defaults to `True`): the class of the detector.
+        attributes (`bool`, *optional*, defaults to `False`): its attribute.
+        features (`bool`, *optional*, defaults to `False`): its feature.
+        num_negative (`int`, *optional*): the feature is chosen among this many others; if not given, it is regressed.
+        background (`bool`, *optional*, defaults to `True`): whether class 0 may be the background; if not, the option
+            `background` of the task has no effect.
+        separate_heads (`bool`, *optional*, defaults to `False`): each target has its own output (`region_logits`,
+            `attribute_logits`, `predicted_features`); otherwise `region_logits` is the only one.
+        normalizer (`float`, *optional*): with separate heads, the factor of losses that are counted over all regions,
+            whose classes and attributes are weighted by the confidence of the detector (LXMERT public code). If not
+            given, only predicted regions are counted.
+    """
+
+    classes: bool = True
+    attributes: bool = False
+    features: bool = False
+    num_negative: int | None = None
+    background: bool = True
+    separate_heads: bool = False
+    normalizer: float | None = None
 
 
 @strict
@@ -131,6 +160,11 @@ class TaskConfig(PreTrainedConfig):
                     f"spatial_encoding is {self.spatial_encoding!r}, but the width of the regions is {width}: it must "
                     f"be a multiple of {multiple}."
                 )
+
+    @property
+    def region_targets(self) -> RegionTargets | None:
+        """What the model predicts of masked regions in pre-training; `None` if it predicts nothing of them."""
+        return None
 
     @property
     def answers(self) -> list[str]:
@@ -245,4 +279,4 @@ class TextFirstPooledConfig:
         return pooling == (self.hidden_size, "tanh", "text")
 
 
-__all__ = ["BertTextConfig", "OneStreamConfig", "TaskConfig", "TextFirstPooledConfig"]
+__all__ = ["BertTextConfig", "OneStreamConfig", "RegionTargets", "TaskConfig", "TextFirstPooledConfig"]

@@ -38,12 +38,13 @@ class Loaded:
     processor: Any
 
 
-def load(path: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
+def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
     """
     Loads a model and its processor.
 
     Args:
         path (`str`): a checkpoint folder or a name on the Hub.
+        name (`str`): its name in tables and on pages.
         options (`argparse.Namespace`): options of the command.
         regions (`RegionTable`, *optional*): the regions that the model reads; None for a vision-language model.
 
@@ -51,10 +52,10 @@ def load(path: str, options: argparse.Namespace, regions: RegionTable | None) ->
         ValueError: see `load_reader` and `load_vlm`.
     """
     if regions is not None:
-        return load_reader(path, options.tokenizer, regions)
+        return Loaded(name, *load_reader(path, options.tokenizer, regions))
     device = "cpu" if options.cpu else None
     given = {"model": path, "revision": None, "device": device, "dtype": options.dtype, "attention": options.attention}
-    return Loaded(short_name(path), *load_vlm(argparse.Namespace(**given)))
+    return Loaded(name, *load_vlm(argparse.Namespace(**given)))
 
 
 def find_regions(options: argparse.Namespace) -> RegionTable | None:
@@ -79,7 +80,7 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
     return None
 
 
-def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loaded:
+def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple[Any, Any]:
     """
     Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT.
 
@@ -89,7 +90,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loade
         regions (`RegionTable`): the region features that the model will read.
 
     Returns:
-        `Loaded`: the model in evaluation mode on this process's device, and its processor.
+        `tuple[Any, Any]`: the model in evaluation mode on this process's device, and its processor.
 
     Raises:
         ValueError: if the checkpoint does not exist, is incomplete, belongs to another family, or reads region
@@ -119,7 +120,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loade
             f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
         )
     check_finite(loaded, f"--model {path}")
-    return Loaded(short_name(path), loaded.eval().to(PartialState().device), processor)
+    return loaded.eval().to(PartialState().device), processor
 
 
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
@@ -152,8 +153,3 @@ def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
             f"the tokenizer {path} has {len(words)} tokens, but the vocabulary of the model has {vocabulary}"
         )
     return words
-
-
-def short_name(path: str) -> str:
-    """The last two parts of a path or name."""
-    return "/".join(Path(path).parts[-2:])

@@ -31,16 +31,12 @@ from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.model_inputs import check_width
+from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
+from grounded_attention.training.experiments.prepared_data import PreparedData, open_regions, prepare_data
 from grounded_attention.training.experiments.scoring import read_config
-from grounded_attention.training.experiments.setup import (
-    PreparedData,
-    check_width,
-    make_processor,
-    open_regions,
-    prepare_data,
-)
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below

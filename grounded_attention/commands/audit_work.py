@@ -32,13 +32,16 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.data import check_regions
+from grounded_attention.utils.short_names import short_names
 from grounded_attention.utils.whole_files import write_text
 
-from .audit_models import Loaded, find_regions, load, short_name
+from .audit_models import Loaded, find_regions, load
 from .choices import TEST, VALIDATION
 from .image_options import check_pictures, folder_pictures
 
 SPACY = "spacy"
+# A model is named by the run and the method, or by ORG/NAME.
+NAME_PARTS = 2
 
 
 # Input
@@ -194,9 +197,8 @@ def write(
     options: argparse.Namespace,
 ) -> Path:
     """Writes all files to the folder --output and returns the folder."""
-    folder = Path(
-        options.output or Path("runs", "audit", f"{short_name(options.model).replace('/', '_')}_{options.split}")
-    )
+    (name,) = short_names([options.model], NAME_PARTS)
+    folder = Path(options.output or Path("runs", "audit", f"{name.replace('/', '_')}_{options.split}"))
     result.save(folder)
     write_text(folder / "heads.csv", result.to_pandas().to_csv(index=False))
     text = result.to_card_section()
@@ -229,7 +231,9 @@ def work(options: argparse.Namespace) -> str | None:
     check_options(options)
     state = PartialState(cpu=options.cpu or not torch.cuda.is_available())
     regions = find_regions(options)
-    models = [load(path, options, regions) for path in filter(None, (options.model, options.against))]
+    paths = list(filter(None, (options.model, options.against)))
+    names = short_names(paths, NAME_PARTS)
+    models = [load(path, name, options, regions) for path, name in zip(paths, names, strict=True)]
     splits = [options.split, *([options.choose_on] if options.choose_on != SAME_SPLIT else [])]
     rows = load_rows(options, splits, regions)
     results = [measure(loaded, options.split, rows[options.split], regions, options) for loaded in models]
@@ -237,8 +241,7 @@ def work(options: argparse.Namespace) -> str | None:
         results[0] = results[0].choose_on(measure(models[0], split, rows[split], regions, options))
     changes = None
     if options.against is not None:
-        names = (models[1].name, models[0].name)
-        changes = compare(results[1], results[0], names, options.correction)
+        changes = compare(results[1], results[0], (names[1], names[0]), options.correction)
     if not state.is_main_process:
         return None
     shown = explore(models, rows[options.split], regions, options) if options.explore else {}

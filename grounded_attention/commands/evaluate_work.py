@@ -15,8 +15,8 @@ from grounded_attention.reports.html_report import Measured, Report, build_repor
 from grounded_attention.reports.report_pictures import Picture, embed
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
-from grounded_attention.training.experiments.setup import PreparedData, prepare_data
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.safe_paths import path_below

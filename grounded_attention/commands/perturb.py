@@ -73,8 +73,8 @@ def evaluate(options: argparse.Namespace) -> str:
     """
     from grounded_attention.reports.perturbation_figure import perturbation_figure
     from grounded_attention.training.experiments.perturbing import measure_perturbation
+    from grounded_attention.training.experiments.prepared_data import prepare_data
     from grounded_attention.training.experiments.scoring import read_config
-    from grounded_attention.training.experiments.setup import prepare_data
 
     check_options(options)
     recipe = to_recipe(options, read_config(options.checkpoint, TASKS[options.task]))

@@ -42,7 +42,7 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     """
     from transformers import AutoConfig
 
-    from grounded_attention.training.experiments.setup import make_processor
+    from grounded_attention.training.experiments.models import make_processor
     from grounded_attention.training.publish.hub import prepare_repo, push_folder
 
     if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):

@@ -20,35 +20,22 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Unpack
 
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, commit_files, fetch_repository
-from grounded_attention.dataset_scripts.licences import Licence, apply_user_licence, check_redistribution
+from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST
 
-from .command_line import make_parser, run
-from .push_options import add_push_options, check_free
+from .command_line import make_parser
+from .push_options import PushChoices, add_push_options, push_choices, push_table, run_push
 
 
-def push_labels(
-    folder: str | os.PathLike[str],
-    to: str,
-    *,
-    revision: str | None = None,
-    private: bool = False,
-    permission: str | None = None,
-    licence: str | None = None,
-) -> str:
+def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the pseudo-labels in `folder`.
 
     Args:
         folder (`str | os.PathLike[str]`): The pseudo-labels.
         to (`str`): The repository, `ORG/NAME`.
-        revision (`str`, *optional*): A branch of the repository, `main` by default.
-        private (`bool`, *optional*, defaults to `False`): Make a new repository private; one that is public already is
-            refused.
-        permission (`str`, *optional*): The reason why the phrases may be pushed, if the captions are of others.
-        licence (`str`, *optional*): Licence of the phrases, as the Hub names it, if the captions are the user's own.
+        **choices: `revision`, `private`, `permission` and `licence`, see [`PushChoices`].
 
     Returns:
         `str`: The address of the commit.
@@ -61,36 +48,29 @@ def push_labels(
     from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
     table = PseudoLabelTable(folder)
-    terms = apply_user_licence(Licence(**table.provenance["captions"]["licence"]), licence)
-    check_redistribution(terms, f"the pseudo-labels {folder}", permission)
-    repository = fetch_repository(to, revision, private)
-    check_free(repository, MANIFEST)
-    table.verify()
-    names = [*(shard["file"] for shard in table.info["shards"]), MANIFEST]
-    files: dict[str, Path | bytes] = {name: table.path / name for name in names}
-    files[CARD] = write_label_card(to, table.info, terms, permission, next(iter(table))).encode()
-    old = [name for name in repository.user_files() if name not in files]
-    return commit_files(repository, files, old, message=f"Pseudo-labels of {len(table)} captions", private=private)
+    return push_table(
+        table,
+        to,
+        choices,
+        name=f"the pseudo-labels {folder}",
+        terms=Licence(**table.provenance["captions"]["licence"]),
+        files=[MANIFEST],
+        write_card=lambda terms, _: write_label_card(
+            to, table.info, terms, choices.get("permission"), next(iter(table))
+        ),
+        message=f"Pseudo-labels of {len(table)} captions",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(
-        build_parser(), _work, arguments, resumable="run the same command again to continue; nothing is published yet"
-    )
+    return run_push(build_parser(), _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
-    commit = push_labels(
-        options.table,
-        options.repository,
-        revision=options.revision,
-        private=options.private,
-        permission=options.permission,
-        licence=options.licence,
-    )
+    commit = push_labels(options.table, options.repository, **push_choices(options))
     counts = PseudoLabelTable(options.table).info["statistics"]
     shown = {name: counts[name] for name in ("captions", "phrases", "boxes")}
     if options.json:

@@ -25,43 +25,24 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
+from typing import Unpack
 
 from grounded_attention.dataset_scripts.files.manifests import sha256
-from grounded_attention.dataset_scripts.hub.push_commit import CARD, commit_files, fetch_repository
-from grounded_attention.dataset_scripts.licences import (
-    REGION_FEATURES,
-    SCENES,
-    Licence,
-    apply_user_licence,
-    check_redistribution,
-)
+from grounded_attention.dataset_scripts.licences import REGION_FEATURES, SCENES, Licence
 from grounded_attention.dataset_scripts.regions.files import INDEX, MANIFEST
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 
-from .command_line import make_parser, run
-from .push_options import add_push_options, check_free
+from .command_line import make_parser
+from .push_options import PushChoices, add_push_options, push_choices, push_table, run_push
 
 
-def push_regions(
-    folder: str | os.PathLike[str],
-    to: str,
-    *,
-    revision: str | None = None,
-    private: bool = False,
-    permission: str | None = None,
-    licence: str | None = None,
-) -> str:
+def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the region table in `folder`.
 
     Args:
         folder (`str | os.PathLike[str]`): The table.
         to (`str`): The repository, `ORG/NAME`.
-        revision (`str`, *optional*): A branch of the repository, `main` by default.
-        private (`bool`, *optional*, defaults to `False`): Make a new repository private; one that is public already is
-            refused.
-        permission (`str`, *optional*): The reason why the features may be pushed, if the images are of others.
-        licence (`str`, *optional*): Licence of the features, as the Hub names it, if the images are the user's own.
+        **choices: `revision`, `private`, `permission` and `licence`, see [`PushChoices`].
 
     Returns:
         `str`: The address of the commit.
@@ -73,18 +54,21 @@ def push_regions(
     from grounded_attention.dataset_scripts.regions.card import write_region_card
 
     table = RegionTable(folder)
-    terms = apply_user_licence(_terms(table), licence)
-    check_redistribution(terms, f"the region table {folder}", permission)
-    repository = fetch_repository(to, revision, private)
-    check_free(repository, MANIFEST)
-    table.verify()
-    names = [*(shard["file"] for shard in table.info["shards"]), INDEX, MANIFEST]
-    files: dict[str, Path | bytes] = {name: table.path / name for name in names}
-    checksums = {name: sha256(table.path / name) for name in names}
-    card = write_region_card(to, table.info, terms, permission, checksums, next(iter(table)))
-    old = [name for name in repository.user_files() if name not in (*names, CARD)]
-    message = f"Region table of {len(table)} images"
-    return commit_files(repository, {**files, CARD: card.encode()}, old, message=message, private=private)
+
+    def write_card(terms: Licence, files: Sequence[str]) -> str:
+        checksums = {name: sha256(table.path / name) for name in files}
+        return write_region_card(to, table.info, terms, choices.get("permission"), checksums, next(iter(table)))
+
+    return push_table(
+        table,
+        to,
+        choices,
+        name=f"the region table {folder}",
+        terms=_terms(table),
+        files=[INDEX, MANIFEST],
+        write_card=write_card,
+        message=f"Region table of {len(table)} images",
+    )
 
 
 def _terms(table: RegionTable) -> Licence:
@@ -93,20 +77,11 @@ def _terms(table: RegionTable) -> Licence:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(
-        build_parser(), _work, arguments, resumable="run the same command again to continue; nothing is published yet"
-    )
+    return run_push(build_parser(), _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
-    commit = push_regions(
-        options.table,
-        options.repository,
-        revision=options.revision,
-        private=options.private,
-        permission=options.permission,
-        licence=options.licence,
-    )
+    commit = push_regions(options.table, options.repository, **push_choices(options))
     info = RegionTable(options.table).info
     if options.json:
         shown = {name: info[name] for name in ("images", "regions", "checksum")}

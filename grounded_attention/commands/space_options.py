@@ -8,6 +8,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grounded_attention.utils.short_names import short_names
+
 from .choices import SCENES
 
 if TYPE_CHECKING:
@@ -42,14 +44,14 @@ def space_settings(options: argparse.Namespace) -> SpaceSettings:
     for name in [*given, *([options.vlm] if options.vlm else [])]:
         if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith(("/", "."))):
             raise ValueError(f"{name}: no such folder, and not a name on the Hub (ORG/NAME)")
-    models = {short_name(name, given): name for name in given} or dict(SMALL_MODELS)
+    models = dict(zip(_names(given), given, strict=True)) or dict(SMALL_MODELS)
     return SpaceSettings(models, options.vlm, options.detector, options.features)
 
 
-def short_name(name: str, names: list[str]) -> str:
-    """What the page calls a checkpoint: the name of its folder, unless two have the same."""
-    last = Path(name).name
-    return name if not Path(name).is_dir() or [Path(one).name for one in names].count(last) > 1 else last
+def _names(given: list[str]) -> list[str]:
+    """What the page calls the checkpoints: a folder by its last part, unless others have it too; ORG/NAME in full."""
+    short = short_names(given)
+    return [shown if Path(name).is_dir() else name for name, shown in zip(given, short, strict=True)]
 
 
 def check_gradio() -> None:

@@ -28,9 +28,10 @@ from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_comparison_figure
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
+from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.experiments.output import read_json
+from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import score_splits
-from grounded_attention.training.experiments.setup import PreparedData, load_model, make_processor, prepare_data
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.whole_files import write_text

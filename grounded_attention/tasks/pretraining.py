@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.plain_answers import plain_answer
+from grounded_attention.modeling.task_config import RegionTargets
 from grounded_attention.modeling.task_losses import UNLABELLED
 
 from .answer_lists import read_answers
@@ -45,7 +46,7 @@ from .pretraining_losses import (
     word_loss,
 )
 from .pretraining_options import PretrainingOptions
-from .pretraining_regions import RegionTargets, place_regions, region_targets
+from .pretraining_regions import place_regions, region_targets
 from .row_phrases import row_phrases
 from .task import (
     TEXT_AND_REGIONS,
@@ -272,10 +273,10 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
     task, answers = weigh_relationship(task, options.relationship_weight), _answer_losses(options, config)
     if options.regions is False:
         return replace(task, losses=(*task.losses, *answers)) if answers else task
-    if hasattr(config, "region_classes"):
+    if config.region_targets is not None:
         words, text_words, _, relationship = task.losses
-        losses = (words, text_words, *region_objectives(config), relationship, *answers)
-        return replace(task, losses=losses, collate=partial(collate, wanted=RegionTargets.of(config)))
+        losses = (words, text_words, *region_objectives(config.region_targets), relationship, *answers)
+        return replace(task, losses=losses, collate=partial(collate, wanted=config.region_targets))
     if options.regions:
         raise ValueError(
             f"models of the family {config.model_type!r} do not predict the class of masked regions: set "

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from grounded_attention.modeling.task_config import RegionTargets
 from grounded_attention.modeling.task_losses import (
     contrast_sum,
     count_labels,
@@ -115,24 +116,23 @@ def answer_objective(begin: float) -> LossComponent:
     return LossComponent("answers", total, lambda batch: count(batch.get("answer_labels")), begin=begin)
 
 
-def region_objectives(config: Any) -> tuple[LossComponent, ...]:
+def region_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
     """
     Makes the losses of masked regions of a family.
 
     Args:
-        config: the configuration. `visual_target` is the one target of ViLBERT; `visual_loss` belongs to LXMERT, which
-            predicts class, attribute and feature. Other families predict the class.
+        targets (`RegionTargets`): what the family predicts of them, `config.region_targets`.
     """
-    if getattr(config, "visual_loss", None) is not None:
-        return _lxmert_objectives(config)
-    if getattr(config, "visual_target", "classes") == "classes":
+    if targets.separate_heads:
+        return _separate_objectives(targets)
+    if targets.classes:
         return (LossComponent("regions", region_loss, lambda batch: count(region_labels(batch))),)
 
     def total(outputs: Any, batch: Batch) -> Tensor:
         predicted, features, wanted = outputs.region_logits, _feature_targets(batch), batch["predicted_regions"]
-        if config.visual_target == "features":
+        if targets.num_negative is None:
             return feature_error_sum(predicted, features, wanted)[0]
-        negatives = draw_negatives(batch["region_attention_mask"], config.num_negative)
+        negatives = draw_negatives(batch["region_attention_mask"], targets.num_negative)
         return contrast_sum(predicted, features, wanted, negatives)[0]
 
     return (LossComponent("regions", total, _count_predicted),)
@@ -143,9 +143,9 @@ def _feature_targets(batch: Batch) -> Tensor:
     return batch.get(FEATURE_TARGETS, batch["region_features"])
 
 
-def _lxmert_objectives(config: Any) -> tuple[LossComponent, ...]:
+def _separate_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
     """Class, attribute and feature of regions; the public code also counts regions that are not masked."""
-    normalizer = config.visual_loss_normalizer if config.visual_loss == "released" else None
+    normalizer = targets.normalizer
 
     def classes(logits: str, labels: str) -> LossComponent:
         def total(outputs: Any, batch: Batch) -> Tensor:
@@ -172,11 +172,11 @@ def _lxmert_objectives(config: Any) -> tuple[LossComponent, ...]:
         return region_features_sum(outputs.predicted_features, *given, normalizer)[0]
 
     found = []
-    if config.visual_obj_loss:
+    if targets.classes:
         found.append(classes("region_logits", "region_labels"))
-    if config.visual_attr_loss:
+    if targets.attributes:
         found.append(classes("attribute_logits", "attribute_labels"))
-    if config.visual_feat_loss:
+    if targets.features:
         found.append(LossComponent("features", features, _count_predicted if normalizer is None else _count_regions))
     return tuple(found)
 

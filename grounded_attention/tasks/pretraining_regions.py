@@ -5,46 +5,16 @@ Shape letters: B batch, R regions, C classes of the detector.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.modeling.task_config import RegionTargets
 from grounded_attention.modeling.task_losses import UNLABELLED
 
 from .masking import ChosenRegions
-
-
-@dataclass(frozen=True)
-class RegionTargets:
-    """What a family predicts of masked regions.
-
-    Args:
-        classes (`bool`, *optional*, defaults to `True`): the class of the detector.
-        attributes (`bool`, *optional*, defaults to `False`): its attribute.
-        all_regions (`bool`, *optional*, defaults to `False`): classes and attributes of regions that are not masked
-            too, weighted by the confidence of the detector (LXMERT public code).
-        features (`bool`, *optional*, defaults to `False`): its feature.
-        background (`bool`, *optional*, defaults to `True`): whether class 0 may be the background; if not, the option
-            `background` has no effect.
-    """
-
-    classes: bool = True
-    attributes: bool = False
-    all_regions: bool = False
-    features: bool = False
-    background: bool = True
-
-    @classmethod
-    def of(cls, config: Any) -> "RegionTargets":
-        """The targets for the family of a configuration."""
-        if getattr(config, "visual_loss", None) is not None:
-            released = config.visual_loss == "released"
-            return cls(config.visual_obj_loss, config.visual_attr_loss, released, config.visual_feat_loss, False)
-        classes = getattr(config, "visual_target", "classes") == "classes"
-        return cls(classes, features=not classes)
 
 
 def region_targets(
@@ -80,7 +50,8 @@ def region_targets(
         name: place_regions(candidates, values, candidates.new_zeros(candidates.shape))
         for name, values in masks.items()
     }
-    labelled = candidates if wanted.all_regions else found["predicted_regions"]
+    all_regions = wanted.normalizer is not None
+    labelled = candidates if all_regions else found["predicted_regions"]
     if wanted.classes and options.region_targets == "soft":
         probs = [_class_probs(record) for record in regions]
         empty = torch.zeros(*candidates.shape, probs[0].shape[1])
@@ -95,7 +66,7 @@ def region_targets(
     for name, values, scores in columns:
         labels = place_regions(candidates, values, torch.full(candidates.shape, UNLABELLED))
         found[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
-        if wanted.all_regions:
+        if all_regions:
             weights = [_scores(record, scores) for record in regions]
             found[f"{name}_weights"] = place_regions(candidates, weights, torch.zeros(candidates.shape))
     return found

@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling import VLBertConfig, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
-from grounded_attention.training.experiments.setup import _tokenizer
+from grounded_attention.training.experiments.models import load_tokenizer
 from tests.helpers.tiny_scenes import tiny_scenes
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "initializer_range": 0.5}
@@ -28,7 +28,7 @@ def places(tmp_path_factory):
     """Scenes and checkpoints of every kind; data sets are built below the same folder."""
     root = tmp_path_factory.mktemp("audit")
     scenes = tiny_scenes(root / "scenes")
-    tokenizer, width = _tokenizer(str(scenes / "vocab.txt")), RegionTable.open(scenes / "regions").feature_size
+    tokenizer, width = load_tokenizer(str(scenes / "vocab.txt")), RegionTable.open(scenes / "regions").feature_size
     words = {"vocab_size": len(tokenizer), **SIZES}
     for seed, name in enumerate(("before", "after")):
         torch.manual_seed(seed)

@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.training.experiments.setup import load_model
+from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, RecipeError

@@ -19,7 +19,7 @@ from grounded_attention.commands import build_data, evaluate, import_regions
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.tasks.answer_lists import read_answers
-from grounded_attention.training.experiments.setup import load_model, make_processor
+from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.loop.chosen_heads import read_heads, supervise_chosen
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe, Supervision, load_recipe

@@ -18,7 +18,9 @@ from grounded_attention.modeling import VLBertConfig, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.setup import make_processor, prepare_data, training_arguments
+from grounded_attention.training.experiments.arguments import training_arguments
+from grounded_attention.training.experiments.models import make_processor
+from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe

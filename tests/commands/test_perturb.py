@@ -12,7 +12,7 @@ from grounded_attention.commands.perturb import main
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.setup import make_processor
+from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.tiny_scenes import tiny_scenes
 

@@ -185,7 +185,7 @@ from grounded_attention.commands import build_data, push_regions
 from grounded_attention.dataset_scripts.files.errors import DataError
 from tests.helpers.tiny_scenes import tiny_scenes
 from grounded_attention.training.recipes.recipe import Data, Recipe
-from grounded_attention.training.experiments.setup import prepare_data
+from grounded_attention.training.experiments.prepared_data import prepare_data
 
 scenes = tiny_scenes(Path("scenes"))
 folders = ["--data-dir", "scenes", "--output", "built"]

@@ -17,7 +17,7 @@ from transformers import TrainingArguments, set_seed
 from grounded_attention.modeling import VLBertForPreTraining, VLBertForVGP
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.setup import load_model
+from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.loop.trainer import GroundingTrainer

@@ -8,7 +8,7 @@ from transformers import set_seed
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.setup import make_processor
+from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}

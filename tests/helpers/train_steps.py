@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from grounded_attention.training.loop.arguments import GroundingTrainingArguments
 from grounded_attention.training.loop.length_batches import add_lengths
+from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 

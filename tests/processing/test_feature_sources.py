@@ -17,7 +17,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.caption_phrases import unknown_words
 from grounded_attention.processing.feature_sources import feature_mismatch, feature_source
 from grounded_attention.processing.load_extractor import load_extractor
-from grounded_attention.training.experiments.setup import record_features
+from grounded_attention.training.experiments.model_inputs import record_features
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_pipeline import BOXES, PHRASES, example, features, load

@@ -11,7 +11,7 @@ from grounded_attention.modeling import VisualBERTForVGP, VLBertForVGP
 from grounded_attention.supervision import align, first_region, get_method
 from grounded_attention.supervision.box_loss import box_loss, word_boxes
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.setup import make_model
+from grounded_attention.training.experiments.models import make_model
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe, RecipeError, Supervision
 from tests.helpers.tiny_trainer import logged, make_trainer
 from tests.helpers.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor

@@ -8,7 +8,7 @@ import pytest
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from grounded_attention.supervision import method_names
-from grounded_attention.training.loop.arguments import GroundingTrainingArguments
+from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from grounded_attention.training.recipes import early_checks
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 from tests.helpers.commands import ROOT

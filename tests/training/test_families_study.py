@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.setup import make_model, make_processor
+from grounded_attention.training.experiments.models import make_model, make_processor
 from grounded_attention.training.recipes.recipe import Model
 from grounded_attention.training.studies.study import run_study
 from grounded_attention.training.studies.study_recipe import load_study

@@ -7,7 +7,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 from grounded_attention.modeling import VLBertForVGP
-from grounded_attention.training.experiments.setup import load_model
+from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.recipes.recipe import Model, RecipeError
 from grounded_attention.utils.finite_weights import check_finite
 from tests.helpers.tiny_vl_bert import tiny_config

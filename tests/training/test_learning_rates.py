@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from grounded_attention.training.experiments.arguments import training_arguments
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.setup import training_arguments
-from grounded_attention.training.loop.arguments import GroundingTrainingArguments
 from grounded_attention.training.loop.learning_rates import map_learning_rates
+from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model

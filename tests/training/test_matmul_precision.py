@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional
 
 from grounded_attention.training.loop import matmul_precision as room
-from grounded_attention.training.loop.arguments import GroundingTrainingArguments
 from grounded_attention.training.loop.environment import differences, environment
+from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from tests.helpers.tiny_trainer import make_trainer
 
 # Without the setting of the tests that switches AMX off: a layer and its gradients against factors rounded by hand.

@@ -23,7 +23,7 @@ from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTa
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.tasks.caption_rows import to_rows
-from grounded_attention.training.experiments.setup import prepare_data
+from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.joined_labels import join_labels
 from grounded_attention.training.recipes.places import check_places

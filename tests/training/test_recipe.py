@@ -8,7 +8,7 @@ import pytest
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.checks import check
-from grounded_attention.training.experiments.setup import builder_options
+from grounded_attention.training.experiments.prepared_data import builder_options
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import RecipeError, check_names, load_recipe, read_recipe, read_yaml
 from grounded_attention.utils.project import find_recipe

@@ -15,7 +15,9 @@ from grounded_attention.training.recipes.model_family import check_family_config
 from grounded_attention.training.recipes.number_checks import check_seed
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names, recipe_key_errors
 
-from .setup import PreparedData, check_model, check_options, check_training
+from .arguments import check_options, check_training
+from .models import check_model
+from .prepared_data import PreparedData
 from .start_model import check_preserve
 
 # Configuration fields that a method sets -> the option that sets them.

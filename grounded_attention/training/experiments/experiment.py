@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs a recipe: prepares the data, trains a shared start and every supervision method, and measures them."""
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,50 +9,30 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from accelerate import PartialState
-from transformers import PreTrainedModel, set_seed
 
-from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
-from grounded_attention.metrics.attention_grounding import AttentionGrounding, summarise
-from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
-from grounded_attention.tasks import TASKS, Task
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, seal, step_of
+from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
-from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import named, plain_bars
-from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
-from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.places import check_places
-from grounded_attention.training.recipes.recipe import (
-    Model,
-    Preserve,
-    Recipe,
-    RecipeError,
-    is_quiet,
-    recipe_key_errors,
-)
+from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
-from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, measured_splits, reported
+from .fitting import TrainingTime, fit, seal_folder
+from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
+from .model_inputs import record_features
+from .models import make_processor
 from .output import check_output, open_output, read_json
-from .pictures import track_pictures
+from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
-from .setup import (
-    PreparedData,
-    check_pixels,
-    check_width,
-    make_model,
-    make_processor,
-    prepare_data,
-    record_features,
-    training_arguments,
-)
-from .start_model import make_preservation
+from .trainers import make_trainer
 
 
 @dataclass(frozen=True)
@@ -219,10 +198,10 @@ def _trained_start(recipe: Recipe, processor: Any, repo: HubRepo | None) -> Mode
         hub = _make_push(recipe, START, data, repo, directory)
         trainer = make_trainer(recipe, method, data, processor, directory, hub)
         with named(START):
-            duration = _fit(trainer, recipe.resume, directory)
+            duration = fit(trainer, recipe.resume, directory)
         if trainer.is_world_process_zero():
             write_card(_described(recipe, START, trainer, processor, {}, duration), data, directory)
-        _seal(trainer, directory)
+        seal_folder(trainer, directory)
     if hub is not None:
         hub.finish()
     # The checkpoint contains the configuration, except the attention back end, which is never saved.
@@ -288,7 +267,7 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
         data, recipe = data.text_alone(), replace(recipe, preserve=Preserve())
     trainer = make_trainer(recipe, "none" if blind else name, data, processor, directory, hub)
     with named(name):
-        duration = _fit(trainer, recipe.resume, directory)
+        duration = fit(trainer, recipe.resume, directory)
         figures = measure_all(trainer, data, directory)
     result = {**_headline(figures), "figures": figures, "train_seconds": duration.seconds}
     skipped = skipped_steps(trainer.state.log_history)
@@ -298,7 +277,7 @@ def _trained(recipe: Recipe, name: str, data: PreparedData, processor: Any, hub:
     if trainer.is_world_process_zero():
         write_json(directory / "results.json", result)
         write_card(_described(recipe, name, trainer, processor, figures, duration), data, directory)
-    _seal(trainer, directory)
+    seal_folder(trainer, directory)
     return result
 
 
@@ -317,136 +296,6 @@ def _described(
     return Trained(
         recipe, name, model, processor, trainer.method, figures, duration.seconds, steps, duration.after_step, before
     )
-
-
-def make_trainer(
-    recipe: Recipe, method_name: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None = None
-) -> GroundingTrainer:
-    """
-    Makes the Trainer of one method, with a new model.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        method_name (`str`): supervision method; its options are those of the recipe.
-        data (`PreparedData`): the data.
-        processor (`Any`): processor of the model family.
-        directory (`Path`): output folder of the method.
-        hub (`HubPush`, *optional*): pushes saved checkpoints.
-
-    Raises:
-        RecipeError: if the model, the method, the data or the training arguments do not fit together.
-    """
-    task, options = TASKS[recipe.task], data.options
-    method = recipe_method(recipe, method_name)
-    set_seed(recipe.seed)
-    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
-    with recipe_key_errors("options"):
-        task.initialise(model, processor, options)
-    task = task.configure(task, options, model.config)
-    supervise(model)
-    with recipe_key_errors(f"supervision.options.{method_name}"):
-        method.prepare(model)
-    _check_regions(model, processor, recipe, data)
-    measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
-    train, validation = data.splits["train"], data.splits.get("validation")
-    arguments = training_arguments(recipe, directory)
-    preservation = make_preservation(recipe, model, processor, arguments.device)
-    with recipe_key_errors("training"):
-        trainer = GroundingTrainer(
-            model,
-            arguments,
-            data_collator=Collator(
-                task,
-                processor,
-                data.regions,
-                recipe.seed,
-                split=train,
-                texts=data.texts,
-                pseudo_labels=data.pseudo_labels,
-                images=data.images,
-                options=options,
-                labels=recipe.supervision.labels,
-                method=method,
-            ),
-            train_dataset=train,
-            eval_dataset=validation,
-            processing_class=getattr(processor, "processor", processor),
-            task=task,
-            method=method,
-            metrics=lambda: [*task.metrics(), *measures()],
-            attention_weight=recipe.supervision.weight,
-            preservation=preservation,
-            hub=hub,
-        )
-    track_pictures(trainer, recipe, data, directory.name)
-    return trainer
-
-
-def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
-    """Whether the rows of every measured split have phrases, and regions that these may name."""
-    measured = [data.splits[name] for name in measured_splits(data.splits)]
-    annotated = all("phrases" in rows.column_names for rows in measured)
-    if task.image_tokens:  # rows without phrases have empty lists
-        annotated = annotated and all(any(map(len, rows["phrases"])) for rows in measured)
-    seen = data.images if task.image_tokens else data.regions
-    return seen is not None and task.can_have_phrases and annotated
-
-
-def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
-    """The metrics of the grounding of phrases. Rollout over thousands of image tokens takes too much memory."""
-    heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
-    return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
-
-
-def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
-    if data.images is not None or data.regions is not None:  # otherwise the model reads text only
-        check_pixels(model, data.images)
-    if data.images is not None or data.regions is None:
-        return
-    check_width(model, processor, str(recipe.data.regions), data.regions.feature_size)
-    for name, table in data.tracks.items():
-        check_width(model, processor, f"data.tracks.{name}", table.feature_size)
-
-
-@dataclass(frozen=True)
-class TrainingTime:
-    """
-    The duration of a training.
-
-    Args:
-        seconds (`float`): seconds of training.
-        after_step (`int`): step of the checkpoint from which this training was resumed; 0 for a new one.
-    """
-
-    seconds: float
-    after_step: int
-
-
-def _fit(trainer: GroundingTrainer, resume: bool, directory: Path) -> TrainingTime:
-    """Trains and saves the model; with `resume` it continues from the last complete checkpoint."""
-    checkpoint = last_complete_checkpoint(directory) if resume else None
-    if checkpoint is not None:
-        prepare_resume(trainer, checkpoint)
-    try:
-        outcome = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    except pickle.UnpicklingError as error:
-        raise RecipeError(
-            f"{checkpoint}: a saved state (optimizer.pt, scheduler.pt or rng_state.pth) is damaged or would run code, "
-            "so it is not read; delete this folder to continue from the checkpoint before it"
-        ) from error
-    if trainer.hub is not None:
-        trainer.hub.wait()  # it reads from the directory that is sealed next
-    trainer.save_model(str(directory))
-    if trainer.is_world_process_zero():
-        write_json(directory / "history.json", trainer.state.log_history)
-    return TrainingTime(outcome.metrics["train_runtime"], step_of(checkpoint) if checkpoint else 0)
-
-
-def _seal(trainer: GroundingTrainer, directory: Path) -> None:
-    trainer.accelerator.wait_for_everyone()
-    if trainer.is_world_process_zero():
-        seal(directory)
-    trainer.accelerator.wait_for_everyone()
 
 
 def _headline(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from grounded_attention.metrics.item_scores import ID_COLUMNS
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.utils.whole_files import write_json
 
-from .setup import PreparedData
+from .prepared_data import PreparedData
 
 TRAIN, TEXT_ONLY = "train", "text_only"
 BEFORE = "before training"  # in tables

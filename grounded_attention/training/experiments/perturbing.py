@@ -15,8 +15,8 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.utils.quiet import hidden
 
+from .prepared_data import PreparedData
 from .scoring import make_scorer
-from .setup import PreparedData
 
 
 def explainable() -> list[str]:

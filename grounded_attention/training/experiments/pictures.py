@@ -21,7 +21,7 @@ from grounded_attention.training.recipes.model_family import head_class, process
 from grounded_attention.training.recipes.recipe import Model, Recipe
 from grounded_attention.utils.safe_paths import path_below
 
-from .setup import PreparedData
+from .prepared_data import PreparedData
 
 WORDS_SHOWN = 4
 

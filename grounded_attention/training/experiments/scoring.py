@@ -23,14 +23,10 @@ from grounded_attention.training.recipes.model_family import head_class, wanted_
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, Recipe
 
-from .setup import (
-    PreparedData,
-    check_pixels,
-    check_width,
-    load_model,
-    make_processor,
-    training_arguments,
-)
+from .arguments import training_arguments
+from .model_inputs import check_pixels, check_width
+from .models import load_model, make_processor
+from .prepared_data import PreparedData
 
 
 @dataclass(frozen=True)

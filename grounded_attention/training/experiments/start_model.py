@@ -26,7 +26,9 @@ from grounded_attention.training.recipes.recipe import (
     recipe_key_errors,
 )
 
-from .setup import check_options, load_model, prepare_data
+from .arguments import check_options
+from .models import load_model
+from .prepared_data import prepare_data
 
 PRETRAINING = "pretraining"  # the head, and the default task of the pre-training
 KINDS = ("hidden_states", "logits")

@@ -22,7 +22,7 @@ from grounded_attention.supervision import GroundingAlignment, SupervisionMethod
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, reported
-from grounded_attention.training.experiments.setup import PreparedData
+from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import family_name, family_title, head_class

@@ -1,0 +1,159 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Makes or loads the model and the processor of a recipe."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import transformers
+from accelerate import PartialState
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
+from grounded_attention.processing import FastRCNNImageProcessor
+from grounded_attention.training.recipes.model_family import (
+    family_name,
+    head_class,
+    is_vision_language,
+    processor_class,
+)
+from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
+from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.safe_paths import check_weight_index
+
+from .answer_rows import answer_weights, other_answers, take_answers
+from .arguments import field_names
+from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
+
+# Processor arguments that a recipe sets with another key: `model.tokenizer`.
+PARTS = ("tokenizer",)
+
+
+def check_model(model: Model, head: str) -> None:
+    """Checks that the family has the head, and that config fields and processor arguments are known."""
+    head_class(head, model)
+    if is_vision_language(model):
+        check_vision_language(model)
+        return
+    for key in ("adapter", "freeze"):
+        if getattr(model, key):
+            raise RecipeError(f"model.{key} is only for vision-language models (model.family=vlm): remove it")
+    config_class: Any = FAMILIES[family_name(model)].config_class
+    fields = [*field_names(config_class), *config_class.attribute_map, "attn_implementation"]
+    check_names(model.config, fields, "model.config.")
+    check_sizes(model.config, "model.config.")
+    known = list(inspect.signature(processor_class(model)).parameters)
+    check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
+
+
+def make_processor(model: Model) -> Any:
+    """Loads the processor of `model.source`, or makes a new one with the tokenizer of the recipe."""
+    if is_vision_language(model):
+        return make_vlm_processor(model)
+    if model.tokenizer is None and model.source:
+        with recipe_key_errors(f"model.source {model.source}"):
+            return processor_class(model).from_pretrained(model.source, **model.processor)
+    name = model.tokenizer or model.bert
+    if not name:
+        raise RecipeError("model.tokenizer is empty: give a directory, a Hub id or a vocab.txt")
+    with recipe_key_errors(f"model.tokenizer {name}"):
+        tokenizer = load_tokenizer(name)
+    with recipe_key_errors("model.processor"):
+        pixels = {"image_processor": FastRCNNImageProcessor()} if model.config.get("vision_config") else {}
+        return processor_class(model)(tokenizer, **{**pixels, **model.processor})
+
+
+def load_tokenizer(name: str) -> Any:
+    """Loads a tokenizer from a `vocab.txt`, a directory or the Hub."""
+    if Path(name).is_file():
+        words = read_text(name).splitlines()
+        return BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    return AutoTokenizer.from_pretrained(name)
+
+
+def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
+    """
+    Makes the model of a recipe: from a checkpoint, from a BERT, or with random weights.
+
+    Args:
+        head (`str`): head of the task.
+        model (`Model`): the `model` section.
+        processor (`Any`): its tokenizer gives the vocabulary size of a new model.
+        **config: further config fields.
+    """
+    model_class = head_class(head, model)
+    if is_vision_language(model):
+        return make_vlm(model, processor)
+    if model.source:
+        made, found = _load(model_class, model, config)
+        _say_once(describe_loading(made, model.source, found))
+        return made
+    fields = {**model.config, **_own_fields(model_class, config)}
+    with recipe_key_errors("model"):
+        if model.bert:
+            return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
+        config_class: Any = FAMILIES[family_name(model)].config_class
+        return model_class(config_class(**{"vocab_size": len(processor.tokenizer), **fields}))
+
+
+def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
+    """
+    Loads the checkpoint `model.source` as a model of a class.
+
+    Returns:
+        `tuple[PreTrainedModel, set[str]]`: the model, and the names of its randomly initialised weights. Weights that
+        a head takes from a pre-training head (`pretraining_handover.py`) or from `model.bert` are not among them.
+    """
+    if is_vision_language(model):
+        return load_vlm(model)
+    loaded, found = _load(model_class, model, config)
+    return loaded, set(found["missing_keys"])
+
+
+def _load(
+    model_class: type[PreTrainedModel], model: Model, config: Mapping[str, Any]
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Loads `model.source`; returns the model and transformers' loading info."""
+    fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
+    with recipe_key_errors(f"model.source {model.source}"), _quiet_loading():
+        check_weight_index(str(model.source))
+        loaded: Any = model_class.from_pretrained(
+            model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
+        )
+        answers = other_answers(loaded[0], str(model.source)) if "answers" in fields else None
+        of_answers = answer_weights(loaded[0]) if answers else set()
+        check_shapes(model.source, (found for found in loaded[1]["mismatched_keys"] if found[0] not in of_answers))
+        if answers:
+            _say_once(take_answers(loaded[0], str(model.source), answers))
+        check_finite(loaded[0], str(model.source))
+    return loaded
+
+
+@cache
+def _say_once(line: str | None) -> None:
+    """Prints a line once, from the main process only; several methods and stages load the same checkpoint."""
+    if line and PartialState().is_main_process:
+        print(f"  {line}", flush=True)
+
+
+def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The config fields of a task or method that the family has. A family without the field always behaves that way,
+    or does not need it."""
+    return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
+
+
+@contextmanager
+def _quiet_loading() -> Iterator[None]:
+    """Silences transformers' loading reports; a recipe prints its own line."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)

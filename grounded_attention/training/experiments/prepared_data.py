@@ -1,0 +1,183 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Prepares the rows and region tables of a recipe."""
+
+import dataclasses
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+from accelerate import PartialState
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
+from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.dataset_scripts.regions.hub import is_on_hub
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.loop.data import check_regions, limit_rows
+from grounded_attention.training.loop.joined_labels import check_label_rows
+from grounded_attention.training.loop.joined_regions import JoinedRegions
+from grounded_attention.training.loop.length_batches import add_lengths
+from grounded_attention.training.recipes.methods import needs_grounding
+from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError, check_names, recipe_key_errors
+
+from .arguments import check_options, field_names
+
+
+@dataclasses.dataclass
+class PreparedData:
+    """
+    The data for training and evaluation.
+
+    Args:
+        splits (`dict[str, Dataset]`): split -> rows.
+        regions (`RegionTable | JoinedRegions | None`): region table of training; `None` for text alone.
+        texts (`Dataset`, *optional*): rows of a text corpus without images.
+        images (`str`, *optional*): folder of images.
+        tracks (`dict[str, RegionTable | JoinedRegions]`, *optional*): name -> region table that replaces `regions` in
+            an evaluation.
+        options (`Any`, *optional*): options of the task, completed from the rows.
+        pulled (`Pulled`, *optional*): facts about rows from the Hub.
+        pseudo_labels (`PseudoLabelTable`, *optional*): phrases of the captions with boxes of a grounder.
+    """
+
+    splits: dict[str, datasets.Dataset]
+    regions: RegionTable | JoinedRegions | None
+    texts: datasets.Dataset | None = None
+    images: str | None = None
+    tracks: dict[str, RegionTable | JoinedRegions] = dataclasses.field(default_factory=dict)
+    options: Any = None
+    pulled: RemoteRows | None = None
+    pseudo_labels: PseudoLabelTable | None = None
+
+    def text_alone(self) -> "PreparedData":
+        """A copy without regions, images and the boxes of pseudo-labels."""
+        return dataclasses.replace(self, regions=None, images=None, tracks={}, pseudo_labels=None)
+
+
+def prepare_data(recipe: Recipe) -> PreparedData:
+    """
+    Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables.
+
+    One process does the work; the others wait and read its files.
+
+    Raises:
+        RecipeError: if `data_dir` is empty, or the rows do not fit the task. Errors of the builder and of the region
+            table are passed on.
+    """
+    task, data = TASKS[recipe.task], recipe.data
+    if not data.data_dir:
+        raise RecipeError("data.data_dir is empty: give the folder of the data set")
+    with PartialState().main_process_first():
+        if data.scenes is not None:
+            if is_on_hub(data.data_dir):
+                raise RecipeError(
+                    f"data.scenes needs a folder, but data.data_dir is {data.data_dir}: remove one of them"
+                )
+            write_scenes(Path(data.data_dir), num_proc=recipe.workers, **dataclasses.asdict(data.scenes))
+        pulled = _find(task, data)
+        splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
+        texts = (
+            _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
+            if data.text_corpus
+            else None
+        )
+        labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
+    to_rows = task.to_rows
+    if task.to_grounded_rows is not None and needs_grounding(recipe):
+        to_rows = task.to_grounded_rows
+    regions = open_regions(data.regions, task.empty_images)
+    tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
+    for name, rows in splits.items():
+        with recipe_key_errors(f"data.builder {data.builder or task.builder}"):
+            rows = to_rows(rows)
+        _check_columns(task, data, rows)
+        seed = recipe.seed if data.limit_seed is None else data.limit_seed
+        splits[name] = limit_rows(rows, data.limit.get(name), seed)
+    _check_tables(splits, regions, tracks, task.empty_images)
+    if labels is not None:
+        with recipe_key_errors("data.pseudo_labels"):
+            check_label_rows(splits, data.train_splits, labels)
+    splits["train"] = _train_rows(splits, data.train_splits)
+    if recipe.training.get("train_sampling_strategy") == "group_by_length":
+        splits["train"] = add_lengths(splits["train"], regions)
+    given = check_options(task, recipe.options, "options")
+    with recipe_key_errors("options"):
+        options = task.fit_options(given, splits)
+    opened = {name: table for name, table in tracks.items() if table is not None}
+    return PreparedData(splits, regions, texts, data.images, opened, options, pulled, labels)
+
+
+def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
+    """Checks that every table contains the images of its splits."""
+    trained = [rows for name, rows in splits.items() if name in ("train", "validation") or not tracks]
+    measured = [rows for name, rows in splits.items() if name != "train"]
+    for table, rows in ((regions, trained), *((track, measured) for track in tracks.values())):
+        if table is not None:
+            check_regions(rows, table, empty_images)
+
+
+def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) -> datasets.Dataset:
+    """The training rows, of one split or several."""
+    check_names(names, list(splits), "data.train_splits: ")
+    if not names:
+        raise RecipeError("data.train_splits is empty: give the splits to train on")
+    return splits[names[0]] if len(names) == 1 else datasets.concatenate_datasets([splits[name] for name in names])
+
+
+def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
+    """Opens a region table, or several as one.
+
+    Args:
+        places (`str | Sequence[str] | None`): folders, or `hub://ORG/NAME`; `None` for no table.
+        empty_images (`bool`, *optional*, defaults to `False`): whether an image in no table has 0 regions instead of
+            raising an error.
+    """
+    if not places:
+        return None
+    tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]
+    return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
+
+
+def _find(task: Task, data: Data) -> RemoteRows | None:
+    """Finds the rows on the Hub; `None` if the data are local."""
+    name = data.builder or task.builder
+    return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
+
+
+def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
+    name, options = data.builder or task.builder, dict(data.options)
+    if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
+        options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
+    return _built(name, options, num_proc, data_dir=data.data_dir)
+
+
+def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
+    """The names that `data.options` of a recipe may give to a builder."""
+    return [*field_names(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
+
+
+def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
+    builder_class = BUILDERS[name]
+    check_names(options, builder_options(builder_class), "data.options.")
+    with recipe_key_errors("data.options"):
+        builder = builder_class(**places, **options)
+    builder.download_and_prepare(num_proc=num_proc)
+    return dict(builder.as_dataset())
+
+
+def _check_columns(task: Task, data: Data, rows: datasets.Dataset) -> None:
+    missing = [name for name in task.columns if name not in rows.column_names]
+    if missing:
+        raise RecipeError(
+            f"data.builder {data.builder or task.builder}: its rows have no column {', '.join(missing)}, which the "
+            f"task {task.name!r} needs; found {', '.join(rows.column_names)}"
+        )
+
+
+def _build_texts(path: str, length: int) -> datasets.Dataset:
+    """The rows of a text corpus, read from disk one by one; lines are joined until they have `length` words."""
+    return _built("text_corpus", {"join_until": length}, data_dir=path)["train"]

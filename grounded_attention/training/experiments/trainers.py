@@ -1,0 +1,115 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Makes the Trainer of one method of a recipe."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, set_seed
+
+from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
+from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
+from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.loop.data import Collator
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from grounded_attention.training.publish.hub import HubPush
+from grounded_attention.training.recipes.methods import recipe_method
+from grounded_attention.training.recipes.recipe import Recipe, recipe_key_errors
+
+from .arguments import training_arguments
+from .measuring import measured_splits
+from .model_inputs import check_pixels, check_width
+from .models import make_model
+from .pictures import track_pictures
+from .prepared_data import PreparedData
+from .start_model import make_preservation
+
+
+def make_trainer(
+    recipe: Recipe, method_name: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None = None
+) -> GroundingTrainer:
+    """
+    Makes the Trainer of one method, with a new model.
+
+    Args:
+        recipe (`Recipe`): the recipe.
+        method_name (`str`): supervision method; its options are those of the recipe.
+        data (`PreparedData`): the data.
+        processor (`Any`): processor of the model family.
+        directory (`Path`): output folder of the method.
+        hub (`HubPush`, *optional*): pushes saved checkpoints.
+
+    Raises:
+        RecipeError: if the model, the method, the data or the training arguments do not fit together.
+    """
+    task, options = TASKS[recipe.task], data.options
+    method = recipe_method(recipe, method_name)
+    set_seed(recipe.seed)
+    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
+    with recipe_key_errors("options"):
+        task.initialise(model, processor, options)
+    task = task.configure(task, options, model.config)
+    supervise(model)
+    with recipe_key_errors(f"supervision.options.{method_name}"):
+        method.prepare(model)
+    _check_regions(model, processor, recipe, data)
+    measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
+    train, validation = data.splits["train"], data.splits.get("validation")
+    arguments = training_arguments(recipe, directory)
+    preservation = make_preservation(recipe, model, processor, arguments.device)
+    with recipe_key_errors("training"):
+        trainer = GroundingTrainer(
+            model,
+            arguments,
+            data_collator=Collator(
+                task,
+                processor,
+                data.regions,
+                recipe.seed,
+                split=train,
+                texts=data.texts,
+                pseudo_labels=data.pseudo_labels,
+                images=data.images,
+                options=options,
+                labels=recipe.supervision.labels,
+                method=method,
+            ),
+            train_dataset=train,
+            eval_dataset=validation,
+            processing_class=getattr(processor, "processor", processor),
+            task=task,
+            method=method,
+            metrics=lambda: [*task.metrics(), *measures()],
+            attention_weight=recipe.supervision.weight,
+            preservation=preservation,
+            hub=hub,
+        )
+    track_pictures(trainer, recipe, data, directory.name)
+    return trainer
+
+
+def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:
+    """Whether the rows of every measured split have phrases, and regions that these may name."""
+    measured = [data.splits[name] for name in measured_splits(data.splits)]
+    annotated = all("phrases" in rows.column_names for rows in measured)
+    if task.image_tokens:  # rows without phrases have empty lists
+        annotated = annotated and all(any(map(len, rows["phrases"])) for rows in measured)
+    seen = data.images if task.image_tokens else data.regions
+    return seen is not None and task.can_have_phrases and annotated
+
+
+def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
+    """The metrics of the grounding of phrases. Rollout over thousands of image tokens takes too much memory."""
+    heads = [part for part in method.parts if isinstance(part, GroundingAlignment)]
+    return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
+
+
+def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+    if data.images is not None or data.regions is not None:  # otherwise the model reads text only
+        check_pixels(model, data.images)
+    if data.images is not None or data.regions is None:
+        return
+    check_width(model, processor, str(recipe.data.regions), data.regions.feature_size)
+    for name, table in data.tracks.items():
+        check_width(model, processor, f"data.tracks.{name}", table.feature_size)
