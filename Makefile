@@ -112,6 +112,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
+	$(BIN)/python -m benchmarks.matmul_precision
 	$(BIN)/python -m benchmarks.two_streams
 	$(BIN)/python -m benchmarks.vlm_rows
 	$(BIN)/python -m benchmarks.visualbert
