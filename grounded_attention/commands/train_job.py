@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""`grounded-attention train RECIPE --job FLAVOUR`: states what a job of the Hub costs, asks, starts it and follows it."""
+"""`grounded-attention train RECIPE --job FLAVOUR`: states the cost of a job, asks, starts it and follows it."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ _MAIN = (("text_to_region_accuracy", "best_head"), ("vgp_accuracy",))
 
 def best_method(results: Mapping[str, Any]) -> str:
     """
-    The method with the highest main figure: of the best head from text to regions, else of VGP, else the first accuracy.
+    The method with the highest main figure: best head from text to regions, else VGP, else the first accuracy.
 
     Args:
         results (`Mapping[str, Any]`): see `comparison_table`; of other tasks than VGP too.

@@ -139,7 +139,7 @@ def _check_machine(recipe: Recipe, flavour: Flavour) -> None:
             )
         if on_cpu is False and flavour.accelerators == 0:
             raise RecipeError(
-                f"{prefix}training.use_cpu is false, but {flavour.name} has no GPU: give a machine with a GPU, such as "
+                f"{prefix}training.use_cpu is false, but {flavour.name} has no GPU: give a machine with one, such as "
                 f"--job t4-small, or {prefix}training.use_cpu=true"
             )
     if recipe.workers > 1 and (flavour.accelerators or 0) > 1:
