@@ -20,7 +20,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, l
 from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.finite_steps import skipped_steps
-from grounded_attention.training.loop.progress import named, plain_bars
+from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
@@ -36,6 +36,7 @@ from grounded_attention.training.recipes.recipe import (
     is_quiet,
     recipe_key_errors,
 )
+from grounded_attention.utils.progress import named
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
