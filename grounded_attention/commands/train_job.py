@@ -70,9 +70,14 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     from huggingface_hub import HfApi
 
     from grounded_attention.training.remote.hub_jobs import check_client, find_flavour, job_errors
-    from grounded_attention.training.remote.remote_run import check_remote, plan, start
+    from grounded_attention.training.remote.reach import check_destination, check_reach
 
     check_client()
+    check_destination(recipe)
+    check_reach(recipe)
+    # These import torch, which takes seconds.
+    from grounded_attention.training.remote.remote_run import check_remote, plan, start
+
     check_remote(recipe)
     secrets["HF_TOKEN"] = _token(recipe.training.get("hub_token"))
     api = HfApi(token=secrets["HF_TOKEN"])
@@ -123,12 +128,16 @@ def statement(run: RemoteRun) -> str:
     lines = {
         "job": f"{run.stamp} on {machine}, paid by {run.namespace}",
         "cost": cost,
-        "time limit": f"{run.seconds / 3600:g} h, then the Hub stops it (--timeout)",
+        "time limit": f"{_duration(run.seconds)}, then the Hub stops it (--timeout)",
         "data": ", ".join(data),
         "models": ", ".join(run.models),
         "files": f"{run.repository}, a private data set: recipe and package; then the page and table of the run",
     }
     return "\n".join(f"{name + ':':12}{text}" for name, text in lines.items())
+
+
+def _duration(seconds: int) -> str:
+    return f"{seconds / 3600:g} h" if seconds % 360 == 0 else f"{seconds / 60:.3g} min"
 
 
 def _usd(amount: float) -> str:

@@ -21,7 +21,7 @@ from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 
 from .hub_jobs import Flavour, StartedJob, job_errors, start_job
 from .job_files import RECIPE, job_recipe, package_wheel, requirements
-from .reach import check_data_on_hub, check_destination, check_reach
+from .reach import check_data_on_hub
 
 REPOSITORY = "grounded-attention-jobs"
 FOLDER = "job"
@@ -70,11 +70,12 @@ def check_remote(recipe: Recipe) -> None:
     """
     Checks a recipe on this machine as far as that is possible before it runs on another.
 
+    Args:
+        recipe (`Recipe`): a recipe that passed `check_destination` and `check_reach`.
+
     Raises:
-        RecipeError: if it cannot run, cannot run as a job, or leaves no model.
+        RecipeError: if it cannot run.
     """
-    check_destination(recipe)
-    check_reach(recipe)
     plan_repos(recipe)
     start = None if recipe.start is None else _elsewhere(recipe.start)
     check(replace(_elsewhere(recipe), start=start))
