@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -57,7 +58,7 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
         `dict[str, Any]`: the job, as `--json` prints it.
 
     Raises:
-        ValueError: if the recipe or an option is wrong, or the Hub refuses something; nothing was started.
+        ValueError: if the recipe or an option is wrong, or the Hub refuses something.
         CommandFailed: if the job has failed, or following it was interrupted.
     """
     seconds = parse_time(options.timeout or TIMEOUT)
@@ -87,7 +88,10 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     run = plan(recipe, path, options.overrides, flavour, seconds, namespace, api)
     _say(statement(run))
     _confirm(options.yes)
-    job = start(run, secrets)
+    try:
+        job = start(run, secrets)
+    except KeyboardInterrupt:
+        raise CommandFailed("interrupted at the start; `hf jobs ps` shows whether it started", INTERRUPTED) from None
     _say(f"started: job {job.id}\n  {job.url}")
     stage = "STARTED" if options.detach else _follow(api, job)
     if options.detach:
@@ -120,7 +124,8 @@ def statement(run: RemoteRun) -> str:
     cost = (
         "price unknown: the Hub did not say it; see https://huggingface.co/pricing"
         if price is None or run.highest_cost is None
-        else f"{_usd(price)} an hour; with all of the time limit {_usd(run.highest_cost)}, which is the highest cost"
+        else f"{_usd(price)} an hour; with all of the time limit {_usd(_cents(run.highest_cost))}, "
+        "which is the highest cost"
     )
     data = [name for name, _ in hub_data(run.recipe.data)] + (
         ["scenes, drawn there"] if run.recipe.data.scenes else []
@@ -138,6 +143,11 @@ def statement(run: RemoteRun) -> str:
 
 def _duration(seconds: int) -> str:
     return f"{seconds / 3600:g} h" if seconds % 360 == 0 else f"{seconds / 60:.3g} min"
+
+
+def _cents(amount: float) -> float:
+    """The amount rounded up to cents, so that a highest cost is never stated too low."""
+    return math.ceil(round(amount * 100, 6)) / 100
 
 
 def _usd(amount: float) -> str:

@@ -230,10 +230,17 @@ def test_machines_that_do_not_fit_are_refused(hub, recipe, capsys):
     assert not sent(hub)[1]
 
 
-def test_several_gpus_have_a_process_each(hub, recipe, capsys):
-    assert train.main([recipe, "--job", "l4x4", "--yes", "--detach", "training.use_cpu=false"]) == 0
-    assert "3.80 USD an hour" in capsys.readouterr().err
-    script = hub.jobs()[0]["spec"]["command"][2]
+def test_several_gpus_have_a_process_each_and_further_secrets_stay_secret(hub, recipe, capsys, monkeypatch):
+    monkeypatch.setenv("OTHER_KEY", "other-key")
+    words = ["--yes", "--detach", "--timeout", "100m", "--secret", "OTHER_KEY", "training.use_cpu=false"]
+    assert train.main([recipe, "--job", "l4x4", *words]) == 0
+    said = capsys.readouterr().err
+    # 3.8 USD for 100 minutes are 6.333 USD, rounded up.
+    assert "3.80 USD an hour; with all of the time limit 6.34 USD" in said and "100 min, then" in said
+    spec = hub.jobs()[0]["spec"]
+    assert spec["secrets"] == {"HF_TOKEN": TOKEN, "OTHER_KEY": "other-key"}
+    assert "other-key" not in said + json.dumps({**spec, "secrets": None})
+    script = spec["command"][2]
     assert "--nproc_per_node 4 -m grounded_attention.commands.train job/recipe.yaml" in script
 
 
@@ -269,7 +276,13 @@ def test_nothing_starts_without_a_yes(hub, recipe, capsys, monkeypatch):
 def test_the_hub_refuses_the_job(hub, recipe, capsys, status, message):
     hub.inject("status", "POST /api/jobs/", status=status, times=9)
     said = refused(hub, capsys, recipe, "--job", "cpu-upgrade", "--yes")
-    assert message in said and "the start of a job on cpu-upgrade failed" in said
+    assert message in said and "the start of a job on cpu-upgrade failed" in said and "hf jobs ps" not in said
+
+
+def test_a_start_without_an_answer_may_have_started(hub, recipe, capsys):
+    hub.inject("cut", "POST /api/jobs/", after=3)
+    assert train.main([recipe, "--job", "cpu-upgrade", "--yes"]) == 2
+    assert "`hf jobs ps` shows whether it started nevertheless" in capsys.readouterr().err and len(hub.jobs()) == 1
 
 
 def test_tokens_and_clients_that_do_not_do(hub, recipe, capsys, monkeypatch):

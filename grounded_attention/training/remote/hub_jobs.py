@@ -143,9 +143,10 @@ def start_job(
         namespace (`str`): user or organisation that pays.
 
     Raises:
-        HubError: if the Hub refuses it; nothing has been started.
+        HubError: if the Hub refuses it, or the connection breaks off, after which the job may have started.
     """
-    with job_errors(f"the start of a job on {flavour}"):
+    doing = f"the start of a job on {flavour}"
+    try:
         job = api.run_job(
             image=image,
             command=command,
@@ -155,6 +156,9 @@ def start_job(
             timeout=seconds,
             namespace=namespace,
         )
+    except (OSError, RuntimeError, CONNECTION_LOST) as error:
+        unsure = "" if status_of(error) is not None else "; `hf jobs ps` shows whether it started nevertheless"
+        raise HubError(f"{doing} failed: {_explained(error)}{unsure}") from error
     return StartedJob(job.id, job.url, namespace)
 
 
