@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.utils.quiet import hidden
+from grounded_attention.utils.progress import phase
 
 # Cosines are compared after rounding, so that the order of the ids breaks ties (two copies of an image), not the order
 # of additions in a matrix product.
@@ -90,14 +89,14 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     nearest: list[int] = []
     chunks = range(0, len(vectors), _CHUNK)
-    for start in tqdm(
-        chunks, desc="Nearest images", unit_scale=_CHUNK, unit=" images", disable=len(chunks) < 2 or hidden()
-    ):
-        cosines = vectors[start : start + _CHUNK] @ vectors.T
-        np.round(cosines, _DIGITS, out=cosines)
-        rows = np.arange(len(cosines))
-        cosines[rows, start + rows] = -np.inf
-        nearest += cosines.argmax(axis=1).tolist()
+    with phase("nearest image", len(vectors), quiet=len(chunks) < 2) as advance:
+        for start in chunks:
+            cosines = vectors[start : start + _CHUNK] @ vectors.T
+            np.round(cosines, _DIGITS, out=cosines)
+            rows = np.arange(len(cosines))
+            cosines[rows, start + rows] = -np.inf
+            nearest += cosines.argmax(axis=1).tolist()
+            advance(len(nearest))
     return nearest
 
 

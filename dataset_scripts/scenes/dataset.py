@@ -41,12 +41,11 @@ from typing import Any
 import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits
-from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.locks import folder_lock
-from grounded_attention.utils.quiet import hidden
+from grounded_attention.utils.progress import phase
 
 from . import (
     annotators,
@@ -324,15 +323,17 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
         RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
         _mapper(num_proc) as mapped,
+        phase("scene", images) as advance,
     ):
         drawn = mapped(partial(_draw_number, seed, images, root, held_out), range(images))
-        for each in tqdm(drawn, total=images, desc="scenes", unit="image", disable=hidden()):
+        for each in drawn:
             detected.write(each.regions)
             true.write(each.true_regions)
             texts[each.record.number] = each.texts
             scenes[each.record.number] = each.record.scene
             if each.record.unrelated is not None:
                 unrelated.append((each.record.image_id, each.record.unrelated))
+            advance()
     splits = {split: [texts[n] for n in numbers] for split, numbers in split_numbers(seed, images).items()}
     (entities / "UNRELATED_CAPTIONS").write_text(writers.unrelated_file(unrelated), encoding="utf-8")
     statements_of = {

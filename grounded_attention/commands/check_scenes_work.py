@@ -30,6 +30,7 @@ from grounded_attention.dataset_scripts.scenes.world import (
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.progress import phase
 
 Figures = dict[str, float]
 IOU = 0.5
@@ -59,7 +60,11 @@ def report(folder: str | Path) -> Figures:
         raise DataError("scenes of another version", file=root, found=manifest.get("version"), expected=str(VERSION))
     seed, images = manifest["seed"], manifest["images"]
     held_out = manifest.get(HELD_OUT, False)
-    records = [scene_record(seed, number, images, held_out) for number in range(images)]
+    records = []
+    with phase("scene", images) as advance:
+        for number in range(images):
+            records.append(scene_record(seed, number, images, held_out))
+            advance()
     table = RegionTable.open(root / "regions")
     return {
         **language_figures(records),
@@ -104,13 +109,15 @@ def label_figures(records: Sequence[SceneRecord]) -> Figures:
 def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
     """Regions per image, and how often a random region is right (intersection over union of at least 0.5)."""
     chances, found = [], []
-    for record in records:
-        right = _object_overlaps(record.scene, table[record.image_id]) >= IOU
-        for mention in _mentions(record):
-            if mention.members:
-                gold = right[:, sorted(mention.members)].any(axis=1)
-                chances.append(gold.mean())
-                found.append(gold.any())
+    with phase("regions of image", len(records)) as advance:
+        for record in records:
+            right = _object_overlaps(record.scene, table[record.image_id]) >= IOU
+            for mention in _mentions(record):
+                if mention.members:
+                    gold = right[:, sorted(mention.members)].any(axis=1)
+                    chances.append(gold.mean())
+                    found.append(gold.any())
+            advance()
     sizes = [len(table[record.image_id]) for record in records]
     return {
         "regions an image": _mean(sizes),

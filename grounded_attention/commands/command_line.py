@@ -32,6 +32,19 @@ DISK_TEXTS = (
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
+class CommandFailed(Exception):
+    """Work that a user started rightly and that failed, such as a job; the message is one line.
+
+    Args:
+        message (`str`): what failed, and what to do.
+        status (`int`, *optional*, defaults to 1): the exit status.
+    """
+
+    def __init__(self, message: str, status: int = 1):
+        super().__init__(message)
+        self.status = status
+
+
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     """Makes a parser that prints a docstring as its help.
 
@@ -117,7 +130,7 @@ def run(
 
     Returns:
         `int`: the exit status: 0; 2 after a user error, which only the main process prints, as one line on standard
-        error; 130 after an interruption.
+        error; 130 after an interruption; that of a `CommandFailed`.
     """
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
@@ -126,6 +139,9 @@ def run(
     except KeyboardInterrupt:
         _print_error("; ".join(filter(None, ("interrupted", resumable))))
         return INTERRUPTED
+    except CommandFailed as error:
+        _print_error(str(error))
+        return error.status
     except Exception as error:
         line = explain_error(error) if isinstance(error, ValueError | OSError) else None
         line = line or explain_storage(error)

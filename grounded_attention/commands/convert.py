@@ -68,10 +68,12 @@ def convert_checkpoint(
         is_volta,
         make_volta_converter,
     )
+    from grounded_attention.utils.progress import phase
 
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
     given = read_overrides(config)
-    file = read_checkpoint(checkpoint)
+    with phase(f"reading {checkpoint.name}", 0):
+        file = read_checkpoint(checkpoint)
     try:
         converter = FAST_RCNN if family == "fast_rcnn" else FAMILIES[family].load_converter()
         if is_volta(file.state_dict, given) and family in VOLTA_FAMILIES:
@@ -85,7 +87,8 @@ def convert_checkpoint(
         raise OverrideError(f"{place}: {error}") from error
     except CheckpointError as error:
         raise CheckpointError(f"{checkpoint}: {error}") from error
-    write_model(model, make_record(conversion, checkpoint, file.others), output)
+    with phase(f"writing {output}", 0):
+        write_model(model, make_record(conversion, checkpoint, file.others), output)
     return format_summary(conversion, file.others, output)
 
 
@@ -108,6 +111,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # it would draw over the progress line
     table = convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
     if not options.json:
         return table

@@ -2,9 +2,10 @@
 """Finds regions in images, computes their features, and writes them into a region table.
 
 Boxes come from any object detector or zero-shot detector of transformers, or from a file. Features come from
-VL-BERT's region-feature network or any vision backbone of transformers. Overlapping boxes are suppressed. Boxes with a
-score of at least --threshold are kept, at least --min-regions and at most --max-regions of them. An image without any
-box gets one region, the whole image, with score 0. EXIF rotation is not applied.
+VL-BERT's region-feature network or any vision backbone of transformers. For pictures of coloured shapes on a plain
+ground, "scenes" is the detector and the feature model of the drawn scenes. Overlapping boxes are suppressed. Boxes
+with a score of at least --threshold are kept, at least --min-regions and at most --max-regions of them. An image
+without any box gets one region, the whole image, with score 0. EXIF rotation is not applied.
 
 Run the same command again to continue after an interruption; the number of processes may change. An unfinished table
 accepts only the same detector, feature model, options and images.
@@ -18,6 +19,9 @@ examples:
   accelerate launch --num_processes 2 -m grounded_attention.commands.extract_regions \\
       --images photos.txt --output data/regions \\
       --detector IDEA-Research/grounding-dino-tiny --queries "a dog" "a ball" --features fast_rcnn --on-error skip
+
+  # pictures of coloured shapes, without any download
+  grounded-attention regions extract --images shapes --output data/regions --detector scenes --features scenes
 
   # with known boxes
   grounded-attention regions extract --images photos --output data/regions --boxes boxes.jsonl \\
@@ -59,6 +63,7 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
     """
     import torch
 
+    from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
     from grounded_attention.modeling.region_feature_models import load_region_features
     from grounded_attention.processing.feature_pixels import load_feature_processor
     from grounded_attention.processing.region_detection import GivenBoxes, first_line, load_detector
@@ -66,18 +71,25 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
 
     dtype = getattr(torch, options.dtype)
     detector: BoxSource
+    features: Any
+    if options.queries and (options.boxes is not None or options.detector == SOURCE):
+        given = "--boxes" if options.boxes is not None else f"--detector {SOURCE}"
+        raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {given}")
     if options.boxes is not None:
-        if options.queries:
-            raise ValueError("--queries needs a zero-shot --detector and cannot be combined with --boxes")
         detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
+    elif options.detector == SOURCE:
+        detector = ShapeDetector()
     else:
         detector = load_detector(options.detector, options.queries, options.detector_revision, device, dtype)
-    processor = load_feature_processor(options.features, options.features_revision)
-    features: Any
-    try:
-        features = load_region_features(options.features, revision=options.features_revision, dtype=dtype)
-    except OSError as error:
-        raise ValueError(f"Feature model {options.features!r} cannot be used: {first_line(error)}") from error
+    if options.features == SOURCE:
+        features = SceneFeatures()
+        processor = features.image_processor
+    else:
+        processor = load_feature_processor(options.features, options.features_revision)
+        try:
+            features = load_region_features(options.features, revision=options.features_revision, dtype=dtype)
+        except OSError as error:
+            raise ValueError(f"Feature model {options.features!r} cannot be used: {first_line(error)}") from error
     return RegionExtractor(
         detector,
         features.to(device),
@@ -146,9 +158,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--output", required=True, metavar="DIR", help="folder of the region table")
     boxes = parser.add_mutually_exclusive_group(required=True)
-    boxes.add_argument("--detector", metavar="NAME_OR_PATH", help="detector of transformers")
+    boxes.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, or "scenes"')
     boxes.add_argument("--boxes", metavar="FILE", help="JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels")
-    add("--features", required=True, metavar="NAME_OR_PATH", help="region-feature network or vision backbone")
+    add(
+        "--features",
+        required=True,
+        metavar="NAME_OR_PATH",
+        help='region-feature network, vision backbone, or "scenes"',
+    )
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
     add("--detector-revision", metavar="REVISION", help="branch, tag or commit of the detector on the Hub")
     add("--features-revision", metavar="REVISION", help="branch, tag or commit of the feature model on the Hub")

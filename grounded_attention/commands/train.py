@@ -11,6 +11,7 @@ examples:
   python train.py recipes/scenes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
   python train.py recipes/scenes/table1_scenes.yaml rows=all seeds=5 plan=true
   torchrun --nproc_per_node 2 train.py recipes/scenes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
+  grounded-attention train scenes_vgp --job cpu-upgrade training.push_to_hub=true training.hub_model_id=ORG/NAME
 """
 
 import argparse
@@ -28,6 +29,8 @@ from grounded_attention.training.recipes.early_checks import check_early
 from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe
 
+from .train_job import add_job_options, check_job_options, run_job
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns 0, or 2 after a user error, which is one line on standard error."""
@@ -43,14 +46,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
     parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
     parser.add_argument("--traceback", action="store_true", help="show the full traceback of an error")
+    add_job_options(parser)
     return parser
 
 
 def _work(options: argparse.Namespace) -> str | None:
     path = find_recipe(options.recipe)
-    is_study = "study" in read_recipe(path)
-    begin = _run_study if is_study else _run_recipe
+    check_job_options(options)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        if options.job is not None:
+            described = run_job(path, options)
+            return json.dumps(described) if options.json else None
+        begin = _run_study if "study" in read_recipe(path) else _run_recipe
         output = begin(path, options.overrides)
     if not options.json or output is None or os.environ.get("RANK", "0") != "0":
         return None

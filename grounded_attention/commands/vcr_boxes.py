@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects, read_questions
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
+from grounded_attention.utils.quiet import is_quiet
 from grounded_attention.utils.safe_paths import path_below
 
 from .choices import VCR_IMAGE_IDS
@@ -42,7 +43,8 @@ def _work(options: argparse.Namespace) -> str:
     missing = 0
     read = lru_cache(maxsize=64)(read_objects)
     for split in config.available_splits():
-        for question in tqdm(read_questions(config.questions(split)), unit=" questions", desc=split):
+        questions = read_questions(config.questions(split))
+        for question in tqdm(questions, unit=" questions", desc=split, disable=is_quiet()):
             image_id, file = image_id_of(question, split, config.image_id_format), question.non_empty_text("img_fn")
             if image_id not in records:
                 image = read_image_objects(question, config, read)

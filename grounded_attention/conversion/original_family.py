@@ -25,6 +25,8 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from grounded_attention.utils.progress import phase
+
 from .errors import CheckpointError, OverrideError, name_some
 from .fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
 from .file import OriginalFile, count_parameters
@@ -101,8 +103,10 @@ class OriginalFamily(ABC):
         bare = {key: state_dict[original] for key, original in keys.items()}
         class_name = self.detect_class(bare, state_dict)
         conversion = Conversion(class_name, self.list_rules(class_name, bare), wrappers)
-        for key, original in keys.items():
-            self._place(conversion, key, original, state_dict[original])
+        with phase("tensor", len(keys)) as advance:
+            for key, original in keys.items():
+                self._place(conversion, key, original, state_dict[original])
+                advance()
         self.finish(conversion, bare)
         return conversion
 

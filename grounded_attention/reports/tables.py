@@ -26,6 +26,30 @@ _COLUMNS = {
     ("text_to_region_accuracy", "rollout"): ("Text → region, rollout", "rollout"),
 }
 
+# The first of these that a method has says how good it is: the head that finds most regions, then the task itself.
+_MAIN = (("text_to_region_accuracy", "best_head"), ("vgp_accuracy",))
+
+
+def best_method(results: Mapping[str, Any]) -> str:
+    """
+    The method with the highest main figure: best head from text to regions, else VGP, else the first accuracy.
+
+    Args:
+        results (`Mapping[str, Any]`): see `comparison_table`; of other tasks than VGP too.
+
+    Returns:
+        `str`: its name; of equal methods the first one of the table.
+    """
+    methods = _ordered(results["methods"], METHODS)
+    names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
+    accuracies = ((name,) for name in dict.fromkeys(names) if name != _MAIN[0][0])
+    for path in (*_MAIN, *accuracies):
+        figures = {name: _figure(row, path) for name, row in methods.items()}
+        known = {name: value for name, value in figures.items() if value is not None}
+        if known:
+            return max(known, key=known.__getitem__)
+    return next(iter(methods))
+
 
 def comparison_table(results: Mapping[str, Any]) -> str:
     """Makes a Markdown table of methods and baselines; the best method of each column is bold.

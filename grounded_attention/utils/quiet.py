@@ -9,8 +9,3 @@ NO_BARS = "TQDM_DISABLE"  # tqdm reads it too, for bars that say nothing about i
 def is_quiet() -> bool:
     """Whether nothing shall show progress."""
     return os.environ.get(NO_BARS, "") not in ("", "0")
-
-
-def hidden() -> bool | None:
-    """The argument `disable` of a tqdm bar: hidden, or (`None`) shown on a terminal only."""
-    return True if is_quiet() else None

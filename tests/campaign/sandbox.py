@@ -6,6 +6,7 @@ Forking after the imports costs no second import of PyTorch. `faults.c` is in `L
 """
 
 import ctypes
+import faulthandler
 import os
 import signal
 import struct
@@ -102,6 +103,7 @@ def _child(work: Callable[[], int | None], folder: Path, notes: Path) -> None:
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(notes / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # not those of a test
+        faulthandler.enable(sys.stderr)  # a crash tells its place in `err`, not in the log of the tests
         os.chdir(folder)
         places = {"STATE": str(notes / "state"), "ROOT": str(folder), "LOG": str(notes / "operations")}
         os.environ.update({f"FAULTS_{name}": place for name, place in places.items()})  # for programs it starts

@@ -19,6 +19,7 @@ from grounded_attention.modeling import (
     VLBertForVGP,
     VLBertForVisualQuestionAnswering,
 )
+from grounded_attention.utils import progress
 from tests.helpers.vl_bert_checkpoints import (
     KEY_LISTS,
     TINY,
@@ -497,3 +498,13 @@ def test_conversion_is_deterministic_and_leaves_the_random_state(convert):
     second, _ = VL_BERT.build_model(state_dict, {"num_attention_heads": 4})
     for (name, mine), theirs in zip(first.state_dict().items(), second.state_dict().values(), strict=True):
         assert torch.equal(mine, theirs), name
+
+
+def test_a_conversion_shows_its_progress(convert, monkeypatch):
+    monkeypatch.setattr(progress, "PRINTED", 0)
+    code, _, errors, directory = convert(pretraining_checkpoint()[1])
+    lines = errors.splitlines()
+    count = len(pretraining_checkpoint()[1])
+    assert code == 0 and lines[0] == "reading vl-bert.model" and lines[-1] == f"writing {directory}"
+    assert any(line.startswith(f"tensor {count} of {count}") for line in lines)
+    assert convert(pretraining_checkpoint()[1], "--force", "--quiet")[::2] == (0, "")

@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -18,6 +19,8 @@ from grounded_attention.dataset_scripts.files.image_files import ImageFile, list
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.extraction_run import PARTS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.utils.boxes import box_iou
 from tests.helpers.stub_extractor import Extractor, extract
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
@@ -218,6 +221,8 @@ def test_another_number_of_processes_continues(tmp_path):
 SCRIPT = """
 import sys
 import torch
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.utils.boxes import box_iou
 from tests.helpers.stub_extractor import Extractor, extract
 extract(sys.argv[1], sys.argv[2], Extractor(slow=float(sys.argv[3])))
 torch.distributed.destroy_process_group()
@@ -373,3 +378,25 @@ def test_user_errors_are_one_line_and_status_2(models, photos, tmp_path, capsys)
         error = capsys.readouterr().err
         assert error.startswith("error: ") and error.count("\n") == 1
         assert problem in error
+
+
+def test_scenes_are_a_detector_and_a_feature_model(tmp_path, capsys):
+    """Regions found in the pixels of a drawn picture have the features that the generator stores for such boxes."""
+    write_scenes(tmp_path / "scenes", images=5, seed=1)
+    images = tmp_path / "scenes" / "flickr30k-images"
+    words = ["--images", str(images), "--output", str(tmp_path / "out")]
+    assert main([*words, "--detector", "scenes", "--features", "scenes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["images"] == 5
+    found, drawn = RegionTable.open(tmp_path / "out"), RegionTable.open(tmp_path / "scenes" / "regions_gt")
+    for image_id in found:
+        mine, theirs = found[image_id], drawn[image_id]
+        overlap = box_iou(mine.boxes, theirs.boxes)
+        assert overlap.max(axis=0).mean() > 0.8
+        near = np.argwhere(overlap > 0.95)
+        for one, other in near:
+            pair = np.stack([mine.features[one], theirs.features[other]]).astype(np.float32)
+            assert np.corrcoef(pair)[0, 1] > 0.95
+    assert main([*words, "--detector", "scenes", "--features", "scenes", "--queries", "a ball"]) == 2
+    assert "--queries needs a zero-shot --detector and cannot be combined with --detector scenes" in (
+        capsys.readouterr().err
+    )

@@ -27,6 +27,7 @@ from grounded_attention.dataset_scripts.scenes.dataset import VERSION, scene_rec
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.writers import annotation
+from grounded_attention.utils import progress
 
 IMAGES, SEED = 60, 5
 
@@ -269,3 +270,16 @@ def test_report_of_a_damaged_manifest_is_an_error_in_one_line(tmp_path, capsys):
     (tmp_path / "scenes.json").write_text("{}")
     assert report_command.main([str(tmp_path)]) == 2
     assert f"scenes of another version: expected {VERSION}" in capsys.readouterr().err
+
+
+def test_checking_shows_its_progress_where_it_is_no_terminal(folder, capsys, monkeypatch):
+    monkeypatch.setattr(progress, "PRINTED", 0)
+    assert report_command.main([str(folder), "--json"]) == 0
+    out, err = capsys.readouterr()
+    count = len(list((folder / "flickr30k-images").iterdir()))
+    lines = err.splitlines()
+    assert json.loads(out) and {line.rpartition(",")[0] for line in lines} >= {
+        f"scene {count} of {count}", f"regions of image {count} of {count}",
+    }  # fmt: skip
+    assert report_command.main([str(folder), "--json", "--quiet"]) == 0
+    assert capsys.readouterr() == (out, "")

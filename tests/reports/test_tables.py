@@ -2,11 +2,12 @@
 """The comparison table in Markdown and in a terminal."""
 
 import io
+import math
 
 import pytest
 
 from grounded_attention.metrics.classification import accuracy_table
-from grounded_attention.reports.tables import comparison_table, print_table
+from grounded_attention.reports.tables import best_method, comparison_table, print_table
 from grounded_attention.training.experiments.report import _table as run_table
 
 
@@ -89,3 +90,27 @@ def test_a_task_with_phrases_other_than_vgp_shows_what_it_predicted(capsys):
     result = {"text_to_region_accuracy": {}, "phrase_accuracy": 0.25, "figures": {"test": figures}}
     table = run_table({"methods": {"direct": result}, "baselines": {}})
     assert "phrase" in table and "0.250" in table and "Identification" not in table
+
+
+@pytest.mark.parametrize(
+    "methods, best",
+    [
+        # Grounding decides, then VGP, then what the task predicts; a missing figure and NaN never win.
+        ({"none": (0.9, 0.2), "direct": (0.8, 0.8), "semi_direct": (0.7, 0.4)}, "direct"),
+        ({"semi_direct": (0.7, 0.8), "direct": (0.8, 0.8)}, "direct"),
+        ({"none": (0.9, None), "indirect": (0.95, None)}, "indirect"),
+        ({"none": (0.9, None), "indirect": (0.8, math.nan)}, "none"),
+        ({"none": (None, None)}, "none"),
+    ],
+)
+def test_the_best_method_has_the_highest_main_figure(methods, best):
+    rows = {
+        name: {"vgp_accuracy": vgp, "text_to_region_accuracy": {"best_head": head}}
+        for name, (vgp, head) in methods.items()
+    }
+    assert best_method({"methods": rows}) == best
+
+
+def test_the_best_method_of_another_task_has_the_first_accuracy():
+    rows = {"none": {"vqa_accuracy": 0.5, "vqa_soft_accuracy": 0.9}, "mine": {"vqa_accuracy": 0.6}}
+    assert best_method({"methods": rows}) == "mine"

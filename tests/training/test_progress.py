@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from grounded_attention.commands.user_errors import explain_error
-from grounded_attention.training.loop import progress
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils import progress
 from tests.helpers.progress_jobs import Job
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
@@ -22,7 +22,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from tests.training.test_progress import Job, count_to_four
-from grounded_attention.training.loop import progress
+from grounded_attention.utils import progress
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 
 if __name__ == "__main__":

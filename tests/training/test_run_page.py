@@ -13,10 +13,12 @@ from grounded_attention.training.publish.card_results import result_table, with_
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
 GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15}
+BETTER = {**GROUNDING, "best_head": 0.5}
 RESULTS = {
     "methods": {
         "none": {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 90.0},
-        "direct": {"vgp_accuracy": 0.75, "text_to_region_accuracy": GROUNDING, "train_seconds": 120.0},
+        "direct": {"vgp_accuracy": 0.75, "text_to_region_accuracy": BETTER, "train_seconds": 120.0},
+        "semi_direct": {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 60.0},
     },
     "baselines": {"text_only": {"vgp_accuracy": 0.6, "train_seconds": 30.0}, "majority": {"vgp_accuracy": 0.25}},
 }
@@ -42,13 +44,14 @@ def test_the_page_is_one_file_with_every_part(page, tmp_path):
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page
 
 
-def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page):
+def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page, tmp_path):
     assert re.search(r"<td>direct</td>.*?best\">0\.750<", page, re.DOTALL)
     assert '<td class="number">0.600</td>' in page
     assert re.search(r"<td>text_only</td><td class=\"number\">0\.5</td>", page)  # minutes
     recipe = unescape(page.split('id="recipe">')[1].partition("<pre>")[2].partition("</pre>")[0])
     assert yaml.safe_load(recipe)["seed"] == 7 and yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE
     assert "grounded-attention audit-run" in page
+    assert f"push {tmp_path / 'run' / 'direct'} ORG/NAME" in unescape(page)  # the better one of the table
 
 
 def test_a_card_gains_the_accuracies_from_words_alone():

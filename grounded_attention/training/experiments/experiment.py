@@ -15,13 +15,14 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
 from grounded_attention.training.loop.finite_steps import skipped_steps
-from grounded_attention.training.loop.progress import named, plain_bars
+from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.card import Trained, progress_card, write_card
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
+from grounded_attention.utils.progress import named
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding

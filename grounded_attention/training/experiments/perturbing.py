@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
-from tqdm import tqdm
 
 from grounded_attention.analysis.perturbation_curves import STEPS, PerturbationCurves, perturb
 from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.recipe import Recipe
-from grounded_attention.utils.quiet import hidden
+from grounded_attention.utils.progress import phase
 
 from .prepared_data import PreparedData
 from .scoring import make_scorer
@@ -68,6 +67,8 @@ def _batches(trainer: Any, rows: Any) -> Iterator[tuple[dict[str, Any], list[str
     collator, size = trainer.data_collator.evaluating(rows), trainer.args.eval_batch_size
     images = rows["image_id"]
     loader = DataLoader(rows, size, collate_fn=collator)
-    for number, batch in enumerate(tqdm(loader, desc="remove regions", leave=False, disable=hidden())):
-        moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
-        yield moved, list(images[number * size : (number + 1) * size])
+    with phase("remove regions", len(loader)) as advance:
+        for number, batch in enumerate(loader):
+            moved = {k: v.to(trainer.args.device) if torch.is_tensor(v) else v for k, v in batch.items()}
+            yield moved, list(images[number * size : (number + 1) * size])
+            advance()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
+from grounded_attention.reports.tables import best_method
 from grounded_attention.training.loop.matmul_precision import has_bfloat16_products
 from grounded_attention.training.publish.card import PACKAGES
 from grounded_attention.training.recipes.recipe import Recipe
@@ -152,7 +153,7 @@ def _next(output: Path, results: Mapping[str, Any]) -> str:
 
 def next_steps(output: Path, results: Mapping[str, Any]) -> Sequence[str]:
     """Commands that go on from a finished run."""
-    last = output / list(results["methods"])[-1]
+    best = output / best_method(results)
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
     return [
         *(
@@ -161,5 +162,5 @@ def next_steps(output: Path, results: Mapping[str, Any]) -> Sequence[str]:
             else []
         ),
         "grounded-attention ground --help      # what a model looks at in your image",
-        f"grounded-attention push {last} ORG/NAME --private",
+        f"grounded-attention push {best} ORG/NAME --private",
     ]

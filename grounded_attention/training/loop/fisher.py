@@ -10,9 +10,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from grounded_attention.tasks import Task
+from grounded_attention.utils.progress import phase
 from grounded_attention.utils.whole_files import whole_file
-
-from .progress import phase
 
 
 def estimate_fisher(

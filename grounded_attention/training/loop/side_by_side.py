@@ -17,8 +17,9 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.utils.progress import LINE, read_progress, report_to
 
-from .progress import LINE, plain_bars, read_progress, report_to
+from .progress import plain_bars
 
 LOG = "log.txt"
 POLL = 0.5  # seconds between two reads of the progress of the jobs

@@ -20,6 +20,7 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.visible_rows import VisibleRows
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
+from grounded_attention.utils.progress import phase
 
 from .checkpoint import rotate, seal
 from .data import COUNTS, Collator, count_components
@@ -30,7 +31,7 @@ from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .matmul_precision import matmul_precision, use_matmul_precision
 from .preserve import Preservation
-from .progress import ProgressCallback, phase
+from .progress import ProgressCallback
 from .sharding import prepare_sharding
 
 

@@ -47,8 +47,8 @@ def check_places(recipe: Recipe) -> None:
 
 def check_data(data: Data, prefix: str) -> None:
     """Checks that the files of a data section exist, except those that `scenes` will generate."""
-    for name, place in _places(data):
-        if is_on_hub(place) or Path(place).exists() or _is_drawn(place, data):
+    for name, place in data_places(data):
+        if is_on_hub(place) or Path(place).exists() or is_drawn(place, data):
             continue
         hint = HINTS.get(name, TABLE_HINT).format(key=prefix + name)
         raise RecipeError(f"{prefix}{name} {place}: no such file or folder; {hint}")
@@ -58,7 +58,7 @@ def check_data(data: Data, prefix: str) -> None:
 def _check_scenes(data: Data, prefix: str) -> None:
     """Checks that features, images and labels are of the scenes of `data_dir`; all scenes name their images alike."""
     wanted = _scenes_of(Path(data.data_dir)) if data.scenes is None else vars(data.scenes)
-    for name, place in _places(data):
+    for name, place in data_places(data):
         found = None if is_on_hub(place) or name == "data_dir" else _scenes_of(Path(place).parent)
         if found and wanted and found != {key: wanted.get(key) for key in found}:
             raise RecipeError(
@@ -80,12 +80,12 @@ def _listed(scenes: Mapping[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in scenes.items())
 
 
-def _is_drawn(place: str, data: Data) -> bool:
+def is_drawn(place: str, data: Data) -> bool:
     """Whether a path is in the folder of the generated scenes."""
     return data.scenes is not None and Path(place).resolve().is_relative_to(Path(data.data_dir).resolve())
 
 
-def _places(data: Data) -> Iterator[tuple[str, str]]:
+def data_places(data: Data) -> Iterator[tuple[str, str]]:
     """Yields (key, path) for each path of a data section."""
     named: dict[str, Any] = {"data_dir": data.data_dir, "regions": data.regions}
     named |= {f"tracks.{name}": places for name, places in data.tracks.items()}
@@ -106,7 +106,7 @@ def check_checkpoints(model: Model, data: Data) -> None:
     """
     for name in CHECKPOINT_HINTS:
         wanted = getattr(model, name)
-        if not wanted or Path(wanted).exists() or _is_drawn(wanted, data):
+        if not wanted or Path(wanted).exists() or is_drawn(wanted, data):
             continue
         missing = _missing(wanted)
         if missing:

@@ -20,10 +20,10 @@ from grounded_attention.training.experiments.experiment import Outcome, run, say
 from grounded_attention.training.experiments.output import delete_run, run_entries
 from grounded_attention.training.experiments.processes import join_processes, only_process
 from grounded_attention.training.loop.checkpoint import seal
-from grounded_attention.training.loop.progress import named
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.places import check_checkpoints, check_data
 from grounded_attention.training.recipes.recipe import Data, Model, Preserve, Recipe, RecipeError, is_quiet
+from grounded_attention.utils.progress import named
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import whole_file, write_json, write_text
 

@@ -1,0 +1,207 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Jobs of the Hub through `huggingface_hub`: machines and prices, the start of a job, its logs and its end."""
+
+import difflib
+import inspect
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import huggingface_hub
+from huggingface_hub import HfApi
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.hub.hub_errors import CONNECTION_LOST, HubError, explain_failure, status_of
+
+OLDEST = "1.4"  # of huggingface_hub: the first that lists machines with their prices
+HOURS = {"second": 1 / 3600, "minute": 1 / 60, "hour": 1.0}
+ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
+POLL_SECONDS = 10.0
+MOST_FAILURES = 6  # questions without an answer, one after another, until the end of a job is no longer waited for
+BILLING = "https://huggingface.co/settings/billing"
+
+
+@dataclass(frozen=True)
+class Flavour:
+    """
+    A machine of the Hub.
+
+    Args:
+        name (`str`): its name in the API, such as `"t4-small"`.
+        title (`str`, *optional*, defaults to `""`): its name for people; empty if the Hub does not say it.
+        usd_per_hour (`float`, *optional*): its price; `None` if the Hub does not say it.
+        accelerators (`int`, *optional*): number of GPUs; `None` if the Hub does not say it.
+    """
+
+    name: str
+    title: str = ""
+    usd_per_hour: float | None = None
+    accelerators: int | None = None
+
+
+@contextmanager
+def job_errors(doing: str) -> Iterator[None]:
+    """
+    Turns errors of the Hub's client into one line.
+
+    Args:
+        doing (`str`): what failed, such as `"the start of the job"`.
+
+    Raises:
+        HubError: any error of the connection, the token or the account.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except (OSError, RuntimeError, CONNECTION_LOST) as error:
+        raise HubError(f"{doing} failed: {_explained(error)}") from error
+
+
+def _explained(error: BaseException) -> str:
+    said = " ".join((getattr(error, "server_message", None) or "").split())
+    if status_of(error) == 402:
+        return f"the account cannot pay for it{f' ({said})' if said else ''}: see {BILLING}"
+    if status_of(error) == 404:
+        return f"the Hub has no such job, machine or organisation{f' ({said})' if said else ''}"
+    return explain_failure(error)
+
+
+def check_client() -> None:
+    """
+    Checks that the client knows prices.
+
+    Raises:
+        HubError: if `huggingface_hub` is older than `OLDEST`.
+    """
+    if not hasattr(HfApi, "list_jobs_hardware"):
+        raise HubError(
+            f"--job needs huggingface-hub {OLDEST} or newer, found {huggingface_hub.__version__}: "
+            "pip install --upgrade huggingface-hub"
+        )
+
+
+def find_flavour(api: HfApi, name: str) -> Flavour:
+    """
+    Asks the Hub for a machine and its price.
+
+    Returns:
+        `Flavour`: the machine; without a price if the Hub does not answer with prices.
+
+    Raises:
+        HubError: if there is no such machine (the message contains the nearest names), or the token is rejected.
+    """
+    try:
+        listed: dict[str, Any] = {str(each.name): each for each in api.list_jobs_hardware()}
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, CONNECTION_LOST) as error:
+        if status_of(error) in (401, 403):
+            raise HubError(f"the list of machines was refused: {_explained(error)}") from error
+        return Flavour(name)
+    if name not in listed:
+        close = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise HubError(f"--job {name}: there is no such machine; {hint}expected one of {', '.join(listed)}")
+    found = listed[name]
+    hours, cost = HOURS.get(str(found.unit_label).lower()), found.unit_cost_usd
+    accelerators = 0 if found.accelerator is None else int(found.accelerator.quantity)
+    price = float(cost) / hours if hours is not None and cost is not None else None
+    return Flavour(name, str(found.pretty_name), price, accelerators)
+
+
+@dataclass(frozen=True)
+class StartedJob:
+    """A job on the Hub: `id`, `url` and the `namespace` that pays for it."""
+
+    id: str
+    url: str
+    namespace: str
+
+
+def start_job(
+    api: HfApi,
+    flavour: str,
+    image: str,
+    command: list[str],
+    environment: dict[str, str],
+    secrets: dict[str, str],
+    seconds: int,
+    namespace: str,
+) -> StartedJob:
+    """
+    Starts a job.
+
+    Args:
+        api (`HfApi`): the client.
+        flavour (`str`): name of the machine.
+        image (`str`): Docker image.
+        command (`list[str]`): the command, which everybody who sees the job can read.
+        environment (`dict[str, str]`): variables, which can be read too.
+        secrets (`dict[str, str]`): variables that the Hub keeps to itself.
+        seconds (`int`): the job is stopped after this time.
+        namespace (`str`): user or organisation that pays.
+
+    Raises:
+        HubError: if the Hub refuses it, or the connection breaks off, after which the job may have started.
+    """
+    doing = f"the start of a job on {flavour}"
+    try:
+        job = api.run_job(
+            image=image,
+            command=command,
+            env=environment,
+            secrets=secrets,
+            flavor=flavour,  # type: ignore[arg-type, unused-ignore]  # newer machines than the client's list
+            timeout=seconds,
+            namespace=namespace,
+        )
+    except (OSError, RuntimeError, CONNECTION_LOST) as error:
+        unsure = "" if status_of(error) is not None else "; `hf jobs ps` shows whether it started nevertheless"
+        raise HubError(f"{doing} failed: {_explained(error)}{unsure}") from error
+    return StartedJob(job.id, job.url, namespace)
+
+
+def follow(api: HfApi, job: StartedJob, write: Callable[[str], None], warn: Callable[[str], None]) -> tuple[str, str]:
+    """
+    Passes on the lines of a job until it ends.
+
+    Args:
+        api (`HfApi`): the client.
+        job (`StartedJob`): the job.
+        write (`Callable[[str], None]`): receives each line of the job.
+        warn (`Callable[[str], None]`): receives a line if the logs break off; the end is waited for nevertheless.
+
+    Returns:
+        `tuple[str, str]`: stage of the job, one of `ENDED`, and what the Hub says about it.
+
+    Raises:
+        HubError: if the Hub does not answer any more.
+    """
+    known = inspect.signature(api.fetch_job_logs).parameters
+    options: dict[str, Any] = {"follow": True} if "follow" in known else {}  # older clients always follow
+    try:
+        for line in api.fetch_job_logs(job_id=job.id, namespace=job.namespace, **options):
+            write(line.rstrip("\n"))
+    except (OSError, RuntimeError, ValueError, CONNECTION_LOST) as error:
+        warn(f"the logs broke off ({_explained(error)}); the job goes on, and its end is waited for")
+    return _wait(api, job)
+
+
+def _wait(api: HfApi, job: StartedJob) -> tuple[str, str]:
+    """Asks for the stage of a job until it is one of `ENDED`."""
+    failures = 0
+    while True:
+        try:
+            with job_errors(f"asking for the job {job.id}"):
+                status = api.inspect_job(job_id=job.id, namespace=job.namespace).status
+        except HubError:
+            failures += 1
+            if failures == MOST_FAILURES:
+                raise
+        else:
+            failures = 0
+            stage = str(getattr(status.stage, "value", status.stage))
+            if stage in ENDED:
+                return stage, " ".join((status.message or "").split())
+        time.sleep(POLL_SECONDS)
