@@ -2,7 +2,6 @@
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 

@@ -46,10 +46,13 @@ def test_ids_of_one_hash_are_told_apart(tmp_path, monkeypatch):
     assert index.row("9") is None and index.row("日x") is None
 
 
-@pytest.mark.parametrize(("ids", "images", "message"), [
-    (["a", "b", "a", "c", "a"], 5, "3 different ids of 5, but 5 in the manifest"),
-    (["a", "b"], 3, "2 different ids of 2, but 3 in the manifest"),
-])
+@pytest.mark.parametrize(
+    ("ids", "images", "message"),
+    [
+        (["a", "b", "a", "c", "a"], 5, "3 different ids of 5, but 5 in the manifest"),
+        (["a", "b"], 3, "2 different ids of 2, but 3 in the manifest"),
+    ],
+)
 def test_ids_that_do_not_fit_are_refused(tmp_path, ids, images, message):
     manifest = write_index(tmp_path / "index", ids, 100) | {"images": images}
     with pytest.raises(DataError, match=message):
