@@ -13,6 +13,7 @@ examples:
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from benchmarks.device import data_sheet_peak
 
 
 class DataSet(NamedTuple):
-    """Numbers of images and captions, as published."""
+    """Numbers of images and of published captions."""
 
     name: str
     images: int
@@ -34,7 +35,7 @@ class DataSet(NamedTuple):
 DATA_SETS = (
     DataSet("Flickr30K", 31_783, 158_915),
     DataSet("COCO, train and validation", 123_287, 616_767),
-    DataSet("COCO with test2015", 204_721, 616_767),
+    DataSet("COCO, test2015", 81_434, 0),
     DataSet("CC3M", 3_318_333, 3_318_333),
     DataSet("CC12M", 12_423_374, 12_423_374),
 )
@@ -74,21 +75,22 @@ def gpu_rates(work: Work, measured: float | None = None) -> tuple[float, float]:
     return (SHARES[0] * peak / work.operations, SHARES[1] * peak / work.operations)
 
 
-def hours(samples: float, rates: tuple[float, float]) -> str:
-    """Formats the time of so many samples, from the fastest to the slowest rate."""
+def duration(samples: float, rates: tuple[float, float]) -> str:
+    """Formats the time of so many samples, at the fastest and at the slowest rate; the unit is that of the slowest."""
     slow, fast = (samples / rate / 3600 for rate in rates)
-    return f"{_round(fast)} h" if _round(fast) == _round(slow) else f"{_round(fast)} to {_round(slow)} h"
+    unit, name = (1 / 60, "min") if slow < 1 else (24.0, "days") if slow > 72 else (1.0, "h")
+    shown = dict.fromkeys(_round(value / unit, 2) for value in (fast, slow))
+    return f"{' to '.join(shown)} {name}"
 
 
-def _round(value: float) -> str:
-    """Two significant digits below 100, else whole numbers with separators."""
-    if value >= 99.5:
-        return f"{round(value, 2 - len(str(int(value)))):,.0f}"
-    return f"{value:.0f}" if value >= 9.95 else f"{value:.1f}" if value >= 0.095 else f"{value:.2f}"
+def _round(value: float, digits: int) -> str:
+    """A number with so many significant digits, and separators."""
+    places = digits - 1 - math.floor(math.log10(value))
+    return f"{round(value, places):,.{max(places, 0)}f}"
 
 
 def _bytes(count: float) -> str:
-    return f"{_round(count / 1e9)} GB" if count >= 1e9 else f"{_round(count / 1e6)} MB"
+    return f"{_round(count / 1e9, 3)} GB" if count >= 1e9 else f"{_round(count / 1e6, 2)} MB"
 
 
 def size_rows() -> Iterator[list[str]]:
@@ -115,22 +117,24 @@ def training_rows(measured: float | None) -> Iterator[list[str]]:
     yield [
         "data set",
         f"pairs in {EPOCHS} epochs",
-        "one core, measured",
+        "one core, at the measured rate",
         *_cards(measured),
         "features read by one GPU",
     ]
+    read = " to ".join(_round(rate * REGIONS * WIDTH * HALF / 1e9, 2) for rate in dict.fromkeys(one)) + " GB/s"
     for name, _, captions in DATA_SETS:
+        if not captions:
+            continue
         pairs = EPOCHS * captions
-        read = " to ".join(f"{rate * REGIONS * WIDTH * HALF / 1e9:.2f}" for rate in dict.fromkeys(one)) + " GB/s"
-        yield [name, f"{pairs:,}", hours(pairs, STEP.per_second), *_hours_of_cards(pairs, one), read]
+        yield [name, f"{pairs:,}", duration(pairs, STEP.per_second), *_hours_of_cards(pairs, one), read]
 
 
 def extraction_rows() -> Iterator[list[str]]:
     """Yields the time of the features of each data set's images, after the names of the columns."""
-    yield ["data set", "images", "one core, measured", *_cards(None)]
+    yield ["data set", "images", "one core, at the measured rate", *_cards(None)]
     for name, images, _ in DATA_SETS:
         times = _hours_of_cards(images, gpu_rates(FEATURES))
-        yield [name, f"{images:,}", hours(images, FEATURES.per_second), *times]
+        yield [name, f"{images:,}", duration(images, FEATURES.per_second), *times]
 
 
 def _cards(measured: float | None) -> list[str]:
@@ -141,7 +145,7 @@ def _cards(measured: float | None) -> list[str]:
 
 def _hours_of_cards(samples: float, one: tuple[float, float]) -> list[str]:
     several = (GPUS * SCALING[0] * one[0], GPUS * SCALING[1] * one[1])
-    return [hours(samples, one), hours(samples, several)]
+    return [duration(samples, one), duration(samples, several)]
 
 
 def markdown(rows: Iterator[list[str]]) -> str:
