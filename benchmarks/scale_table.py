@@ -95,20 +95,10 @@ def _bytes(count: float) -> str:
 
 def size_rows() -> Iterator[list[str]]:
     """Yields what the region table of each data set takes, after the names of the columns."""
-    yield [
-        "data set",
-        "images",
-        "captions",
-        "features",
-        "table",
-        "with class probabilities",
-        "index",
-        "kept in memory",
-    ]
-    for name, images, captions in DATA_SETS:
-        features, sizes = REGIONS * WIDTH * HALF, (row_bytes(), row_bytes(True), INDEX, KEPT)
-        counts = [f"{images:,}", f"{captions:,}"]
-        yield [name, *counts, *(_bytes(images * size) for size in (features, *sizes))]
+    yield ["data set", "images", "features", "table", "with class probabilities", "index", "kept in memory"]
+    for name, images, _ in DATA_SETS:
+        sizes = (REGIONS * WIDTH * HALF, row_bytes(), row_bytes(class_probabilities=True), INDEX, KEPT)
+        yield [name, f"{images:,}", *(_bytes(images * size) for size in sizes)]
 
 
 def training_rows(measured: float | None) -> Iterator[list[str]]:

@@ -12,7 +12,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("docs", "model_cards", "space", "benchmarks", "skills")
 # The history keeps the words of its time.
-PAGES = [*(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"), *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md")))]
+PAGES = [
+    *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
+    *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 # Rejected -> word of the glossary.
 REJECTED = {
     r"words? (→|->) regions?": "text → region",

@@ -2,14 +2,20 @@
 """The tables of docs/scale.md are those of the script; its figures agree with sums made by hand."""
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
+from accelerate.commands.launch import launch_command_parser
+from torch.distributed.run import get_args_parser
 
 from benchmarks import pretraining_step, scale_table
+from grounded_attention.commands import extract_regions
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
+from grounded_attention.training.recipes.recipe import load_recipe
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "scale.md"
 
 
 @pytest.mark.parametrize("name", ["sizes", "training", "extraction"])
@@ -73,3 +79,20 @@ def test_a_step_of_base_width_takes_what_its_layers_do():
     width, columns = 768, 15 + 36 + 1
     layers = 12 * (2 * columns * 12 * width**2 + 4 * columns**2 * width)
     assert 0.85 < 3 * layers / scale_table.STEP.operations < 0.95
+
+
+def commands(program):
+    text = "".join(re.findall(r"```bash\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)).replace("\\\n", "")
+    return [shlex.split(line)[1:] for line in text.splitlines() if line.startswith(program)]
+
+
+def test_launchers_know_the_options_of_the_page():
+    extraction, training = (launch_command_parser().parse_args(words[1:]) for words in commands("accelerate"))
+    [on_cpus] = (get_args_parser().parse_args(words) for words in commands("torchrun"))
+    for given in (extraction, on_cpus):
+        assert given.module and given.training_script == "grounded_attention.commands.extract_regions"
+        options = extract_regions.build_parser().parse_args(given.training_script_args)
+        assert str(options.output) == "/shared/regions"
+    assert (training.num_machines, training.num_processes, training.training_script) == (2, 16, "train.py")
+    recipe = load_recipe(ROOT / training.training_script_args[0], training.training_script_args[1:])
+    assert recipe.training["per_device_train_batch_size"] * training.num_processes == 256
