@@ -122,6 +122,8 @@ class Columns:
         Raises:
             LayoutError: An offset is impossible.
         """
+        if count < 0:
+            raise LayoutError(f"{count} texts")
         offsets: npt.NDArray[np.int32] = self.numbers(np.dtype(np.int32), count + 1)
         place, length = self._next()
         if offsets[0] < 0 or offsets[-1] > length or (offsets[1:] < offsets[:-1]).any():

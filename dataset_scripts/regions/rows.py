@@ -116,10 +116,12 @@ def check_size(width: int, height: int) -> None:
         height (`int`): Height in pixels.
 
     Raises:
-        DataError: One of them is not positive.
+        DataError: One of them is not positive, or does not fit into 32 bits.
     """
     if width < 1 or height < 1:
         raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
+    if max(width, height) > np.iinfo(np.int32).max:
+        raise DataError("image size is too large", found=(width, height), expected="width and height below 2147483648")
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:

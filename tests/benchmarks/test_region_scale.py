@@ -41,7 +41,14 @@ def test_ratios():
     small = [{"open, seconds": 1.0}, {"open, seconds": 2.0}, {"open, seconds": 2.0}]
     large = [{"open, seconds": 4.0}, {"open, seconds": 6.0}, {"open, seconds": 10.0}]
     head, line = benchmark.report(small, large, 3000)
-    assert head.split() == ["10,000", "3,000", "ratio"] and line.split()[2:] == ["2", "6", "4.00", "(3.00", "to", "5.00)"]
+    assert head.split() == ["10,000", "3,000", "ratio"] and line.split()[2:] == [
+        "2",
+        "6",
+        "4.00",
+        "(3.00",
+        "to",
+        "5.00)",
+    ]
 
 
 def test_too_little_disk_is_refused_before_writing(tmp_path, capsys):
