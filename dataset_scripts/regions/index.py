@@ -90,7 +90,7 @@ class RegionIndex:
 
 def _numbers(array: np.ndarray) -> memoryview:
     """A view whose elements are Python numbers, faster than those of an array; only aligned arrays have one."""
-    return memoryview(np.require(array, requirements="A"))
+    return np.require(array, requirements="A").data
 
 
 def read_index(path: Path, manifest: Mapping[str, Any]) -> RegionIndex:
