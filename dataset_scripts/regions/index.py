@@ -1,13 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The index of a region table: image id -> where its row is.
 
-The ids and places stay in the mapped file, whose pages all processes share. Each process keeps 12 bytes a row: a hash
-of the id and the number of the row. A dictionary would take some 200, and forked workers would copy it page by page,
-since reading a Python object writes its reference count.
+The ids and places stay in the mapped file, whose pages all processes share. Each process keeps at most 8 bytes a row:
+the rows, sorted by the hash of their ids, and where each group of similar hashes begins. A dictionary takes some 150,
+and forked workers copy it page by page, since reading a Python object writes its reference count.
 """
 
 import struct
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +32,9 @@ class RegionIndex:
         offsets (`np.ndarray`): (n + 1,) int64 or int32, where each id begins and the last ends; ascending.
         places (sequence of `np.ndarray`): Shard, offset and length of each row, (n,) int64 each.
 
+    Attributes:
+        repeated (`int`): How many ids occurred before.
+
     Raises:
         UnicodeDecodeError: An id is not UTF-8.
     """
@@ -45,7 +47,13 @@ class RegionIndex:
             ids = self._decode(start)
             hashes[start : start + len(ids)] = np.fromiter(map(hash, ids), np.int64, len(ids))
         order = np.argsort(hashes)
-        self._hashes, self._order = _numbers(hashes[order]), _numbers(order.astype(np.uint32))
+        self._order, hashes = _numbers(order.astype(np.uint32)), hashes[order]
+        self.repeated = self._count_repeated(hashes)
+        # The first bits of a hash are its group, of one or two rows.
+        bits = max(1, len(self).bit_length() - 1)
+        self._shift, self._half = 64 - bits, 1 << (bits - 1)
+        groups = np.searchsorted(hashes >> self._shift, np.arange(-self._half, self._half + 1))
+        self._starts = _numbers(groups.astype(np.uint32))
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
@@ -66,12 +74,10 @@ class RegionIndex:
         """Returns the number of an image's row; None if there is none."""
         if not isinstance(image_id, str):
             return None
-        wanted = hash(image_id)
-        place = bisect_left(self._hashes, wanted)
-        while place < len(self) and self._hashes[place] == wanted:
-            if self._id(self._order[place]) == image_id:
-                return self._order[place]
-            place += 1
+        group = (hash(image_id) >> self._shift) + self._half
+        for row in self._order[self._starts[group] : self._starts[group + 1]]:
+            if self._id(row) == image_id:
+                return row
         return None
 
     def place(self, row: int) -> tuple[int, int, int]:
@@ -79,9 +85,7 @@ class RegionIndex:
         shard, offset, length = self._places
         return shard[row], offset[row], length[row]
 
-    def repeated(self) -> int:
-        """Returns how many ids occurred before."""
-        hashes = np.asarray(self._hashes)
+    def _count_repeated(self, hashes: npt.NDArray[np.int64]) -> int:
         same = np.flatnonzero(hashes[1:] == hashes[:-1])
         places = sorted({place for first in same.tolist() for place in (first, first + 1)})
         ids = [self._id(self._order[place]) for place in places]
@@ -112,7 +116,7 @@ def read_index(path: Path, manifest: Mapping[str, Any]) -> RegionIndex:
         content, offsets, places = _read_columns(data)
         _check_places(places, manifest)
         index = RegionIndex(content, offsets, places)
-        different = len(index) - index.repeated()
+        different = len(index) - index.repeated
         if different != manifest["images"] or len(index) != different:
             raise LayoutError(f"{different} different ids of {len(index)}, but {manifest['images']} in the manifest")
     except (ValueError, struct.error) as error:

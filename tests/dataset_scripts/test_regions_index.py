@@ -72,7 +72,7 @@ def test_a_row_takes_few_bytes(tmp_path):
     index = read_index(tmp_path / "index", manifest)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert index.row("0000012345") == 12345 and kept < 16 * 50_000
+    assert index.row("0000012345") == 12345 and kept < 10 * 50_000
 
 
 def test_a_table_of_many_rows_is_opened_and_read(tmp_path):
