@@ -36,8 +36,10 @@ Example = dict[str, torch.Tensor]
 Batches = list[dict[str, torch.Tensor]]
 
 
-def make_examples(count: int, config: VLBertConfig, words: tuple[int, int] = TOKENS) -> list[Example]:
-    """Makes random examples of random lengths, `words` is the range of tokens; about one of seven is predicted."""
+def make_examples(
+    count: int, config: VLBertConfig, words: tuple[int, int] = TOKENS, boxes: tuple[int, int] = REGIONS
+) -> list[Example]:
+    """Makes random examples of `words` tokens and `boxes` regions (ranges); about one of seven is predicted."""
     generator = torch.Generator().manual_seed(0)
 
     def draw(low: int, high: int, *shape: int) -> torch.Tensor:
@@ -45,7 +47,7 @@ def make_examples(count: int, config: VLBertConfig, words: tuple[int, int] = TOK
 
     examples = []
     for _ in range(count):
-        tokens, regions = int(draw(words[0], words[1] + 1, 1)), int(draw(REGIONS[0], REGIONS[1] + 1, 1))
+        tokens, regions = int(draw(words[0], words[1] + 1, 1)), int(draw(boxes[0], boxes[1] + 1, 1))
         corners = torch.rand(regions, 2, generator=generator) / 2
         predicted = [torch.rand(length, generator=generator) < MASKED for length in (tokens, regions)]
         for chosen in predicted:

@@ -35,6 +35,8 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 html_theme = "furo"  # its fonts are those of the reader's system, its scripts lie beside the pages
 html_title = "grounded-attention"
+html_theme_options = {"light_logo": "logo.svg", "dark_logo": "logo-dark.svg"}
+html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_show_sphinx = html_show_sourcelink = html_copy_source = False
@@ -52,9 +54,9 @@ def write_navigation() -> str:
 
 
 def read_page(app, name: str, source: list[str]) -> None:
-    """Adds to a page what is not in its file: the navigation, the text of the API."""
+    """Adds to a page what is not in its file: the navigation, the text of the API. The logo is beside every page."""
     if name == HOME:
-        source[0] += write_navigation()
+        source[0] = re.sub(r"<picture>.*?</picture>\s*", "", source[0], flags=re.DOTALL) + write_navigation()
     if name.startswith("docs/api/"):
         source[0] = expand(source[0])
 

@@ -312,7 +312,8 @@ def _map(capture: Capture, choice: Choice) -> str:
     return (
         f"<details open><summary>All heads: attention of “{escape(capture.example.text(choice.word))}” on {to}"
         f"</summary>{_best_heads(capture, shares)}"
-        f'<svg class="ga-map" style="max-width:{max(180, 30 * heads)}px" '
+        '<svg class="ga-map" role="group" aria-label="attention of each layer and head" '
+        f'style="max-width:{max(180, 30 * heads)}px" '
         f'viewBox="-1.6 -0.1 {heads + 1.7} {layers + 0.9}">{cells}{names}</svg></details>'
     )
 

@@ -112,13 +112,23 @@ class Columns:
             LayoutError: An offset is impossible.
             UnicodeDecodeError: A text is not UTF-8.
         """
+        offsets, buffer = self.text_buffers(count)
+        content, ends = bytes(buffer), offsets.tolist()
+        return [content[first:last].decode("utf-8") for first, last in pairwise(ends)]
+
+    def text_buffers(self, count: int) -> tuple[npt.NDArray[np.int32], memoryview]:
+        """Finds a column of `count` texts: where each begins and the last ends, (count + 1,) int32, and the bytes.
+
+        Raises:
+            LayoutError: An offset is impossible.
+        """
+        if count < 0:
+            raise LayoutError(f"{count} texts")
         offsets: npt.NDArray[np.int32] = self.numbers(np.dtype(np.int32), count + 1)
         place, length = self._next()
         if offsets[0] < 0 or offsets[-1] > length or (offsets[1:] < offsets[:-1]).any():
             raise LayoutError(f"offsets of texts up to {offsets.max()} in {length} bytes")
-        content = bytes(self.data[place : place + length])
-        ends = offsets.tolist()
-        return [content[first:last].decode("utf-8") for first, last in pairwise(ends)]
+        return offsets, self.data[place : place + length]
 
     def _next(self) -> tuple[int, int]:
         buffer = next(self._buffers, None)

@@ -2,26 +2,20 @@
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
 import os
-import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 
-from .arrow_layout import RECORD_BATCH, Columns, LayoutError, messages
 from .rows import ARRAYS
 
 MANIFEST = "regions.json"
 PARTIAL = "regions.partial.json"
 INDEX = "regions.index.arrow"
 SHARDS = "regions-*.arrow"
-_INDEX_START = 8  # an Arrow file begins with a mark of 8 bytes; messages follow, as in a stream
 _BUILD_HINT = "build one with `grounded-attention regions import`"
 KIND = ManifestKind("grounded-attention region table", 1, "a region table", _BUILD_HINT)
 
@@ -74,48 +68,6 @@ def _check_manifest(content: dict[str, Any], path: Path) -> None:
         valid = False
     if not valid:
         raise DataError("the manifest is damaged", file=path, hint="copy the table again")
-
-
-def read_index(path: Path, manifest: Mapping[str, Any]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Reads the index of a table and checks it against the manifest.
-
-    Args:
-        path (`Path`): The index.
-        manifest (`Mapping`): The manifest.
-
-    Returns:
-        `tuple[list[str], np.ndarray]`: Image ids, and for each its shard, offset and length, (n, 3) int64.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: It is damaged, or belongs to another table.
-    """
-    data = memoryview(map_file(path, manifest["index_bytes"]))
-    ids: list[str] = []
-    places = []
-    try:
-        for message in messages(data, _INDEX_START):
-            if message.kind == RECORD_BATCH:
-                columns, count = Columns(data, message), message.rows()
-                ids += columns.texts(count)
-                places.append(np.stack([columns.numbers(np.dtype(np.int64), count) for _ in range(3)], axis=1))
-        found = np.concatenate(places) if places else np.empty((0, 3), np.int64)
-        _check_places(ids, found, manifest)
-    except (ValueError, struct.error) as error:
-        hint = "copy the table again, or import the features again"
-        raise DataError("the index is damaged", file=path, found=str(error), hint=hint) from error
-    return ids, found
-
-
-def _check_places(ids: list[str], places: npt.NDArray[np.int64], manifest: Mapping[str, Any]) -> None:
-    if len(set(ids)) != manifest["images"] or len(ids) != manifest["images"]:
-        raise LayoutError(f"{len(set(ids))} different ids of {len(ids)}, but {manifest['images']} in the manifest")
-    sizes = np.array([shard["bytes"] for shard in manifest["shards"]], dtype=np.int64)
-    shard, offset, length = places.T
-    inside = (shard >= 0) & (shard < len(sizes)) & (offset >= 0) & (length > 0)
-    inside &= length <= sizes[np.where(inside, shard, 0)] - np.where(inside, offset, 0)
-    if not inside.all():
-        raise LayoutError(f"row {int(inside.argmin())} is outside its shard")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@
 import hashlib
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ EDGE_TOLERANCE = 1.0
 DIGEST_SIZE = 16
 # Arrow's writers pad each buffer of a message to a multiple of this many bytes.
 _ALIGNMENT = 8
-_INTEGER = struct.Struct("<i")
+_INTEGER, _LONG = struct.Struct("<i"), struct.Struct("<q")
 _OFFSETS = struct.Struct("<ii")  # of a list or string column with one element: 0 and its length
 _HEAD_BYTES = 3 * _ALIGNMENT + DIGEST_SIZE  # width, height, source row, checksum
 # Arrays of a row: dtype and whether it is a matrix (one vector a region) or a vector (one number a region).
@@ -81,8 +81,7 @@ class Regions:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Returns the arrays that are present, by name."""
-        named = ((field.name, getattr(self, field.name)) for field in fields(self) if field.name in ARRAYS)
-        return {name: array for name, array in named if array is not None}
+        return {name: array for name in ARRAYS if (array := getattr(self, name)) is not None}
 
 
 def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArray[np.float32]:
@@ -117,10 +116,12 @@ def check_size(width: int, height: int) -> None:
         height (`int`): Height in pixels.
 
     Raises:
-        DataError: One of them is not positive.
+        DataError: One of them is not positive, or does not fit into 32 bits.
     """
     if width < 1 or height < 1:
         raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
+    if max(width, height) > np.iinfo(np.int32).max:
+        raise DataError("image size is too large", found=(width, height), expected="width and height below 2147483648")
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:
@@ -253,14 +254,21 @@ def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: byt
     Returns:
         `pa.RecordBatch`: The row.
     """
-    head = (regions.image_id, regions.width, regions.height, source_row, digest)
-    columns = [pa.array([value], dtype) for value, dtype in zip(head, HEAD.values(), strict=True)]
+    text = regions.image_id.encode()
+    numbers = (_INTEGER.pack(regions.width), _INTEGER.pack(regions.height), _LONG.pack(source_row), digest)
+    head = [(_OFFSETS.pack(0, len(text)), text), *((number,) for number in numbers)]
+    # From buffers: `pa.array` on a list of one value takes several times as long.
+    columns = [_one_value(dtype, *buffers) for dtype, buffers in zip(HEAD.values(), head, strict=True)]
     for array in regions.arrays().values():
         values = pa.array(array.reshape(-1))
         if array.ndim == 2:
             values = pa.FixedSizeListArray.from_arrays(values, array.shape[1])
         columns.append(pa.ListArray.from_arrays(pa.array([0, len(array)], pa.int32()), values))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _one_value(dtype: pa.DataType, *buffers: bytes) -> pa.Array:
+    return pa.Array.from_buffers(dtype, 1, [None, *map(pa.py_buffer, buffers)])
 
 
 def _padded(sizes: Any) -> Any:

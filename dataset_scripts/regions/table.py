@@ -15,6 +15,7 @@ on the order of the rows nor on the Arrow version; `RegionTable.verify` recomput
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ import pyarrow as pa
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.safe_paths import path_below
 
-from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_index, read_manifest
+from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
+from .index import read_index
 from .rows import Regions, RowDecoder, normalise_boxes, read_schema, row_schema
 from .writer import RegionTableWriter
 
@@ -67,8 +69,7 @@ class RegionTable:
         self.path = Path(path).absolute()
         self.info: dict[str, Any] = read_manifest(self.path)
         self._shards = self._open_shards()
-        ids, self._places = read_index(self.path / INDEX, self.info)
-        self._rows = {image_id: row for row, image_id in enumerate(ids)}
+        self._index = read_index(self.path / INDEX, self.info)
         self._decoder = RowDecoder(row_schema(self.info["arrays"]))
 
     @classmethod
@@ -97,7 +98,7 @@ class RegionTable:
     @property
     def ids(self) -> list[str]:
         """Image ids in the order of the rows."""
-        return list(self._rows)
+        return list(self._index)
 
     @property
     def feature_size(self) -> int:
@@ -117,13 +118,13 @@ class RegionTable:
         return list(named or ())
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._index)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rows)
+        return iter(self._index)
 
     def __contains__(self, image_id: object) -> bool:
-        return image_id in self._rows
+        return self._index.row(image_id) is not None
 
     def __getitem__(self, image_id: str) -> Regions:
         try:
@@ -140,14 +141,14 @@ class RegionTable:
         shard, offset, length = self._place(image_id)
         return self._shards[shard].slice(offset, length)
 
-    def _place(self, image_id: str) -> list[int]:
-        row = self._rows.get(image_id)
+    def _place(self, image_id: str) -> tuple[int, int, int]:
+        row = self._index.row(image_id)
         if row is None:
             raise self._missing(image_id)
-        return self._places[row].tolist()
+        return self._index.place(row)
 
     def _missing(self, image_id: object) -> MissingRegionsError:
-        examples = ", ".join(repr(known) for known in list(self._rows)[:3])
+        examples = ", ".join(repr(known) for known in islice(self, 3))
         hint = "ids are strings" if not isinstance(image_id, str) else "import the features of this image too"
         expected = f"one of {len(self)} ids such as {examples}"
         return MissingRegionsError(
@@ -203,7 +204,7 @@ class RegionTable:
         for shard, buffer in zip(self.info["shards"], self._shards, strict=False):  # empty for a table on the Hub
             self._verify_head(self.path / shard["file"], buffer)
         total = 0
-        for image_id in self._rows:
+        for image_id in self:
             try:
                 regions, _, digest = self._decoder.verified(self._message(image_id))
                 found = regions.image_id

@@ -91,6 +91,7 @@ class RegionTableWriter:
         self._shard_bytes = shard_bytes
         self._shards: list[dict[str, Any]] = []
         self._schema: pa.Schema | None = None
+        self._widths: dict[str, int | None] | None = None
         self._file: IO[bytes] | None = None
         self._lock = self._begin(resume)
 
@@ -169,12 +170,12 @@ class RegionTableWriter:
         if row.image_id in self.written:
             first = self.written[row.image_id]
             raise DataError("image id occurs twice", hint=None if first < 0 else f"the first is row {first}")
-        schema = row_schema(row_widths(row))
-        if schema != (self._schema or schema):
-            problem = "arrays differ from those of the first row"
-            raise DataError(problem, found=schema_widths(schema), expected=repr(schema_widths(self._schema)))
-        self._schema = schema
-        return schema
+        widths = row_widths(row)
+        self._widths = self._widths or (widths if self._schema is None else schema_widths(self._schema))
+        if widths != self._widths:
+            raise DataError("arrays differ from those of the first row", found=widths, expected=repr(self._widths))
+        self._schema = self._schema or row_schema(widths)
+        return self._schema
 
     def _register_row(self, row: Regions, source_row: int, digest: bytes, offset: int, length: int) -> None:
         self.written[row.image_id] = source_row

@@ -316,7 +316,7 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 
 def _table(found: Mapping[str, Audited]) -> str:
     lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
-    for direction, title in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
+    for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
         lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'attention':>11}{'changed heads':>20}")
         for name, audited in found.items():
             best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")

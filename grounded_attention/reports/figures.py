@@ -33,7 +33,9 @@ __all__ = [
 
 METHOD_COLOURS = {"none": GREY, "indirect": SKY, "direct": VERMILLION, "semi_direct": GREEN}
 METHOD_LINES = {"none": ":", "indirect": "-.", "direct": "-", "semi_direct": "--"}
+METHOD_MARKERS = {"none": "o", "indirect": "s", "direct": "^", "semi_direct": "D"}
 OTHER_COLOURS = (ORANGE, BLUE, PURPLE, "black")
+OTHER_MARKERS = ("v", "P", "X", "*")
 
 
 def heads_figure(
@@ -89,7 +91,7 @@ def layer_curve_figure(
         places, style = np.arange(len(values)), _line(method, arrays)
         worst, mean, best = _ignoring_nan(values, np.nanmin, np.nanmean, np.nanmax)
         axes.fill_between(places, worst, best, color=style["color"], alpha=0.13, lw=0)
-        axes.plot(places, mean, marker="o", ms=4, **style)
+        axes.plot(places, mean, marker=_marker(method, arrays), ms=5, **style)
     axes.axhline(chance, color="black", lw=1, ls=(0, (2, 2)), label=f"chance {chance:.2f}")
     axes.set(xlabel="layer, from 0", ylabel="accuracy", ylim=(0, 1.02))
     figure.suptitle("Most-attended region is gold: mean of the heads, band from worst to best", fontsize=11)
@@ -160,6 +162,12 @@ def _line(method: str, methods: Iterable[str]) -> dict[str, Any]:
     return {"color": OTHER_COLOURS[place % len(OTHER_COLOURS)], "ls": style, "lw": 1.8, "label": method}
 
 
+def _marker(method: str, methods: Iterable[str]) -> str:
+    """Marker of a method, fixed for known methods: lines are told apart without colour where they overlap."""
+    others = [name for name in methods if name not in METHOD_MARKERS]
+    return METHOD_MARKERS.get(method) or OTHER_MARKERS[others.index(method) % len(OTHER_MARKERS)]
+
+
 # Heads and layers
 
 
@@ -227,7 +235,7 @@ def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
 
 def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:
     for method, curve in by_method.items():
-        marker: dict[str, Any] = {"marker": "o", "ms": 3.5} if len(curve) <= 10 else {}
+        marker: dict[str, Any] = {"marker": _marker(method, methods), "ms": 4} if len(curve) <= 10 else {}
         axes.plot(list(curve), list(curve.values()), **_line(method, methods), **marker)
     values = [value for curve in by_method.values() for value in curve.values()]
     if name.startswith("eval_"):

@@ -85,7 +85,7 @@ def test_the_tables_hold_every_models_best_head(written):
     for name, found in RESULTS.items():
         total = found.entities["text_to_region"]["all"]
         layer, head = np.unravel_index(total.accuracy.argmax(), (LAYERS, HEADS))
-        (row,) = [row for row in rows if row[:2] == ["words → regions", name]]
+        (row,) = [row for row in rows if row[:2] == ["text → region", name]]
         assert row[2:4] == [f"{layer}-{head}", f"{total.accuracy.max():.1%}"]
         low, high = (float(part.rstrip("%")) / 100 for part in row[4].split(" to "))
         assert low < total.accuracy.max() < high

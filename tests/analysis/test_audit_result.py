@@ -140,7 +140,7 @@ def test_card_section_names_the_choice_the_numbers_and_the_limits():
     found = result(FIRST, relations=["det"]).choose_on(result(OTHER, "validation", relations=["det"]))
     text = found.to_card_section()
     best = found.best_heads()[0]
-    assert f"| words → regions | cross 1-1 | {best.accuracy:.1%} ({best.interval[0]:.1%} to" in text
+    assert f"| text → region | cross 1-1 | {best.accuracy:.1%} ({best.interval[0]:.1%} to" in text
     assert "chosen on validation" in text and "on scenes test" in text and "| relation, det |" in text
     assert "this overstates them" in result(FIRST).to_card_section()
     header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]

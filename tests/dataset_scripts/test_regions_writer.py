@@ -49,6 +49,7 @@ BAD_ROWS = {
     "no id": (change("image_id", ""), "image id is not a text"),
     "number as id": (change("image_id", 7), "image id is not a text"),
     "no width": (change("width", 0), "image size is not positive"),
+    "width beyond 32 bits": (change("width", 2**31), "image size is too large"),
 }
 
 

@@ -90,12 +90,18 @@ def test_sharded_weights_are_those_of_one_process(one, two):
     assert_same_training(two / "sharded", two / "sharded_continued")
 
 
-def test_a_sharded_checkpoint_is_a_plain_one_on_the_hub(two):
+def test_a_sharded_checkpoint_is_a_plain_one_on_the_hub(one, two):
     folder = two / "sharded" / f"checkpoint-{STEPS}"
     assert is_complete(folder)
     names = set(model_files(folder))
     assert {"config.json", "model.safetensors"} <= names
     assert not {"optimizer.bin", "pytorch_model_fsdp.bin", "environment.json"} & names
+    # The code that the configuration names is the model's, as without sharding.
+    plain = one / folder.name
+    maps = [json.loads((each / "config.json").read_text())["auto_map"] for each in (plain, folder)]
+    assert maps[0] == maps[1] and {path.name for path in plain.glob("*.py")} == {
+        path.name for path in folder.glob("*.py")
+    }
     weights = load_file(two / "sharded" / "after.safetensors")
     assert_same(dict(VLBertForVGP.from_pretrained(folder).state_dict()), weights, 0)
 

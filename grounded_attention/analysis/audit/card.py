@@ -13,7 +13,7 @@ from grounded_attention.utils.whole_files import write_text
 from .choice import SAME_SPLIT, BestHead
 from .counts import AuditCounts
 
-NAMES = {"text_to_region": "words → regions", "region_to_text": "regions → words", "relations": "relation"}
+NAMES = {"text_to_region": "text → region", "region_to_text": "region → text", "relations": "relation"}
 # The number of relations in Table 2 of the paper.
 MOST_RELATIONS = 10
 CARD = "README.md"

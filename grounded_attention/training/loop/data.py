@@ -201,7 +201,7 @@ def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = Fals
             detections; then at least one image must have features.
     """
     wanted = {image_id for rows in splits for image_id in _images(rows)}
-    missing = sorted(wanted - set(regions.ids))
+    missing = sorted(image_id for image_id in wanted if image_id not in regions)
     if not missing:
         return
     if not empty_images:

@@ -4,6 +4,7 @@
 from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 
 
 def prepare_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin, model: nn.Module) -> None:
@@ -33,3 +34,19 @@ def unit_names(model: nn.Module) -> list[str]:
     words = model.get_input_embeddings()  # type: ignore[operator]
     holders = {type(module).__name__ for module in model.modules() if any(each is words for each in module.modules())}
     return sorted(units - holders)
+
+
+def name_plainly(model: nn.Module) -> None:
+    """
+    Gives the class of a sharded model the names of the class that it extends; any other model stays as it is.
+
+    PyTorch makes a class of its own for each sharded class. `save_pretrained` copies the file of the class and writes
+    its name into the configuration, and cards show it: without this, PyTorch's file and name instead of the model's.
+
+    Args:
+        model (`nn.Module`): the model.
+    """
+    sharded = type(model)
+    if issubclass(sharded, FSDPModule):
+        plain = next(each for each in sharded.__mro__ if not issubclass(each, FSDPModule))
+        sharded.__module__, sharded.__name__ = plain.__module__, plain.__name__

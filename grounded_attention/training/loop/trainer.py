@@ -32,7 +32,7 @@ from .length_batches import LENGTH, LengthSampler
 from .matmul_precision import matmul_precision, use_matmul_precision
 from .preserve import Preservation
 from .progress import ProgressCallback
-from .sharding import prepare_sharding
+from .sharding import name_plainly, prepare_sharding
 
 
 class GroundingTrainer(FiniteTrainer):
@@ -290,6 +290,7 @@ class GroundingTrainer(FiniteTrainer):
 
     def _save(self, output_dir=None, state_dict=None):
         """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values."""
+        name_plainly(self.accelerator.unwrap_model(self.model))
         super()._save(output_dir, state_dict)
         (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
 

@@ -1,0 +1,152 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The index of a region table: image id -> where its row is.
+
+The ids and places stay in the mapped file, whose pages all processes share. Each process keeps at most 8 bytes a row:
+the rows, sorted by the hash of their ids, and where each group of similar hashes begins. A dictionary takes some 150,
+and forked workers copy it page by page, since reading a Python object writes its reference count.
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+
+from .arrow_layout import RECORD_BATCH, Columns, LayoutError, messages
+from .files import map_file
+
+_START = 8  # an Arrow file begins with a mark of 8 bytes; messages follow, as in a stream
+_CHUNK = 1 << 16  # ids that are Python objects at the same time
+
+
+class RegionIndex:
+    """Image ids in the order of the rows, and the place of each row.
+
+    Args:
+        content (`memoryview`): The ids one after another, UTF-8.
+        offsets (`np.ndarray`): (n + 1,) int64 or int32, where each id begins and the last ends; ascending.
+        places (sequence of `np.ndarray`): Shard, offset and length of each row, (n,) int64 each.
+
+    Attributes:
+        repeated (`int`): How many ids occurred before.
+
+    Raises:
+        UnicodeDecodeError: An id is not UTF-8.
+    """
+
+    def __init__(self, content: memoryview, offsets: np.ndarray, places: Sequence[npt.NDArray[np.int64]]) -> None:
+        self._content, self._offsets = content, _numbers(offsets)
+        self._places = [_numbers(column) for column in places]
+        hashes = np.empty(len(self), dtype=np.int64)
+        for start in range(0, len(self), _CHUNK):
+            ids = self._decode(start)
+            hashes[start : start + len(ids)] = np.fromiter(map(hash, ids), np.int64, len(ids))
+        order = np.argsort(hashes)
+        self._order, hashes = _numbers(order.astype(np.uint32)), hashes[order]
+        self.repeated = self._count_repeated(hashes)
+        # The first bits of a hash are its group, of one or two rows.
+        bits = max(1, len(self).bit_length() - 1)
+        self._shift, self._half = 64 - bits, 1 << (bits - 1)
+        groups = np.searchsorted(hashes >> self._shift, np.arange(-self._half, self._half + 1))
+        self._starts = _numbers(groups.astype(np.uint32))
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _CHUNK):
+            yield from self._decode(start)
+
+    def _decode(self, start: int) -> list[str]:
+        bounds = self._offsets[start : start + _CHUNK + 1].tolist()
+        content = bytes(self._content[bounds[0] : bounds[-1]])
+        return [content[first - bounds[0] : last - bounds[0]].decode("utf-8") for first, last in pairwise(bounds)]
+
+    def _id(self, row: int) -> str:
+        return str(self._content[self._offsets[row] : self._offsets[row + 1]], "utf-8")
+
+    def row(self, image_id: object) -> int | None:
+        """Returns the number of an image's row; None if there is none."""
+        if not isinstance(image_id, str):
+            return None
+        group = (hash(image_id) >> self._shift) + self._half
+        for row in self._order[self._starts[group] : self._starts[group + 1]]:
+            if self._id(row) == image_id:
+                return row
+        return None
+
+    def place(self, row: int) -> tuple[int, int, int]:
+        """Returns shard, offset and length of a row."""
+        shard, offset, length = self._places
+        return shard[row], offset[row], length[row]
+
+    def _count_repeated(self, hashes: npt.NDArray[np.int64]) -> int:
+        same = np.flatnonzero(hashes[1:] == hashes[:-1])
+        places = sorted({place for first in same.tolist() for place in (first, first + 1)})
+        ids = [self._id(self._order[place]) for place in places]
+        return len(ids) - len(set(ids))
+
+
+def _numbers(array: np.ndarray) -> memoryview:
+    """A view whose elements are Python numbers, faster than those of an array; only aligned arrays have one."""
+    return np.require(array, requirements="A").data
+
+
+def read_index(path: Path, manifest: Mapping[str, Any]) -> RegionIndex:
+    """Reads the index of a table and checks it against the manifest.
+
+    Args:
+        path (`Path`): The index.
+        manifest (`Mapping`): The manifest.
+
+    Returns:
+        `RegionIndex`: The index; it keeps the file mapped.
+
+    Raises:
+        MissingFileError: The file does not exist.
+        DataError: It is damaged, or belongs to another table.
+    """
+    data = memoryview(map_file(path, manifest["index_bytes"]))
+    try:
+        content, offsets, places = _read_columns(data)
+        _check_places(places, manifest)
+        index = RegionIndex(content, offsets, places)
+        different = len(index) - index.repeated
+        if different != manifest["images"] or len(index) != different:
+            raise LayoutError(f"{different} different ids of {len(index)}, but {manifest['images']} in the manifest")
+    except (ValueError, struct.error) as error:
+        hint = "copy the table again, or import the features again"
+        raise DataError("the index is damaged", file=path, found=str(error), hint=hint) from error
+    return index
+
+
+def _read_columns(data: memoryview) -> tuple[memoryview, np.ndarray, list[npt.NDArray[np.int64]]]:
+    """Reads the ids, their offsets, and the places; copies nothing if there is one record batch."""
+    batches = []
+    for message in messages(data, _START):
+        if message.kind == RECORD_BATCH:
+            columns, count = Columns(data, message), message.rows()
+            offsets, content = columns.text_buffers(count)
+            batches.append((content, offsets, [columns.numbers(np.dtype(np.int64), count) for _ in range(3)]))
+    if len(batches) == 1:
+        return batches[0]
+    # An id begins where that of the batch before ends.
+    texts = [bytes(content[offsets[0] : offsets[-1]]) for content, offsets, _ in batches]
+    lengths = [np.diff(offsets.astype(np.int64)) for _, offsets, _ in batches]
+    places = [np.concatenate(column) for column in zip(*(places for *_, places in batches), strict=True)]
+    joined = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
+    return memoryview(b"".join(texts)), joined, places or [np.empty(0, np.int64)] * 3
+
+
+def _check_places(places: Sequence[npt.NDArray[np.int64]], manifest: Mapping[str, Any]) -> None:
+    sizes = np.array([shard["bytes"] for shard in manifest["shards"]], dtype=np.int64)
+    shard, offset, length = places
+    inside = (shard >= 0) & (shard < len(sizes)) & (offset >= 0) & (length > 0)
+    inside &= length <= sizes[np.where(inside, shard, 0)] - np.where(inside, offset, 0)
+    if not inside.all():
+        raise LayoutError(f"row {int(inside.argmin())} is outside its shard")
