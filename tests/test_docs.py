@@ -6,8 +6,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vlm_files import save_qwen
 from tests.helpers.tiny_vlm_recipes import save_llava
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -90,8 +89,7 @@ def test_the_first_hour_asks_for_phrases_of_the_picture(made):
     """Every phrase that the snippet prints a region for is named in the caption that it prints."""
     code = next(code for name, code, _ in SNIPPETS if name.startswith("first_hour.md"))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=made, env=environment, capture_output=True, text=True, timeout=300)
+    done = run_python(code, cwd=made, env=environment)
     caption, *lines = done.stdout.splitlines()
     sentences = made / "data" / "scenes" / "flickr30k_entities" / "Sentences"
     said = " ".join(path.read_text() for path in sentences.iterdir())
@@ -115,8 +113,7 @@ def on_hub(hub: LoopbackHub, home: Path, repository: str, folder: Path) -> None:
     """Puts a checkpoint into a repository of somebody else's."""
     hub.state.add_user("hf_owner", repository.partition("/")[0])
     environment = hub.environment(home, "hf_owner")
-    command = [sys.executable, "-c", UPLOAD, repository, str(folder)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = run_python(UPLOAD, [repository, str(folder)], cwd=folder, env=environment)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
@@ -135,12 +132,13 @@ def test_snippet(tmp_path, request, name, code, where):
         if PUBLISHED in code:
             trained = request.getfixturevalue("made") / "runs" / "scenes_vgp" / "direct"
             on_hub(hub, tmp_path / "owner", PUBLISHED, trained)
-    environment |= {"PYTHONPATH": str(ROOT), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    environment["PYTHONPATH"] = str(ROOT)
+    if "trust_remote_code" in code:
+        environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
     code = WITHOUT_VIDEOS + code if QWEN in code else code
     if where == OFFLINE:
         environment["HF_HUB_OFFLINE"] = "1"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = run_python(code, cwd=tmp_path, env=environment)
     assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
 
 

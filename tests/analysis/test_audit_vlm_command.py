@@ -2,8 +2,6 @@
 """`grounded-attention audit` on a tiny LLaVA and its adapter: files, card, the adapter on the Hub, every mistake."""
 
 import json
-import subprocess
-import sys
 
 import datasets
 import pytest
@@ -21,6 +19,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_files import save_llava
+from tests.helpers.warm_python import run_python
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +112,7 @@ def test_an_adapter_on_the_hub_loads_with_its_model(call, places, loopback_hub, 
     options += ["--limit", "2", "--split", "test", "--output", str(tmp_path / "out"), "--cpu"]
     environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
     environment["HF_DATASETS_CACHE"] = str(places / "cache")
-    arguments = [sys.executable, "-c", ON_HUB, "--model", "org/adapter", *options]
-    done = subprocess.run(arguments, env=environment, cwd=places, capture_output=True, text=True, timeout=300)
+    done = run_python(ON_HUB, ["--model", "org/adapter", *options], env=environment, cwd=places)
     config.write_text(local)
     assert done.returncode == 0, done.stderr[-2000:]
     assert call(model="adapter", output="here")[0] == 0

@@ -17,7 +17,7 @@ def test_openmp_is_told_before_it_starts(given, found):
     """OpenMP says itself what it has read."""
     environment = {name: value for name, value in os.environ.items() if name not in benchmark.NAMES}
     environment |= {"OMP_DISPLAY_ENV": "TRUE", "PYTHONPATH": str(ROOT), **given}
-    command = [sys.executable, "-c", "import grounded_attention.commands.evaluate_work"]
+    command = [sys.executable, "-c", "import grounded_attention.commands.command_line, torch"]
     printed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
     if "OMP_WAIT_POLICY" not in printed:
         pytest.skip("this OpenMP does not say what it has read")

@@ -3,8 +3,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 
 import datasets
 import numpy as np
@@ -27,6 +25,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vgp import tiny_model
 from tests.helpers.tiny_vlm_files import save_llava
+from tests.helpers.warm_python import run_python
 
 
 @pytest.fixture(scope="module")
@@ -229,9 +228,8 @@ print(json.dumps([pipe.chosen.heads, pipe(sys.argv[2], "a red ball")]))
 def test_heads_in_the_repository_of_the_model_are_found(files, tmp_path, loopback_hub):
     shutil.copytree(files / "llava", tmp_path / "model")
     shutil.copy(files / "ranked" / "heads.json", tmp_path / "model")
-    command = [sys.executable, "-c", ON_HUB, str(tmp_path / "model"), str(picture(files))]
     environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_python(ON_HUB, [tmp_path / "model", picture(files)], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-2000:]
     found, grounding = json.loads(done.stdout)
     assert [tuple(pair) for pair in found] == list(ChosenHeads.from_file(files / "ranked").heads)

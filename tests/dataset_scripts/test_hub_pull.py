@@ -4,8 +4,6 @@ a failed pull leaves no file that seems complete."""
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from safetensors.torch import load_file
 
 from tests.helpers.hub_models import HUB_MODELS
 from tests.helpers.loopback_hub import LoopbackHub
+from tests.helpers.warm_python import run_python, without_project
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMES = [entry.name for entry in HUB_MODELS]
@@ -66,12 +65,10 @@ for token in (False, "hf_another", "hf_wrong"):
 def run(script, hub, home, folder, arguments, *, project=False, offline=False):
     """Runs a script in a new process, away from the project or with it; returns the finished process."""
     environment = hub.environment(home)
-    paths = [p for p in environment.pop("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
-    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT)] if project else paths)
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT)] if project else without_project())
     if offline:
         environment["HF_HUB_OFFLINE"] = "1"
-    command = [sys.executable, "-c", script, *arguments]
-    return subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=300)
+    return run_python(script, arguments, env=environment, cwd=folder)
 
 
 def job(entry, **changed):

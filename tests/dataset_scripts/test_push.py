@@ -4,7 +4,6 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -26,6 +25,7 @@ from grounded_attention.dataset_scripts.licences import (
 )
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from tests.helpers.entities_files import write_vgp
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).parents[2]
 NAME = "org/scenes-vgp"
@@ -75,9 +75,8 @@ def scenes(tmp_path_factory):
 
 
 def python(hub, home, code, *arguments, token="hf_loopback", folder=ROOT):
-    command = [sys.executable, "-c", code, *arguments]
     environment = {**hub.environment(home, token), "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return run_python(code, arguments, cwd=folder, env=environment)
 
 
 def run(hub, home, *commands, token="hf_loopback"):

@@ -4,7 +4,6 @@
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.hub import local_folder, parse_place
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from tests.helpers.loopback_hub import LoopbackHub, _Handler
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).parents[2]
 NAME = "org/regions"
@@ -83,9 +83,8 @@ def table(tmp_path_factory):
 
 
 def python(hub, home, code, *arguments, folder=ROOT, **environment):
-    command = [sys.executable, "-c", code, *map(str, arguments)]
     environment = {**hub.environment(home), "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return run_python(code, arguments, cwd=folder, env=environment)
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ import yaml
 
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import run_python, without_project
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ROOT / "tests" / "toy_family"
@@ -59,11 +58,9 @@ def add_line(path: Path, after: str, line: str) -> None:
 
 def run(script: str, hub: LoopbackHub, folder: Path, project: Path | None, *arguments: str) -> str:
     environment = hub.environment(folder / "home")
-    paths = [p for p in environment.pop("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
-    environment["PYTHONPATH"] = os.pathsep.join([str(project)] if project else paths)
+    environment["PYTHONPATH"] = os.pathsep.join([str(project)] if project else without_project())
     environment["HF_DATASETS_CACHE"] = str(folder / "cache")
-    command = [sys.executable, "-c", script, *arguments]
-    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=400)
+    done = run_python(script, arguments, env=environment, cwd=folder, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

@@ -4,7 +4,6 @@
 import functools
 import http.server
 import json
-import subprocess
 import sys
 import threading
 import types
@@ -35,6 +34,7 @@ from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_pipeline import BOXES, CAPTION, PHRASES, example, features, load
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
+from tests.helpers.warm_python import run_python
 
 VISION = {"embedding_size": 4, "hidden_sizes": [4, 4, 4, 8], "depths": [1, 1, 1, 1], "roi_size": 2}
 
@@ -316,9 +316,7 @@ pipeline("visual-grounding", model=sys.argv[1], device="cpu").push_to_hub("teste
 
 def run_with_hub(script, folder, environment, *arguments):
     folder.mkdir()
-    (folder / "script.py").write_text(script)
-    command = [sys.executable, "script.py", *map(str, arguments)]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return run_python(script, arguments, cwd=folder, env=environment)
 
 
 def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_path, loopback_hub):

@@ -2,8 +2,6 @@
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ from grounded_attention import modeling
 from grounded_attention.processing import OLDEST_TRANSFORMERS, FastRCNNImageProcessor, VLBertProcessor
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
 from tests.helpers.shipped_files import ROOT, needed_files
+from tests.helpers.warm_python import run_python, without_project
 
 TEXT = "a man in a red shirt"
 SETTINGS = {"max_regions": 7, "region_feature_size": FEATURE_SIZE, "iou_threshold": 0.25}
@@ -68,19 +67,8 @@ def test_loads_where_the_package_is_imported(saved, loader):
 
 
 def test_loads_in_a_fresh_process_from_the_copied_files(saved, tmp_path):
-    paths = [
-        path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and Path(path).resolve() != ROOT
-    ]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [sys.executable, "-c", FRESH_PROCESS, str(saved)],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project()), "HF_HOME": str(tmp_path / "home")}
+    result = run_python(FRESH_PROCESS, [saved], cwd=tmp_path, env=environment)
     assert result.returncode == 0, result.stderr
     expected = make_processor()(TEXT, phrases=[span(TEXT, "man")])
     images, pixels, *lines = result.stdout.splitlines()[-4:]
@@ -131,10 +119,9 @@ except ImportError as error:
 
 @pytest.mark.parametrize("importable", [True, False], ids=["imported", "copied files"])
 def test_an_old_transformers_gets_one_clear_error(saved, tmp_path, importable):
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "HF_HOME": str(tmp_path / "home")}
     arguments = [str(ROOT)] if importable else [str(tmp_path), str(saved)]
-    command = [sys.executable, "-c", OLD, *arguments]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    result = run_python(OLD, arguments, cwd=tmp_path, env=environment)
     assert result.returncode == 0, result.stderr
     assert f"needs transformers >= {OLDEST_TRANSFORMERS}, but 4.57.0 is installed" in result.stdout
     assert result.stdout.count("\n") == 1

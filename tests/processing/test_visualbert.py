@@ -3,8 +3,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +14,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer, span
 from tests.helpers.shipped_files import needed_files
+from tests.helpers.warm_python import run_python, without_project
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT, PAIR = "a man and a dog", "the umbrella, the ball"
@@ -216,10 +215,7 @@ def test_saves_and_loads_with_the_project(tmp_path):
 
 def test_loads_in_a_fresh_process_from_the_copied_files(tmp_path):
     make_processor(spatial_features=True).save_pretrained(tmp_path / "checkpoint")
-    paths = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p and Path(p).resolve() != ROOT]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
-    environment |= {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", FRESH_PROCESS, str(tmp_path / "checkpoint")]
-    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project()), "HF_HOME": str(tmp_path / "home")}
+    result = run_python(FRESH_PROCESS, [tmp_path / "checkpoint"], cwd=tmp_path, env=environment)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == f"VisualBERTProcessor {FEATURE_SIZE + 6} [4]"

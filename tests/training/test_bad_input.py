@@ -5,8 +5,6 @@ import http.server
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from transformers import BertConfig, BertModel
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import run_python
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +183,7 @@ def test_the_hub_is_queried_once_for_a_checkpoint(tmp_path, monkeypatch, online)
         )
         environment = {**os.environ, "HF_ENDPOINT": address, "HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "0"}
         environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+        done = run_python(code, env=environment, cwd=tmp_path)
         if online:
             server.shutdown()
     last = done.stderr.splitlines()[-1]

@@ -12,6 +12,7 @@ import yaml
 from grounded_attention.training.loop.checkpoint import is_complete
 from tests.helpers.loopback_hub import TOKEN, LoopbackHub
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SAVING = ["training.save_strategy=steps", "training.save_steps=1", "training.hub_always_push=true"]
@@ -164,8 +165,7 @@ def test_each_commit_loads_where_the_project_is_not(trained, tmp_path):
     places = [(f"org/{name}", commit["id"]) for name in repos for commit in trained.hub.commits(f"org/{name}")[:-1]]
     environment = trained.hub.environment(tmp_path / "home")
     environment.pop("PYTHONPATH", None)
-    command = [sys.executable, "-c", LOAD, json.dumps(places)]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = run_python(LOAD, [json.dumps(places)], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

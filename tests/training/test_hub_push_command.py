@@ -2,11 +2,10 @@
 """`grounded-attention push`: a directory that is there, with a processor made for it, over HTTP."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 CALLS = """import json, sys
@@ -27,8 +26,7 @@ def test_a_directory_is_pushed_with_its_processor(loopback_hub, tmp_path):
         f"{directory} others/converted",
     ]
     environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", CALLS, *calls]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+    done = run_python(CALLS, calls, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     address, codes = done.stdout.splitlines()
     assert json.loads(codes) == [2, 2, 0, 2]

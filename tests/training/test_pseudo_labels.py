@@ -4,8 +4,6 @@
 import json
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import datasets
@@ -31,6 +29,7 @@ from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.stub_grounder import contents
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -320,8 +319,7 @@ except ValueError as error:
 
 def python(hub, home, code, *arguments):
     environment = {**hub.environment(home), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    return run_python(code, arguments, cwd=ROOT, env=environment)
 
 
 def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, tmp_path):
