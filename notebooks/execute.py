@@ -19,7 +19,6 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 from PIL import Image
-from traitlets.config import Config
 
 from grounded_attention.utils.whole_files import write_text
 
@@ -51,8 +50,9 @@ def execute(name: str, folder: Path) -> Any:
         timeout=LONGEST,
         startup_timeout=LONGEST,
         record_timing=False,
+        coalesce_streams=True,
+        extra_arguments=["--log-level=ERROR"],  # it warns that it listens on this machine
         resources={"metadata": {"path": str(folder)}},
-        config=Config({"KernelManager": {"transport": "ipc" if os.name == "posix" else "tcp"}}),
     )
     client.execute(env=environment(folder))
     notebook.metadata = metadata  # without the version of this Python
