@@ -68,6 +68,10 @@ FAST := tests/test_architecture.py $(addprefix tests/,commands metrics modeling 
 test-fast: $(INSTALLED)  ## run the tests of models, supervision, tasks and metrics (about a minute)
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(FAST) -k "not saving and not test_save and not pipeline"
 
+.PHONY: notebooks
+notebooks: $(INSTALLED)  ## run notebooks/ again and store their outputs (minutes)
+	$(BIN)/python -m notebooks.execute
+
 .PHONY: browser
 browser:  ## install Chromium for the tests of pages, if it is missing (Debian, Ubuntu)
 	@command -v chromium || command -v chromium-browser || command -v google-chrome || \

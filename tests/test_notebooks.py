@@ -1,0 +1,107 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The notebooks run offline, and their stored outputs are what they print and draw."""
+
+import base64
+import io
+import re
+import sys
+from itertools import pairwise
+
+import nbformat
+import pytest
+from PIL import Image
+
+from notebooks.execute import FOLDER, NAMES, execute, to_text
+from tests.helpers.commands import ROOT
+
+LARGEST = 200_000  # bytes
+PATHS = re.compile(r"/(?:home|root|tmp|Users|usr|opt|private|mnt|work|content)/\w|[A-Z]:\\")
+BADGE = re.compile(r"https://colab\.research\.google\.com/github/([\w-]+/[\w-]+)/blob/main/(\S+\.ipynb)")
+# The tag of a cell whose figures are those of a training: another machine rounds differently.
+ROUNDING = "rounding"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One for all notebooks, so that the scenes are drawn once."""
+    return tmp_path_factory.mktemp("notebooks")
+
+
+def read(name):
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def shape(output, rounding):
+    """What of an output must stay the same: its kind, its text, the size of its picture."""
+    if output.output_type == "stream":
+        return output.name, figures_left_out(output.text, rounding)
+    data = output.data
+    texts = [figures_left_out(data[kind], rounding) for kind in ("text/plain", "text/markdown") if kind in data]
+    size = picture(data).size if "image/png" in data else None
+    return output.output_type, sorted(data), texts, size
+
+
+def figures_left_out(text, rounding):
+    """The text; of a cell with trained figures, without figures, and with the same room for each."""
+    if not rounding:
+        return text
+    return re.sub(r"[ ─]+", " ", re.sub(r"[+-]?\d+(?:\.\d+)?(?:e-?\d+)?\*?", "0", text))
+
+
+def picture(data):
+    return Image.open(io.BytesIO(base64.b64decode(data["image/png"])))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_gives_its_stored_outputs(name, folder):
+    stored, executed = read(name), execute(name, folder)
+    for before, after in zip(stored.cells, executed.cells, strict=True):
+        if before.cell_type == "code":
+            rounding = ROUNDING in before.metadata.get("tags", ())
+            expected, found = ([shape(output, rounding) for output in cell.outputs] for cell in (before, after))
+            assert found == expected, f"{name}, {before.id}: run `make notebooks` and look at it"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_stored_outputs_are_small_and_tell_nothing_about_a_machine(name):
+    text = (FOLDER / f"{name}.ipynb").read_text(encoding="utf-8")
+    notebook = read(name)
+    nbformat.validate(notebook)
+    assert text == to_text(notebook) and len(text.encode()) < LARGEST
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    printed = "\n".join(str(output.get("text", "")) + "".join(texts(output)) for output in outputs)
+    assert not PATHS.search(printed) and str(ROOT) not in printed and sys.prefix not in printed
+    assert all(output.output_type != "error" and output.get("name") != "stderr" for output in outputs)
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+
+
+def texts(output):
+    return (str(value) for kind, value in output.get("data", {}).items() if kind.startswith("text/"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_notebook_says_what_it_shows(name):
+    """A badge that opens it, an installation where the package is missing, words after each picture."""
+    first, second, *cells = read(name).cells
+    assert first.source.startswith("# ") and BADGE.search(first.source)[2] == f"notebooks/{name}.ipynb"
+    assert re.search(r'if find_spec\("grounded_attention"\) is None:.*\n    %pip install', second.source)
+    for cell, following in pairwise(cells):
+        if any("image/png" in output.get("data", {}) for output in cell.get("outputs", ())):
+            assert following.cell_type == "markdown" and following.source.startswith("**What to see.**"), cell.id
+
+
+def test_links_of_notebooks_lead_somewhere():
+    for name in NAMES:
+        sources = "\n".join(cell.source for cell in read(name).cells if cell.cell_type == "markdown")
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", sources):
+            assert (FOLDER / target).exists(), f"{name} links to {target}"
+
+
+def test_the_page_lists_every_notebook_with_the_badge_of_one_repository():
+    page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
+    badges = BADGE.findall(page)
+    assert sorted(path for _, path in badges) == [f"notebooks/{name}.ipynb" for name in NAMES]
+    inside = {BADGE.search(read(name).cells[0].source)[1] for name in NAMES}
+    assert len(inside) == 1 and inside == {repository for repository, _ in badges}
