@@ -267,13 +267,14 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
         `Task`: the task.
 
     Raises:
-        ValueError: if `regions` is True and the model family does not predict them, or if there are answers and it
-            does not predict answers.
+        ValueError: if `regions` is True and the model family does not predict them, if its targets are no class
+            probabilities and `region_targets` is `"soft"`, or if there are answers and it does not predict answers.
     """
     task, answers = weigh_relationship(task, options.relationship_weight), _answer_losses(options, config)
     if options.regions is False:
         return replace(task, losses=(*task.losses, *answers)) if answers else task
     if config.region_targets is not None:
+        _check_soft(options, config)
         words, text_words, _, relationship = task.losses
         losses = (words, text_words, *region_objectives(config.region_targets), relationship, *answers)
         return replace(task, losses=losses, collate=partial(collate, wanted=config.region_targets))
@@ -283,6 +284,15 @@ def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
             "options.regions=false, or use the task caption_match_pretraining"
         )
     return replace(task, losses=(*task.losses, *answers), collate=_without_regions)
+
+
+def _check_soft(options: PretrainingOptions, config: Any) -> None:
+    targets = config.region_targets
+    if options.region_targets == "soft" and (targets.separate_heads or not targets.classes):
+        raise ValueError(
+            f"options.region_targets=soft has no effect: this {config.model_type} model is not trained on class "
+            "probabilities of masked regions: remove it"
+        )
 
 
 def weigh_relationship(task: Task, weight: float) -> Task:

@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import set_seed
 
 from grounded_attention.dataset_scripts.regions.table import Regions
-from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
+from grounded_attention.modeling import LXMERTConfig, ViLBertConfig, VLBertConfig, VLBertForPreTraining
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, TinyTable, tiny_processor
@@ -302,3 +302,13 @@ def test_rows_of_every_kind_become_captions():
         assert list(TASK.to_rows(split)) == [{"image_id": "7", "caption_id": "a", "text": "x"}]
     with pytest.raises(ValueError, match="the columns answer"):
         TASK.to_rows(Dataset.from_list([{"answer": "7"}]))
+
+
+@pytest.mark.parametrize(
+    "config", [LXMERTConfig(), ViLBertConfig(visual_target="features"), ViLBertConfig(visual_target="nce")]
+)
+def test_soft_targets_that_a_family_would_not_use_are_refused(config):
+    with pytest.raises(ValueError, match=f"region_targets=soft has no effect: this {config.model_type} model"):
+        TASK.configure(TASK, TASK.options(region_targets="soft"), config)
+    TASK.configure(TASK, TASK.options(region_targets="hard"), config)
+    TASK.configure(TASK, TASK.options(region_targets="soft"), ViLBertConfig())
