@@ -5,15 +5,13 @@ import dataclasses
 import inspect
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
-import transformers
 from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
@@ -34,6 +32,7 @@ from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
+from grounded_attention.training.recipes.adapters import base_of, load_merged, quiet_loading
 from grounded_attention.training.recipes.early_checks import check_trackers
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import (
@@ -58,6 +57,7 @@ from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import check_weight_index
 
 from .answer_rows import answer_weights, other_answers, take_answers
+from .lora import LORA, adapt_family, check_adapter
 from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
@@ -260,7 +260,7 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
     if model.source:
         made, found = _load(model_class, model, config)
         _say_once(describe_loading(made, model.source, found))
-        return made
+        return adapt_family(made, found["missing_keys"], model.adapter[LORA]) if model.adapter else made
     fields = {**model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):
         if model.bert:
@@ -288,8 +288,12 @@ def _load(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
-    with recipe_key_errors(f"model.source {model.source}"), _quiet_loading():
+    with recipe_key_errors(f"model.source {model.source}"), quiet_loading():
         check_weight_index(str(model.source))
+        if base_of(str(model.source)) != model.source:
+            merged = load_merged(str(model.source))
+            check_finite(merged, str(model.source))
+            return merged, {"missing_keys": set()}
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
@@ -313,17 +317,6 @@ def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -
     """The config fields of a task or method that the family has. A family without the field always behaves that way,
     or does not need it."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Silences transformers' loading reports; a recipe prints its own line."""
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(verbosity)
 
 
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
@@ -428,9 +421,9 @@ def check_model(model: Model, head: str) -> None:
     if is_vision_language(model):
         check_vision_language(model)
         return
-    for key in ("adapter", "freeze"):
-        if getattr(model, key):
-            raise RecipeError(f"model.{key} is only for vision-language models (model.family=vlm): remove it")
+    if model.freeze:
+        raise RecipeError("model.freeze is only for vision-language models (model.family=vlm): remove it")
+    check_adapter(model)
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*_fields(config_class), *config_class.attribute_map, "attn_implementation"]
     check_names(model.config, fields, "model.config.")
