@@ -14,6 +14,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import check_weight_index
@@ -110,7 +111,10 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loade
             )
         processor = _processor(path, config, tokenizer, regions)
         check_weight_index(path)
-        loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+        if is_adapter(path):
+            loaded, found = load_merged(path).base_model, {"missing_keys": []}
+        else:
+            loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)

@@ -9,7 +9,7 @@ from typing import Any
 from grounded_attention.conversion.export_folder import TORCH, check_new, write_export
 from grounded_attention.families import FAMILIES, VLM, find_family
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
-from grounded_attention.training.recipes.adapters import base_of, load_merged, quiet_loading, read_model_config
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading, read_model_config
 from grounded_attention.utils.finite_weights import check_finite
 
 
@@ -60,7 +60,7 @@ def load(checkpoint: str) -> tuple[Any, Any]:
     family = FAMILIES[name]
     try:
         processor = family.processor_class.from_pretrained(checkpoint)
-        if base_of(checkpoint) != checkpoint:
+        if is_adapter(checkpoint):
             model, missing = load_merged(checkpoint), set()
         else:
             head = family.head_of((config.architectures or [""])[0])

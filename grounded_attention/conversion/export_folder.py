@@ -20,16 +20,16 @@ FILES = {ONNX: "onnx/model.onnx", TORCH: "torch/model.pt2"}
 INT8_FILE = "onnx/model_int8.onnx"
 CARD = "README.md"
 _CALLS = {
-    ONNX: '''import onnxruntime
+    ONNX: """import onnxruntime
 
 session = onnxruntime.InferenceSession("{file}")
 names = [each.name for each in session.get_inputs()]
-scores = session.run(None, {{name: batch[name] for name in names}})  # batch: NumPy arrays''',
-    TORCH: '''import torch
+scores = session.run(None, {{name: batch[name] for name in names}})  # batch: NumPy arrays""",
+    TORCH: """import torch
 
 model = torch.export.load("{file}").module()
 names = [{names}]
-scores = model(**{{name: batch[name] for name in names}})  # a dictionary of tensors''',
+scores = model(**{{name: batch[name] for name in names}})  # a dictionary of tensors""",
 }
 
 

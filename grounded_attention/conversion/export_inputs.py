@@ -68,12 +68,12 @@ def export_inputs(model: Any) -> list[ExportInput]:
         )
     texts = ("batch", "choices", "words") if name.endswith("ForMultipleChoice") else ("batch", "words")
     contents = ("tokens of the text", "1 for tokens, 0 for padding", "types of the tokens")
-    found = [
-        ExportInput(text, texts, INTEGER, content) for text, content in zip(TEXTS, contents, strict=True)
-    ]
+    found = [ExportInput(text, texts, INTEGER, content) for text, content in zip(TEXTS, contents, strict=True)]
     known = inspect.signature(model.base_model.forward).parameters
     found += [
-        ExportInput("region_features", ("batch", "regions", config.region_feature_size), FLOAT, "features of the regions"),
+        ExportInput(
+            "region_features", ("batch", "regions", config.region_feature_size), FLOAT, "features of the regions"
+        ),
         ExportInput("region_boxes", ("batch", "regions", 4), FLOAT, "x1 y1 x2 y2 divided by image width and height"),
         ExportInput("region_attention_mask", ("batch", "regions"), INTEGER, "1 for regions, 0 for padding"),
     ]

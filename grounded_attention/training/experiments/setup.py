@@ -32,7 +32,7 @@ from grounded_attention.training.loop.joined_labels import check_label_rows
 from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.loop.learning_rates import MAPPING, GroundingTrainingArguments, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH, add_lengths
-from grounded_attention.training.recipes.adapters import base_of, load_merged, quiet_loading
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.early_checks import check_trackers
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.model_family import (
@@ -290,7 +290,7 @@ def _load(
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with recipe_key_errors(f"model.source {model.source}"), quiet_loading():
         check_weight_index(str(model.source))
-        if base_of(str(model.source)) != model.source:
+        if is_adapter(str(model.source)):
             merged = load_merged(str(model.source))
             check_finite(merged, str(model.source))
             return merged, {"missing_keys": set()}

@@ -49,6 +49,11 @@ def read_model_config(source: str, **options: Any) -> Any:
     return AutoConfig.from_pretrained(source if own else base_of(source), **options)
 
 
+def is_adapter(source: str) -> bool:
+    """Whether a folder, or a repository on the Hub, contains an adapter."""
+    return base_of(source, on_hub=True) != source
+
+
 def import_peft() -> Any:
     """
     Imports PEFT.
@@ -69,17 +74,15 @@ def load_merged(source: str) -> PreTrainedModel:
     of the adapter.
 
     Args:
-        source (`str`): folder with `adapter_config.json` and the `config.json` of the trained model.
+        source (`str`): folder or Hub id with `adapter_config.json` and the `config.json` of the trained model.
 
     Returns:
         `PreTrainedModel`: the model with its heads.
 
     Raises:
-        ValueError: if the folder has no configuration of a model of the families.
-        OSError: if the base model does not exist.
+        ValueError: if the model belongs to no family.
+        OSError: if the configuration or the base model does not exist.
     """
-    if not Path(source, CONFIG_NAME).is_file():
-        raise ValueError(f"{source}: contains an adapter without the config.json of its model; train it again")
     config = AutoConfig.from_pretrained(source)
     family = find_family(config.model_type)
     if family is None:
@@ -87,13 +90,13 @@ def load_merged(source: str) -> PreTrainedModel:
     head = FAMILIES[family].head_of((config.architectures or [""])[0])
     model_class = FAMILIES[family].base_model if head is None else FAMILIES[family].heads[head]
     with quiet_loading():
-        base = model_class.from_pretrained(base_of(source), config=config, ignore_mismatched_sizes=True)
+        base = model_class.from_pretrained(base_of(source, on_hub=True), config=config, ignore_mismatched_sizes=True)
     return import_peft().PeftModel.from_pretrained(base, source).merge_and_unload()
 
 
 def load_base_model(source: str) -> PreTrainedModel:
     """The model of a checkpoint without its heads; that of a folder with an adapter contains the adapter."""
-    return AutoModel.from_pretrained(source) if base_of(source) == source else load_merged(source).base_model
+    return load_merged(source).base_model if is_adapter(source) else AutoModel.from_pretrained(source)
 
 
 @contextmanager
