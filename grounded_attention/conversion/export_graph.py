@@ -75,13 +75,11 @@ def export_graph(model: Any, inputs: Sequence[ExportInput], attentions: bool = F
     shapes = {each.name: tuple(axes.get(axis, Dim.STATIC) for axis in each.axes) for each in inputs}
     example = {each.name: each.example() for each in inputs}
     with torch.no_grad(), _quiet():
-        return torch.export.export(
-            NamedScores(model.eval(), inputs, attentions),
-            (),
-            kwargs=example,
-            dynamic_shapes=shapes,
-            strict=False,
-        )
+        scores = NamedScores(model.eval(), inputs, attentions)
+        program = torch.export.export(scores, (), kwargs=example, dynamic_shapes=shapes, strict=False)
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # lines and folders of this machine
+    return program
 
 
 def output_names(program: ExportedProgram) -> list[str]:
@@ -115,6 +113,8 @@ def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Pa
             verbose=False,
         )
         assert made is not None
+        for node in made.model.graph:  # notes of the exporter, a third of a small file
+            node.metadata_props.clear()
         made.save(path)
 
 

@@ -88,7 +88,8 @@ def test_a_lora_trains_and_loads(family, scenes, tmp_path, monkeypatch, capsys):
     config = model_class.config_class.from_pretrained(folder)
     base = model_class.from_pretrained(start, config=config)
     by_peft = PeftModel.from_pretrained(base, folder).eval()
-    by_transformers = model_class.from_pretrained(folder, config=config).eval()
+    by_transformers = model_class.from_pretrained(start, config=config).eval()
+    by_transformers.load_adapter(folder)
     merged = load_merged(str(folder)).eval()
     inputs = make_inputs(merged)
     with torch.no_grad():
