@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from accelerate import PartialState
 from torch import nn
 from transformers import PreTrainedModel
 
 from grounded_attention.training.recipes.adapters import base_of, import_peft
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
+
+from .processes import say_once
 
 LORA = "lora"
 TARGETS = "target_modules"
@@ -70,8 +71,7 @@ def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, wh
     with recipe_key_errors(f"model.adapter.{LORA}"):
         adapted = import_peft().get_peft_model(model, import_peft().LoraConfig(**given))
     trained, total = adapted.get_nb_trainable_parameters()
-    if PartialState().is_main_process:
-        print(f"  LoRA: {trained:,} of {total:,} parameters are trained ({trained / total:.1%})", flush=True)
+    say_once(f"LoRA: {trained:,} of {total:,} parameters are trained ({trained / total:.1%})")
     return adapted
 
 

@@ -6,7 +6,6 @@ import inspect
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +57,7 @@ from grounded_attention.utils.safe_paths import check_weight_index
 
 from .answer_rows import answer_weights, other_answers, take_answers
 from .lora import LORA, adapt_family, check_adapter
+from .processes import say_once
 from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
@@ -259,7 +259,7 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
         return make_vlm(model, processor)
     if model.source:
         made, found = _load(model_class, model, config)
-        _say_once(describe_loading(made, model.source, found))
+        say_once(describe_loading(made, model.source, found))
         return adapt_family(made, found["missing_keys"], model.adapter[LORA]) if model.adapter else made
     fields = {**model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):
@@ -301,16 +301,9 @@ def _load(
         of_answers = answer_weights(loaded[0]) if answers else set()
         check_shapes(model.source, (found for found in loaded[1]["mismatched_keys"] if found[0] not in of_answers))
         if answers:
-            _say_once(take_answers(loaded[0], str(model.source), answers))
+            say_once(take_answers(loaded[0], str(model.source), answers))
         check_finite(loaded[0], str(model.source))
     return loaded
-
-
-@cache
-def _say_once(line: str | None) -> None:
-    """Prints a line once, from the main process only; several methods and stages load the same checkpoint."""
-    if line and PartialState().is_main_process:
-        print(f"  {line}", flush=True)
 
 
 def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
