@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.conversion.export_folder import TORCH, check_new, write_export
+from grounded_attention.conversion.export_folder import check_request, write_export
 from grounded_attention.families import FAMILIES, VLM, find_family
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading, read_model_config
@@ -20,9 +20,7 @@ def work(options: argparse.Namespace) -> str:
     Raises:
         ValueError: for a user error; the message is one sentence.
     """
-    if options.int8 and options.format == TORCH:
-        raise ValueError("--int8 writes ONNX: remove it, or give --format onnx")
-    check_new(options.output)
+    check_request(options.output, options.format, options.int8)
     model, processor = load(options.checkpoint)
     about = write_export(
         model,

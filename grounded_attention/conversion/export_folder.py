@@ -33,8 +33,18 @@ scores = model(**{{name: batch[name] for name in names}})  # a dictionary of ten
 }
 
 
-def check_new(output: Path) -> None:
-    """Raises `ValueError` unless `output` is absent or an empty folder."""
+def check_request(output: Path, form: str, int8: bool) -> None:
+    """
+    Checks what can be checked before a model is loaded; the arguments are those of `write_export`.
+
+    Raises:
+        ValueError: if `output` is not absent or an empty folder, ONNX is not installed, or 8 bits are asked for
+            another format.
+    """
+    if int8 and form != ONNX:
+        raise ValueError("--int8 writes ONNX: remove it, or give --format onnx")
+    if form == ONNX:
+        require_onnx()
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise ValueError(f"--output {output}: exists and is not empty, so nothing is written; give another folder")
 
@@ -58,11 +68,9 @@ def write_export(
         `dict[str, Any]`: `files` (name -> bytes), `inputs` (name -> shape and dtype) and `outputs` (names).
 
     Raises:
-        ValueError: if the model cannot be exported, ONNX is not installed, or the folder is not empty.
+        ValueError: if the model cannot be exported, and see `check_request`.
     """
-    check_new(output)
-    if form == ONNX:
-        require_onnx()
+    check_request(output, form, int8)
     inputs = export_inputs(model)
     program = export_graph(model, inputs, attentions)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -104,8 +112,8 @@ tags:
 
 # {type(model).__name__}, exported
 
-`{file}` is the model of `{source}`.{small} The configuration and the processor are beside it. Its card says how it was
-trained, and its licence.
+`{file}` is the model of `{source}`, whose card says how it was trained and under which licence.{small}
+The configuration and the processor are beside it.
 
 | input | shape | type | content |
 |---|---|---|---|

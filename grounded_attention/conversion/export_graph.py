@@ -96,10 +96,7 @@ def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Pa
         inputs (`Sequence[ExportInput]`): its inputs.
         path (`Path`): the file. Weights of more than 2 GB are written beside it.
 
-    Raises:
-        ValueError: if ONNX is not installed.
     """
-    require_onnx()
     with _quiet():
         made = torch.onnx.export(
             program,
