@@ -111,10 +111,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loade
             )
         processor = _processor(path, config, tokenizer, regions)
         check_weight_index(path)
-        if is_adapter(path):
-            loaded, found = load_merged(path).base_model, {"missing_keys": []}
-        else:
-            loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+        loaded, found = _load_model(path, config)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
@@ -124,6 +121,14 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> Loade
         )
     check_finite(loaded, f"--model {path}")
     return Loaded(short_name(path), loaded.eval().to(PartialState().device), processor)
+
+
+def _load_model(path: str, config: Any) -> tuple[Any, dict[str, Any]]:
+    """The model without its heads, and transformers' loading info; an adapter is merged."""
+    if not is_adapter(path):
+        return AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+    merged: Any = load_merged(path)
+    return merged.base_model, {"missing_keys": []}
 
 
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:

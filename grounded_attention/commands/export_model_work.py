@@ -56,10 +56,12 @@ def load(checkpoint: str) -> tuple[Any, Any]:
         what = f"a {VLM.title}" if config.model_type in VLM.reads else f"the model type {config.model_type!r}"
         raise ValueError(f"{checkpoint}: {what} is not exported; expected a model of {', '.join(FAMILIES)}")
     family = FAMILIES[name]
+    model: Any
+    missing: set[str] = set()
     try:
         processor = family.processor_class.from_pretrained(checkpoint)
         if is_adapter(checkpoint):
-            model, missing = load_merged(checkpoint), set()
+            model = load_merged(checkpoint)
         else:
             head = family.head_of((config.architectures or [""])[0])
             model_class = family.base_model if head is None else family.heads[head]

@@ -84,7 +84,8 @@ def export_graph(model: Any, inputs: Sequence[ExportInput], attentions: bool = F
 
 def output_names(program: ExportedProgram) -> list[str]:
     """The names of the outputs, in order."""
-    return list(program.call_spec.out_spec.context)
+    spec: Any = program.call_spec.out_spec
+    return list(spec.context)
 
 
 def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Path) -> None:

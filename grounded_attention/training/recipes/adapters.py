@@ -96,7 +96,8 @@ def load_merged(source: str) -> PreTrainedModel:
 
 def load_base_model(source: str) -> PreTrainedModel:
     """The model of a checkpoint without its heads; that of a folder with an adapter contains the adapter."""
-    return load_merged(source).base_model if is_adapter(source) else AutoModel.from_pretrained(source)
+    found: Any = load_merged(source) if is_adapter(source) else AutoModel.from_pretrained(source)
+    return found.base_model
 
 
 @contextmanager
