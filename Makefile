@@ -120,6 +120,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.two_streams
 	$(BIN)/python -m benchmarks.vlm_rows
 	$(BIN)/python -m benchmarks.visualbert
+	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
 	$(BIN)/python -m benchmarks.region_scale
 	$(BIN)/python -m benchmarks.waiting_threads

@@ -246,7 +246,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         given, width = (region_features, region_boxes, region_attention_mask), self.config.visual_feat_dim
-        check_two_stream_regions(*given, len(inputs_embeds), "visual_feat_dim", width, kwargs)
+        check_two_stream_regions(*given, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
         num_regions = 0 if region_features is None else region_features.shape[1]
         regions = take_region_inputs(*given, inputs_embeds, width)
 

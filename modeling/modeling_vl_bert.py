@@ -304,7 +304,7 @@ class VLBertEmbeddings(nn.Module):
 
     def get_visual_context(self, region_visual_embeds: torch.Tensor, region_mask: torch.Tensor) -> torch.Tensor:
         """Per row the embedding of the whole image (the first attended region), or the text-only one: (B, 1, V)."""
-        text_only = self.text_only_visual_embedding(region_mask.new_zeros(len(region_mask), 1, dtype=torch.long))
+        text_only = self.text_only_visual_embedding(region_mask.new_zeros(region_mask.shape[0], 1, dtype=torch.long))
         if region_mask.shape[1] == 0:
             return text_only
         first = region_mask.int().argmax(dim=1)[:, None, None].expand(-1, 1, region_visual_embeds.shape[-1])

@@ -223,7 +223,8 @@ class Choices(NamedTuple):
         if tensor is None:
             return None
         if tensor.ndim == dimensions:
-            return tensor.repeat_interleave(self.num_choices, dim=0)
+            # Not `repeat_interleave`: with a number of choices that is not fixed, ONNX has no such node.
+            return tensor[:, None].expand(-1, self.num_choices, *tensor.shape[1:]).flatten(0, 1)
         return tensor.flatten(0, 1)
 
     def flatten_queries(

@@ -60,9 +60,12 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
         wanted (`bool`, *optional*, defaults to `True`): whether to pack; if `False`, the mask is not read.
 
     Returns:
-        [`Packing`], or `None` for a computation with padding: nothing is padded, or `wanted` is `False`.
+        [`Packing`], or `None` for a computation with padding: nothing is padded, `wanted` is `False`, or the model is
+        being exported.
     """
-    if mask is None or not wanted:
+    # An exported graph has no data-dependent sizes, so it computes with padding. torch 2.6 has no `is_exporting`.
+    exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+    if mask is None or not wanted or exporting():
         return None
     places = mask.bool().flatten().nonzero().squeeze(1)
     return None if len(places) == mask.numel() else Packing(places, *mask.shape)

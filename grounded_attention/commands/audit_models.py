@@ -14,6 +14,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import check_weight_index
@@ -111,7 +112,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
             )
         processor = _processor(path, config, tokenizer, regions)
         check_weight_index(path)
-        loaded, found = AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+        loaded, found = _load_model(path, config)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
@@ -121,6 +122,14 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
         )
     check_finite(loaded, f"--model {path}")
     return loaded.eval().to(PartialState().device), processor
+
+
+def _load_model(path: str, config: Any) -> tuple[Any, dict[str, Any]]:
+    """The model without its heads, and transformers' loading info; an adapter is merged."""
+    if not is_adapter(path):
+        return AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+    merged: Any = load_merged(path)
+    return merged.base_model, {"missing_keys": []}
 
 
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:

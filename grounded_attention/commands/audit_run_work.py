@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from accelerate import PartialState
-from transformers import AutoModel
 from transformers.utils import logging
 
 from grounded_attention.analysis.audit.card import CARD, PLACE, put_in_card
@@ -37,6 +36,7 @@ from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
 from grounded_attention.training.experiments.prepared_data import PreparedData, open_regions, prepare_data
 from grounded_attention.training.experiments.scoring import read_config
+from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below
@@ -137,7 +137,7 @@ def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explo
     """Audits one model on both splits, chooses heads on one of them, and captures its attention in examples."""
     source = str(run.folder / name)
     processor = make_processor(Model(source=source))
-    model: Any = AutoModel.from_pretrained(source).eval().to(PartialState().device)
+    model: Any = load_base_model(source).eval().to(PartialState().device)
     check_finite(model, source)
     pixels = reads_pixels(model)
     if not pixels:

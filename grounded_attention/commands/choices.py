@@ -22,6 +22,8 @@ MAPS = ("raw_last", "raw_mean", "rollout", "relevancy")
 STEPS = 10
 # commands/convert.py
 CONVERTERS = ("fast_rcnn", "lxmert", "vilbert", "visualbert", "vl_bert")
+# conversion/export_folder.py
+EXPORT_FORMATS = ("onnx", "torch")
 # dataset_scripts/builders: coco_captions.py, refcoco.py, vcr.py
 COCO_IMAGE_IDS = ("file_stem", "number")
 REFCOCO_SETS = ("refcoco", "refcoco+", "refcocog")

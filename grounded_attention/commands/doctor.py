@@ -33,6 +33,7 @@ EXTRAS = {
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),
     "vlm": ("peft",),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "space": ("gradio",),
     "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
 }

@@ -65,11 +65,12 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
         ValueError: if there is no model, the model belongs to another family, the processor is missing, or the
             detector or the feature model cannot be used or does not fit the model.
     """
-    from transformers import AutoConfig, AutoModel, AutoProcessor
+    from transformers import AutoConfig, AutoProcessor
 
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
     from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
     from grounded_attention.processing.region_detection import first_line
+    from grounded_attention.training.recipes.adapters import load_base_model
     from grounded_attention.utils.finite_weights import check_finite
 
     try:
@@ -78,7 +79,7 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
         if find_family(config.model_type) is None:
             known = " or ".join(FAMILIES)
             raise ValueError(f"model type {config.model_type} is not supported, expected {known}")
-        model, processor = (part.from_pretrained(options.model) for part in (AutoModel, AutoProcessor))
+        model, processor = load_base_model(options.model), AutoProcessor.from_pretrained(options.model)
         check_finite(model, "its weights")
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {options.model}: {first_line(error)}") from error

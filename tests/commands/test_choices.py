@@ -11,6 +11,7 @@ from grounded_attention.analysis.heads.scores import RANKS
 from grounded_attention.analysis.perturbation_curves import STEPS
 from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.commands import choices
+from grounded_attention.conversion.export_folder import FILES
 from grounded_attention.dataset_scripts.builders.coco_captions import IMAGE_ID_FORMATS
 from grounded_attention.dataset_scripts.builders.refcoco import SPLITS_BY
 from grounded_attention.dataset_scripts.builders.vcr import OPTIONS
@@ -37,6 +38,7 @@ def test_the_words_of_options_are_those_of_their_home():
     assert (choices.PHRASE_SOURCES, choices.PROMPTS, choices.FLORENCE) == (SOURCES, PROMPTS, MODEL_TYPE)
     assert (choices.SPACY_MODEL, choices.MIN_IMAGES) == (SPACY_MODEL, MIN_IMAGES)
     assert Selection(choices.BOXES_PER_PHRASE, choices.THRESHOLD, choices.NMS) == Selection()
+    assert choices.EXPORT_FORMATS == tuple(FILES)
     assert choices.COCO_IMAGE_IDS == tuple(sorted(IMAGE_ID_FORMATS))
     assert choices.REFCOCO_SETS == tuple(sorted(SPLITS_BY))
     assert choices.VCR_IMAGE_IDS == OPTIONS["image_id_format"]

@@ -31,6 +31,7 @@ ABSENT = {
     "data scenes": "--output {file}/out --images 24 --seed 0",
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "export": "{absent} caption --model m --regions r --output {folder}/a.npz",
+    "export-model": "{absent} --output {folder}/out",
     "ground": "{absent} caption --model m --regions r",
     "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
     "join-vcr": "{absent} {absent}",

@@ -2,19 +2,16 @@
 """Makes or loads the model and the processor of a recipe."""
 
 import inspect
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import transformers
-from accelerate import PartialState
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
 from grounded_attention.processing import FastRCNNImageProcessor
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.model_family import (
     family_name,
     head_class,
@@ -29,6 +26,8 @@ from grounded_attention.utils.safe_paths import check_weight_index
 
 from .answer_rows import answer_weights, other_answers, take_answers
 from .arguments import field_names
+from .lora import LORA, adapt_family, check_adapter
+from .processes import say_once
 from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
@@ -41,9 +40,9 @@ def check_model(model: Model, head: str) -> None:
     if is_vision_language(model):
         check_vision_language(model)
         return
-    for key in ("adapter", "freeze"):
-        if getattr(model, key):
-            raise RecipeError(f"model.{key} is only for vision-language models (model.family=vlm): remove it")
+    if model.freeze:
+        raise RecipeError("model.freeze is only for vision-language models (model.family=vlm): remove it")
+    check_adapter(model)
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*field_names(config_class), *config_class.attribute_map, "attn_implementation"]
     check_names(model.config, fields, "model.config.")
@@ -92,8 +91,8 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
         return make_vlm(model, processor)
     if model.source:
         made, found = _load(model_class, model, config)
-        _say_once(describe_loading(made, model.source, found))
-        return made
+        say_once(describe_loading(made, model.source, found))
+        return adapt_family(made, found["missing_keys"], model.adapter[LORA]) if model.adapter else made
     fields = {**model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):
         if model.bert:
@@ -121,8 +120,12 @@ def _load(
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
-    with recipe_key_errors(f"model.source {model.source}"), _quiet_loading():
+    with recipe_key_errors(f"model.source {model.source}"), quiet_loading():
         check_weight_index(str(model.source))
+        if is_adapter(str(model.source)):
+            merged = load_merged(str(model.source))
+            check_finite(merged, str(model.source))
+            return merged, {"missing_keys": set()}
         loaded: Any = model_class.from_pretrained(
             model.source, **fields, ignore_mismatched_sizes=True, output_loading_info=True
         )
@@ -130,30 +133,12 @@ def _load(
         of_answers = answer_weights(loaded[0]) if answers else set()
         check_shapes(model.source, (found for found in loaded[1]["mismatched_keys"] if found[0] not in of_answers))
         if answers:
-            _say_once(take_answers(loaded[0], str(model.source), answers))
+            say_once(take_answers(loaded[0], str(model.source), answers))
         check_finite(loaded[0], str(model.source))
     return loaded
-
-
-@cache
-def _say_once(line: str | None) -> None:
-    """Prints a line once, from the main process only; several methods and stages load the same checkpoint."""
-    if line and PartialState().is_main_process:
-        print(f"  {line}", flush=True)
 
 
 def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The config fields of a task or method that the family has. A family without the field always behaves that way,
     or does not need it."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
-
-
-@contextmanager
-def _quiet_loading() -> Iterator[None]:
-    """Silences transformers' loading reports; a recipe prints its own line."""
-    verbosity = transformers.logging.get_verbosity()
-    transformers.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers.logging.set_verbosity(verbosity)

@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,10 @@ def only_process(output: Path) -> Iterator[None]:
     with ExitStack() as held:
         on_main_process(take, FolderInUse)
         yield
+
+
+@cache
+def say_once(line: str | None) -> None:
+    """Prints a line once, from the main process only; several methods and stages load the same checkpoint."""
+    if line and PartialState().is_main_process:
+        print(f"  {line}", flush=True)

@@ -70,6 +70,8 @@ def _check_start(recipe: Recipe) -> None:
     section = recipe.preserve
     if is_vision_language(recipe.model):
         raise RecipeError("preserve is not for vision-language models: remove it, or train an adapter (model.adapter)")
+    if recipe.model.adapter:
+        raise RecipeError("preserve compares weights, which model.adapter leaves unchanged: remove one of them")
     if recipe.start is None and recipe.model.source is None:
         raise RecipeError("preserve needs a start model: give a start section, or a checkpoint as model.source")
     if section.distillation and section.distillation_of == "hidden_states" and section.temperature != 1:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The vision-language models of transformers in a recipe: configuration, processor, weights, adapters."""
 
-import dataclasses
 import inspect
 import re
 from collections.abc import Mapping
@@ -12,11 +11,13 @@ from transformers import AutoConfig, AutoProcessor, PreTrainedModel
 from grounded_attention.families import VLM
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
-from grounded_attention.training.recipes.adapters import base_of
+from grounded_attention.training.recipes.adapters import base_of, import_peft
 from grounded_attention.training.recipes.model_family import vision_language_type
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.finite_weights import check_finite
+
+from .lora import LORA, add_lora, check_adapter
 
 # With a checkpoint, `model.config` may only say how it is loaded.
 LOADING = ("attn_implementation", "dtype")
@@ -25,8 +26,6 @@ PARTS = ("processor", "model_type")
 # Special tokens that a configuration names by their ids.
 TOKENS = ("image", "video", "vision_start", "vision_end", "boi", "eoi")
 TOKEN_FIELDS = ("token_id", "token_index")
-LORA = "lora"
-INSTALL = "pip install 'grounded-attention[vlm]'"
 # The names that models give to their vision encoder.
 VISION = r"\.?(vision_tower|vision_model|visual)\."
 
@@ -45,12 +44,8 @@ def check_vision_language(model: Model) -> None:
     if model.bert or model.family_config:
         key = "bert" if model.bert else "family_config"
         raise RecipeError(f"model.{key} is not for {VLM.title}s ({model_type}): remove it")
+    check_adapter(model)
     if model.source:
-        if base_of(model.source) != model.source:
-            raise RecipeError(
-                f"model.source {model.source} contains an adapter of {base_of(model.source)}: give that model, or the "
-                "result of merge_and_unload"
-            )
         for name in model.config:
             if name not in LOADING:
                 raise RecipeError(
@@ -63,7 +58,6 @@ def check_vision_language(model: Model) -> None:
             raise RecipeError("model.tokenizer is empty: give the directory or Hub id of the model's processor")
     known = list(inspect.signature(PatchGroundingProcessor).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
-    _check_adapter(model)
     for pattern in model.freeze:
         with recipe_key_errors("model.freeze"):
             _compile(pattern)
@@ -81,28 +75,6 @@ def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> No
             default = getattr(config, name, None)
             inner_type = given.get("model_type") or getattr(default, "model_type", None) or inner.model_type
             _check_config(given, inner_type, f"{prefix}{name}.")
-
-
-def _check_adapter(model: Model) -> None:
-    if not model.adapter:
-        return
-    check_names(model.adapter, [LORA], "model.adapter.")
-    if not model.source:
-        raise RecipeError("model.adapter changes the weights of a checkpoint: give model.source, or remove it")
-    if model.freeze:
-        raise RecipeError("model.freeze has no effect with model.adapter, which trains the adapter alone: remove it")
-    options = model.adapter[LORA]
-    if not isinstance(options, Mapping):
-        raise RecipeError(f"model.adapter.{LORA} must be a section of options of LoraConfig, found {options!r}")
-    check_names(options, [field.name for field in dataclasses.fields(_peft().LoraConfig)], f"model.adapter.{LORA}.")
-
-
-def _peft() -> Any:
-    try:
-        import peft
-    except ImportError as error:
-        raise RecipeError(f"model.adapter needs PEFT: {INSTALL}") from error
-    return peft
 
 
 # Making
@@ -135,7 +107,9 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     made, missing = load_vlm(model)
     if missing:
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {min(missing)}")
-    return _adapt(made, model.adapter[LORA]) if model.adapter else _freeze(made, model.freeze)
+    if model.adapter:
+        return add_lora(made, model.adapter[LORA], language_layers(made))
+    return _freeze(made, model.freeze)
 
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
@@ -178,28 +152,15 @@ def load_vlm(model: Model) -> tuple[Any, set[str]]:
     source = str(model.source)
     with recipe_key_errors(f"model.source {source}"):
         loaded: Any = model_class.from_pretrained(base_of(source), output_loading_info=True, **loading)
-        made = loaded[0] if base_of(source) == source else _peft().PeftModel.from_pretrained(loaded[0], source)
+        made = loaded[0] if base_of(source) == source else import_peft().PeftModel.from_pretrained(loaded[0], source)
         check_finite(made, source)
     return made, set(loaded[1]["missing_keys"])
 
 
-def _adapt(model: PreTrainedModel, options: Mapping[str, Any]) -> Any:
-    """Adds a LoRA to the language model: by default to all its linear layers."""
-    given = {"target_modules": language_layers(model), **options}
-    with recipe_key_errors(f"model.adapter.{LORA}"):
-        return _peft().get_peft_model(model, _peft().LoraConfig(**given))
-
-
 def language_layers(model: PreTrainedModel) -> str:
-    """The linear layers of the language model, as a regular expression for `LoraConfig(target_modules=...)`."""
+    """The name of the module below which the layers of the language model are."""
     language_model = find_language_model(model)
-    prefix = next(name for name, module in model.named_modules() if module is language_model)
-    ends = {
-        name.rpartition(".")[2]
-        for name, module in language_model.named_modules()
-        if type(module).__name__ == "Linear" and ".layers." in f".{name}"
-    }
-    return rf"{re.escape(prefix)}\.layers\..*\.({'|'.join(sorted(ends))})"
+    return next(f"{name}.layers" for name, module in model.named_modules() if module is language_model)
 
 
 def _compile(pattern: Any) -> re.Pattern:

@@ -14,9 +14,11 @@ from torch.utils.data import DataLoader, Sampler, Subset
 from transformers import PreTrainedModel, TrainerCallback
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
 
+from grounded_attention.families import find_family
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.supervision import SupervisionMethod
+from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.supervision.visible_rows import VisibleRows
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
@@ -289,10 +291,17 @@ class GroundingTrainer(FiniteTrainer):
     # Checkpoints
 
     def _save(self, output_dir=None, state_dict=None):
-        """Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values."""
+        """
+        Saves without `training_args.bin`, which is a pickle; `recipe.json` contains the same values. Beside an adapter
+        of a family's model is the configuration of the model, because its heads are not those of the checkpoint.
+        """
         name_plainly(self.accelerator.unwrap_model(self.model))
         super()._save(output_dir, state_dict)
-        (Path(cast(str, output_dir or self.args.output_dir)) / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+        folder = Path(cast(str, output_dir or self.args.output_dir))
+        (folder / TRAINING_ARGS_NAME).unlink(missing_ok=True)
+        model = unwrap_model(self.model)
+        if model is not self.model and find_family(model.config.model_type) is not None:
+            model.config.save_pretrained(folder)
 
     def _save_checkpoint(self, model, trial):
         """Saves, seals and pushes, then deletes older checkpoints, so a complete checkpoint exists at all times."""

@@ -35,7 +35,7 @@ from .card_forward import forward_lines, seen_lines
 from .card_place import EVAL_RESULTS, FIGURE, place_line
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
 from .card_vlm import LIMITS as VLM_LIMITS
-from .card_vlm import TEMPLATE, vlm_content
+from .card_vlm import TEMPLATE, base_model, vlm_content
 from .hub import START
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
@@ -382,7 +382,8 @@ def _use(trained: Trained) -> dict[str, Any]:
     return {
         **example,
         "model_class": trained.class_name,
-        "auto_class": type(trained.model)._auto_class,  # the key in config.auto_map
+        "auto_class": type(unwrap_model(trained.model))._auto_class,  # the key in config.auto_map
+        "base_model": base_model(trained.model),
         "pixels": pixels,
         "feature_size": processor.region_feature_size,
         "seen": seen_lines(pixels, processor.region_feature_size, source),

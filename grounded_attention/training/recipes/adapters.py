@@ -1,14 +1,19 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Folders with an adapter of PEFT instead of a model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoConfig
-from transformers.utils import ADAPTER_CONFIG_NAME
+from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
+from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.utils.bounded_files import read_json
+
+INSTALL = "pip install 'grounded-attention[vlm]'"
 
 
 def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> str:
@@ -36,5 +41,71 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
 
 
 def read_model_config(source: str, **options: Any) -> Any:
-    """The configuration of a checkpoint, or of the model of an adapter; `options` are those of `AutoConfig`."""
-    return AutoConfig.from_pretrained(base_of(source), **options)
+    """
+    The configuration of a checkpoint; that of an adapter is in its folder, or is that of its base model. `options` are
+    those of `AutoConfig`.
+    """
+    own = Path(source, CONFIG_NAME).is_file()
+    return AutoConfig.from_pretrained(source if own else base_of(source), **options)
+
+
+def is_adapter(source: str) -> bool:
+    """Whether a folder, or a repository on the Hub, contains an adapter."""
+    return base_of(source, on_hub=True) != source
+
+
+def import_peft() -> Any:
+    """
+    Imports PEFT.
+
+    Raises:
+        ValueError: if it is not installed; the message contains the command that installs it.
+    """
+    try:
+        import peft
+    except ImportError as error:
+        raise ValueError(f"an adapter needs PEFT: {INSTALL}") from error
+    return peft
+
+
+def load_merged(source: str) -> PreTrainedModel:
+    """
+    Loads a folder with an adapter of one of the project's families as an ordinary model, whose weights contain those
+    of the adapter.
+
+    Args:
+        source (`str`): folder or Hub id with `adapter_config.json` and the `config.json` of the trained model.
+
+    Returns:
+        `PreTrainedModel`: the model with its heads.
+
+    Raises:
+        ValueError: if the model belongs to no family.
+        OSError: if the configuration or the base model does not exist.
+    """
+    config = AutoConfig.from_pretrained(source)
+    family = find_family(config.model_type)
+    if family is None:
+        raise ValueError(f"{source}: an adapter of the model type {config.model_type}, expected {', '.join(FAMILIES)}")
+    head = FAMILIES[family].head_of((config.architectures or [""])[0])
+    model_class = FAMILIES[family].base_model if head is None else FAMILIES[family].heads[head]
+    with quiet_loading():
+        base = model_class.from_pretrained(base_of(source, on_hub=True), config=config, ignore_mismatched_sizes=True)
+    return import_peft().PeftModel.from_pretrained(base, source).merge_and_unload()
+
+
+def load_base_model(source: str) -> PreTrainedModel:
+    """The model of a checkpoint without its heads; that of a folder with an adapter contains the adapter."""
+    found: Any = load_merged(source) if is_adapter(source) else AutoModel.from_pretrained(source)
+    return found.base_model
+
+
+@contextmanager
+def quiet_loading() -> Iterator[None]:
+    """Silences transformers' loading reports."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)

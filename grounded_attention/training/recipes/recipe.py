@@ -98,7 +98,7 @@ class Model:
             vision-language model it is the directory or Hub id of the whole processor.
         processor (`dict[str, Any]`, *optional*): arguments of the processor.
         adapter (`dict[str, Any]`, *optional*): `{lora: {...}}` trains an adapter of PEFT instead of the weights; its
-            options are those of `peft.LoraConfig`. Only for vision-language models.
+            options are those of `peft.LoraConfig`.
         freeze (`list`, *optional*): regular expressions; weights whose name one of them matches (`re.search`) are not
             trained. `vision` is the vision encoder. Only for vision-language models.
     """

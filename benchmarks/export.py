@@ -1,0 +1,215 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Size, speed and accuracy of exported models: ONNX with 32-bit and with 8-bit weights, compared to PyTorch.
+
+Speed: VL-BERT of base width with random weights for visual question answering, 16 words and 36 regions. The ways take
+turns; a figure is the median and the range over rounds of the time of PyTorch divided by that of the way, in CPU
+seconds of the process, which other processes change little.
+
+Accuracy, with --model: a checkpoint for visually grounded paraphrases on the validation rows of --data-dir. The
+figures are the largest difference of a score from that of PyTorch, the share of rows with the same answer, and the
+accuracy.
+
+examples:
+  OMP_NUM_THREADS=1 python -m benchmarks.export --rounds 5
+  python -m benchmarks.export --quick
+  python -m benchmarks.export --layers 2 --model runs/scenes_vgp/direct --data-dir data/scenes
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.commands.command_line import make_parser, run
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+
+from benchmarks.device import clock
+from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_int8, write_onnx
+from grounded_attention.conversion.export_inputs import export_inputs
+from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
+from grounded_attention.training.experiments.scoring import make_scorer
+from grounded_attention.training.experiments.prepared_data import prepare_data
+from grounded_attention.training.recipes.recipe import Data, Recipe
+
+PYTORCH, ONNX, INT8 = "PyTorch", "ONNX", "ONNX int8"
+WORDS, REGIONS = 16, 36
+Batch = Mapping[str, torch.Tensor]
+Way = Callable[[Batch], dict[str, np.ndarray]]
+
+
+def make_ways(model: Any, folder: Path) -> tuple[dict[str, Way], dict[str, int]]:
+    """Exports a model; returns its ways to compute by name, and the sizes of the files in bytes."""
+    import onnxruntime
+
+    inputs = export_inputs(model)
+    program, scores = export_graph(model, inputs), NamedScores(model, inputs)
+    names = [each.name for each in inputs]
+    files = {ONNX: folder / "model.onnx", INT8: folder / "model_int8.onnx"}
+    write_onnx(program, inputs, files[ONNX])
+    write_int8(files[ONNX], files[INT8])
+
+    def run_torch(batch: Batch) -> dict[str, np.ndarray]:
+        with torch.no_grad():
+            return {name: value.numpy() for name, value in scores(**{name: batch[name] for name in names}).items()}
+
+    def make_way(file: Path) -> Way:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        session = onnxruntime.InferenceSession(file, options)
+
+        def run_session(batch: Batch) -> dict[str, np.ndarray]:
+            found = session.run(None, {name: batch[name].numpy() for name in names})
+            return dict(zip(output_names(program), found, strict=True))
+
+        return run_session
+
+    ways: dict[str, Way] = {PYTORCH: run_torch, **{name: make_way(file) for name, file in files.items()}}
+    sizes = {PYTORCH: sum(weight.nbytes for weight in model.state_dict().values())}
+    # Weights of more than 2 GB are in a file beside the model.
+    return ways, sizes | {
+        way: sum(p.stat().st_size for p in folder.glob(f"{file.name}*")) for way, file in files.items()
+    }
+
+
+def make_base(options: argparse.Namespace) -> Any:
+    """VL-BERT of base width with random weights and 3,129 answers, as in VQA."""
+    torch.manual_seed(0)
+    width = 24 if options.quick else 768
+    config = VLBertConfig(
+        hidden_size=width,
+        visual_size=width,
+        intermediate_size=4 * width,
+        num_hidden_layers=options.layers,
+        num_attention_heads=width // 12 if options.quick else 12,
+        answers=[f"answer {number}" for number in range(10 if options.quick else 3129)],
+    )
+    return VLBertForVisualQuestionAnswering(config).eval()
+
+
+def make_batch(rows: int, config: Any) -> Batch:
+    """Random words and regions, without padding."""
+    corners = torch.rand(rows, REGIONS, 2) / 2
+    return {
+        "input_ids": torch.randint(5, config.vocab_size, (rows, WORDS)),
+        "attention_mask": torch.ones(rows, WORDS, dtype=torch.long),
+        "token_type_ids": torch.zeros(rows, WORDS, dtype=torch.long),
+        "region_features": torch.rand(rows, REGIONS, config.region_feature_size),
+        "region_boxes": torch.cat([corners, corners + 0.3], dim=-1),
+        "region_attention_mask": torch.ones(rows, REGIONS, dtype=torch.long),
+        "answer_positions": torch.ones(rows, dtype=torch.long),
+    }
+
+
+def measure_speed(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Sizes of the base model, and by batch size and way [median, lowest, highest] of its speed over PyTorch's."""
+    model = make_base(options)
+    ways, sizes = make_ways(model, folder)
+    found: dict[str, Any] = {"size": {way: size / sizes[PYTORCH] for way, size in sizes.items()}, "speed": {}}
+    for rows in (1, 8):
+        batch = make_batch(rows, model.config)
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for turn in range(options.rounds + 1):  # the first round warms up
+            for name in list(ways) if turn % 2 else reversed(ways):
+                start = clock("cpu")
+                ways[name](batch)
+                times[name].append(clock("cpu") - start)
+        ratios = {
+            name: [own / each for own, each in zip(times[PYTORCH][1:], times[name][1:], strict=True)] for name in ways
+        }
+        found["speed"][rows] = {name: [statistics.median(r), min(r), max(r)] for name, r in ratios.items()}
+    return found
+
+
+def measure_accuracy(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """By way: the largest difference of a score, the share of equal answers, and the accuracy of identification."""
+    data = Data(
+        data_dir=options.data_dir,
+        regions=str(Path(options.data_dir, "regions")),
+        train_splits=["validation"],
+        limit={"validation": options.limit},
+        options={"splits": ["validation"]},
+    )
+    recipe = Recipe("vgp", data=data, training={"per_device_eval_batch_size": 16, "use_cpu": True})
+    prepared = prepare_data(recipe)
+    trainer = make_scorer(recipe, options.model, prepared, str(folder / "scorer"))
+    ways, sizes = make_ways(trainer.model.eval(), folder)
+    rows = prepared.splits["validation"]
+    collator: Any = trainer.data_collator
+    loader = DataLoader(rows, 16, collate_fn=collator.evaluating(rows))
+    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in ways}
+    labels = []
+    for batch in loader:
+        labels.append(batch["identification_labels"].numpy())
+        for name, way in ways.items():
+            found[name].append(way(batch))
+    exact, gold = found[PYTORCH], np.concatenate(labels)
+    expected = _answers(exact)
+    return {
+        name: {
+            "size": sizes[name] / sizes[PYTORCH],
+            "difference": max(
+                float(np.abs(one[key] - other[key]).max())
+                for one, other in zip(outputs, exact, strict=True)
+                for key in one
+            ),
+            "agreement": float((_answers(outputs) == expected).mean()),
+            "accuracy": float((_answers(outputs) == gold).mean()),
+        }
+        for name, outputs in found.items()
+    }
+
+
+def _answers(outputs: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
+    return np.concatenate([each["identification_logits"].argmax(-1) for each in outputs])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    return run(_parser(), _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
+    options.layers = options.layers or (1 if options.quick else 12)
+    with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as trained:
+        found = measure_speed(options, Path(base))
+        if options.model:
+            found["trained"] = measure_accuracy(options, Path(trained))
+    return json.dumps(found) if options.json else "\n".join(_lines(found))
+
+
+def _lines(found: Mapping[str, Any]) -> list[str]:
+    lines = [f"{'base width':<12}{'size':>8}" + "".join(f"{f'speed, batch {rows}':>24}" for rows in found["speed"])]
+    for way, size in found["size"].items():
+        speeds = ["{:.2f} ({:.2f} to {:.2f})".format(*by_way[way]) for by_way in found["speed"].values()]
+        lines.append(f"{way:<12}{size:>8.2f}" + "".join(f"{speed:>24}" for speed in speeds))
+    if "trained" in found:
+        lines.append(f"{'trained':<12}{'size':>8}{'difference':>12}{'same answer':>13}{'accuracy':>10}")
+        for way, each in found["trained"].items():
+            lines.append(
+                f"{way:<12}{each['size']:>8.2f}{each['difference']:>12.2g}{each['agreement']:>13.1%}"
+                f"{each['accuracy']:>10.1%}"
+            )
+    return lines
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = make_parser("python -m benchmarks.export", __doc__)
+    parser.add_argument("--quick", action="store_true", help="only a tiny model, as a test")
+    parser.add_argument("--layers", type=int, help="layers of the model of base width (12)")
+    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (5)")
+    parser.add_argument("--model", help="checkpoint for visually grounded paraphrases, to measure accuracy")
+    parser.add_argument("--data-dir", default="data/scenes", help="its data set, with regions (data/scenes)")
+    parser.add_argument("--limit", type=int, default=400, help="rows to measure accuracy on (400)")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The benchmark of exported models compares ways that answer alike."""
+
+import json
+
+import numpy as np
+
+from benchmarks import export as benchmark
+
+
+def test_the_ways_answer_alike_and_int8_is_smaller(tmp_path, capsys):
+    options = benchmark._parser().parse_args(["--quick"])
+    options.layers = 1
+    model = benchmark.make_base(options)
+    ways, sizes = benchmark.make_ways(model, tmp_path)
+    batch = benchmark.make_batch(3, model.config)
+    exact, onnx, small = (ways[name](batch)["logits"] for name in (benchmark.PYTORCH, benchmark.ONNX, benchmark.INT8))
+    np.testing.assert_allclose(onnx, exact, atol=1e-4)
+    assert 0 < np.abs(small - exact).max() < 0.05
+    assert sizes[benchmark.INT8] < 0.6 * sizes[benchmark.ONNX]
+
+
+def test_it_prints_ratios(capsys):
+    assert benchmark.main(["--quick", "--rounds", "1", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["size"][benchmark.PYTORCH] == 1 and found["speed"]["1"][benchmark.PYTORCH] == [1, 1, 1]

@@ -1,0 +1,151 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A LoRA of each family: what it trains, saves and resumes, how it loads, and what is refused."""
+
+import json
+import re
+import shutil
+
+import pytest
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file
+
+from grounded_attention.commands.evaluate import main as evaluate
+from grounded_attention.families import FAMILIES
+from grounded_attention.training.experiments.processes import say_once
+from grounded_attention.training.experiments.models import make_model, make_processor
+from grounded_attention.training.publish.hub import model_files
+from grounded_attention.training.recipes.adapters import load_base_model, load_merged
+from grounded_attention.training.recipes.recipe import Model
+from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 128}
+FAMILY_SIZES = {
+    "vl_bert": {"num_hidden_layers": 2, "region_classes": 64},
+    "visualbert": {"num_hidden_layers": 2},
+    "vilbert": {"num_hidden_layers": 2, "v_num_hidden_layers": 1, "v_hidden_size": 16, "v_intermediate_size": 16}
+    | {"v_num_attention_heads": 2, "bi_hidden_size": 16, "bi_num_attention_heads": 2}
+    | {"t_biattention_id": [1], "v_biattention_id": [0]},
+    "lxmert": {"l_layers": 1, "r_layers": 1, "x_layers": 1},
+}
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
+def save_start(family, scenes, folder):
+    """Saves a model of pre-training with random weights, and its processor."""
+    model = Model(family=family, tokenizer=str(scenes / "vocab.txt"))
+    processor = make_processor(model)
+    model.config = {**SIZES, **FAMILY_SIZES[family], "region_feature_size": processor.model_feature_size}
+    torch.manual_seed(0)
+    make_model("pretraining", model, processor).save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def lora_recipe(scenes, start, output, **model):
+    recipe = tiny_recipe(scenes, output)
+    recipe["model"] = {"source": str(start), "adapter": {"lora": {"r": 2, "lora_dropout": 0.1}}, **model}
+    recipe["training"] |= {"learning_rate": 0.01, "save_strategy": "steps", "save_steps": 1}
+    return recipe
+
+
+def weights(folder):
+    return load_file(folder / "adapter_model.safetensors")
+
+
+def make_inputs(model):
+    """One caption with two regions."""
+    size = model.config.region_feature_size
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "input_ids": torch.tensor([[5, 6, 7]]),
+        "region_features": torch.rand(1, 2, size, generator=generator),
+        "region_boxes": torch.tensor([[[0.0, 0.0, 0.5, 0.5], [0.2, 0.2, 1.0, 1.0]]]),
+    }
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_lora_trains_and_loads(family, scenes, tmp_path, monkeypatch, capsys):
+    start = save_start(family, scenes, tmp_path / "start")
+    say_once.cache_clear()
+    assert run_train(monkeypatch, tmp_path, lora_recipe(scenes, start, tmp_path / "run")) == 0
+    folder = tmp_path / "run" / "direct"
+    assert capsys.readouterr().out.count("  LoRA: ") == 1
+    saved = weights(folder)
+    assert any(".vgp_head." in name for name in saved) and any(".identification_head." in name for name in saved)
+    layers = [name for name in saved if "lora" in name]
+    assert layers and all(".encoder." in name for name in layers)
+    assert any(saved[name].any() for name in layers if "query" in name and "lora_B" in name)
+    assert "loss_text_to_region" in json.loads((folder / "history.json").read_text())[0]
+    assert "PeftModel.from_pretrained(model, name, revision=revision)" in (folder / "README.md").read_text()
+
+    # PEFT, transformers and the package load the same model.
+    model_class = FAMILIES[family].heads["vgp"]
+    config = model_class.config_class.from_pretrained(folder)
+    base = model_class.from_pretrained(start, config=config)
+    by_peft = PeftModel.from_pretrained(base, folder).eval()
+    by_transformers = model_class.from_pretrained(start, config=config).eval()
+    by_transformers.load_adapter(folder)
+    merged = load_merged(str(folder)).eval()
+    inputs = make_inputs(merged)
+    with torch.no_grad():
+        expected = by_peft(**inputs).identification_logits
+        for model in (by_transformers, merged):
+            torch.testing.assert_close(model(**inputs).identification_logits, expected, atol=1e-5, rtol=1e-5)
+        states = merged.base_model(**inputs).text_hidden_state
+        torch.testing.assert_close(load_base_model(str(folder)).eval()(**inputs).text_hidden_state, states)
+
+
+def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeypatch, capsys):
+    start = save_start("vl_bert", scenes, tmp_path / "start")
+    recipe = lora_recipe(scenes, start, tmp_path / "run")
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    whole = tmp_path / "run" / "direct"
+    pushed = model_files(whole / "checkpoint-3")  # what a save during training pushes
+    assert {"adapter_config.json", "adapter_model.safetensors", "config.json", "processor_config.json"} <= set(pushed)
+
+    stopped = tmp_path / "stopped"
+    shutil.copytree(tmp_path / "run", stopped, ignore=shutil.ignore_patterns("checkpoint-3", "results.json"))
+    for path in stopped.glob("direct/*"):
+        if path.is_file():
+            path.unlink()
+    recipe["output_dir"] = str(stopped)
+    assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 0
+    again, expected = weights(stopped / "direct"), weights(whole)
+    assert again.keys() == expected.keys() and all(torch.equal(again[name], expected[name]) for name in expected)
+
+    capsys.readouterr()
+    options = ["--task", "vgp", "--data-dir", str(scenes), "--regions", str(scenes / "regions"), "--split", "test"]
+    options += ["--limit", "8", "--output", str(tmp_path / "scored"), "--cpu", "--json"]
+    assert evaluate([str(whole), *options]) == 0
+    scored = json.loads((tmp_path / "scored" / "metrics.json").read_text())
+    figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["direct"]["figures"]["test"]
+    assert json.dumps(figures["identification_accuracy"]) in json.dumps(scored)
+
+    snippet = (whole / "README.md").read_text().partition("```python\n")[2].partition("```")[0]
+    done = run_elsewhere(snippet, tmp_path, with_project=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"adapter": {"lora": {"target_modules": ["qkv"]}}}, "target_modules: 'qkv' is no linear layer .* query"),
+        ({"adapter": {"lora": {"target_modules": "query"}}}, "target_modules: 'query' is no linear layer"),
+        ({"adapter": {"lora": {"rank": 2}}}, "unknown key 'model.adapter.lora.rank'"),
+        ({"freeze": ["encoder"]}, "model.freeze is only for vision-language models"),
+        ({"source": None}, "model.adapter changes the weights of a checkpoint: give model.source"),
+    ],
+)
+def test_what_is_refused(model, message, scenes, tmp_path, monkeypatch, capsys):
+    start = save_start("vl_bert", scenes, tmp_path / "start")
+    recipe = lora_recipe(scenes, start, tmp_path / "run", **model)
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert re.search(message, error), error
+    assert not (tmp_path / "run").exists()
