@@ -79,6 +79,7 @@ def test_what_is_refused_in_one_line(places, tmp_path, capsys):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     model, new = str(places / "model"), str(tmp_path / "new")
+    capsys.readouterr()  # what saving has printed
     for arguments, message in (
         ([str(tmp_path / "llava"), "--output", new], "a vision-language model is not exported; expected a model of"),
         ([str(bare), "--output", new], "model.safetensors"),
