@@ -36,11 +36,12 @@ from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
 
-# The imports of the file above: transformers 5.4 copies only direct imports of this file from a checkpoint.
+# The imports of the files above: transformers 5.4 copies only direct imports of this file from a checkpoint.
 from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig  # isort: skip
 from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # isort: skip
 from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures  # isort: skip
 from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures  # isort: skip
+from .region_feature_models import load_region_features as load_region_features  # isort: skip
 from .roi_align import roi_align as roi_align  # isort: skip
 
 logger = logging.get_logger(__name__)
