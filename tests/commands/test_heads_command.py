@@ -330,7 +330,7 @@ def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
     assert ground.main([str(picture(files)), "a red ball", "--model", str(adapter), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["heads"] == [[1, 3]]
-    with pytest.raises(ValueError, match="base has an adapter here, .*also give heads"):
+    with pytest.raises(ValueError, match=r"base has an adapter here, .*also give heads"):
         pipeline("visual-grounding", model=str(adapter))
     piped = pipeline("visual-grounding", model=str(adapter), heads=str(adapter))(image, "a red ball")
     for each in (found["grounding"], piped):
