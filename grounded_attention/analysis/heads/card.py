@@ -66,16 +66,16 @@ def heads_before(model: str | None) -> str | None:
         model (`str`, *optional*): its folder or name.
 
     Returns:
-        `str | None`: the sentence; `None` if no `heads.json` is beside this model.
-
-    Raises:
-        ValueError: if its `heads.json` is no ranking of heads.
+        `str | None`: the sentence; `None` if no ranking of heads is beside this model.
     """
     found = find_file(model) if model else None
     if found is None:
         return None
-    content = read_json(found)
-    ChosenHeads.from_dict(content, str(found))
+    try:
+        content = read_json(found)
+        ChosenHeads.from_dict(content, str(found))
+    except ValueError:  # the training that the card is about has ended; it did not need this file
+        return None
     heads = ", ".join(
         name_heads([(one["layer"], one["head"])]) + (f" ({one['pointing']:.1%})" if "pointing" in one else "")
         for one in content["chosen"]
