@@ -34,8 +34,8 @@ from benchmarks.device import clock
 from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_int8, write_onnx
 from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
-from grounded_attention.training.experiments.scoring import make_scorer
 from grounded_attention.training.experiments.prepared_data import prepare_data
+from grounded_attention.training.experiments.scoring import make_scorer
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX", "ONNX int8"

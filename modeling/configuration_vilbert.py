@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .grounding_items import GroundingItem as GroundingItem
     from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures
     from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures
+    from .pipeline_regions import RegionSource as RegionSource
     from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
     from .region_feature_models import load_region_features as load_region_features
     from .roi_align import roi_align as roi_align

@@ -13,12 +13,13 @@
 # limitations under the License.
 """One input of the pipeline `visual-grounding`: a caption and the regions of its image, with checks; n regions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from PIL import Image
+from transformers.image_utils import load_image
 
 from .caption_phrases import Phrase
 
@@ -101,4 +102,46 @@ def of_each(values: Any, count: int, name: str) -> list[Any] | None:
     return entries
 
 
-__all__ = ["GroundingItem", "image_size", "normalise", "of_each"]
+def read_caption(given: Any, known: Sequence[str]) -> str:
+    """The caption of an input. `ValueError` if the input is no dictionary with these keys, or has no caption."""
+    if not isinstance(given, Mapping):
+        raise ValueError(f"found {type(given).__name__}, expected an image with a caption, or a dictionary")
+    unknown, caption = sorted(set(given) - set(known)), given.get("caption")
+    if unknown:
+        raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(known)}")
+    if not isinstance(caption, str) or not caption.strip():
+        raise ValueError(f"caption {caption!r}: expected a text")
+    return caption
+
+
+def is_url(image: Any) -> bool:
+    """Whether an image is given by its address."""
+    return isinstance(image, str) and image.startswith(("http://", "https://"))
+
+
+def download_image(address: str) -> Image.Image:
+    """Gets an image by its address. `ValueError` for any error of the client or the file format."""
+    try:
+        return load_image(address, timeout=60)
+    except Exception as error:
+        raise ValueError(f"image {address}: {type(error).__name__}: {error}") from error
+
+
+def rows_of_boxes(features: Any, count: int) -> np.ndarray:
+    """Features of given boxes, (count, D) float32. `ValueError` if there is not a row for each box."""
+    values = np.asarray(features, np.float32)
+    if values.ndim != 2 or len(values) != count:
+        raise ValueError(f"features of shape {values.shape}, expected ({count}, D): a row for each box")
+    return values
+
+
+__all__ = [
+    "GroundingItem",
+    "download_image",
+    "image_size",
+    "is_url",
+    "normalise",
+    "of_each",
+    "read_caption",
+    "rows_of_boxes",
+]

@@ -25,9 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader
-from transformers.image_utils import load_image
 from transformers.pipelines.base import Pipeline
 from transformers.pipelines.pt_utils import PipelineDataset, PipelineIterator
 from transformers.utils import logging
@@ -35,23 +33,20 @@ from transformers.utils import logging
 from .attention_calls import AttentionCall, layer_names
 from .attention_query import ATTENTION_QUERY
 from .caption_phrases import BY_WORDS, find_phrases, unknown_words
-from .grounding_items import GroundingItem, image_size, normalise, of_each
-from .region_feature_models import load_region_features
+from .grounding_items import GroundingItem, read_caption
+from .pipeline_regions import RegionSource, load_features
 
-# The imports of the file above: transformers 5.4 copies only direct imports of this file from a checkpoint.
+# The imports of the files above: transformers 5.4 copies only direct imports of this file from a checkpoint.
 from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig  # isort: skip
 from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # isort: skip
 from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures  # isort: skip
 from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures  # isort: skip
+from .region_feature_models import load_region_features as load_region_features  # isort: skip
 from .roi_align import roi_align as roi_align  # isort: skip
 
 logger = logging.get_logger(__name__)
 
 _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
-
-
-# The features of drawn scenes are not a model of transformers, so an error message refers to this class.
-SCENES_HINT = "feature_model=SceneFeatures() of grounded_attention.dataset_scripts.scenes.shape_regions"
 
 
 def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:
@@ -79,7 +74,7 @@ def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int |
     return [layer] if layer is not None else list(range(layers // 2, layers))
 
 
-class VisualGroundingPipeline(Pipeline):
+class VisualGroundingPipeline(RegionSource, Pipeline):
     """
     Finds, for each phrase of a caption, the regions of the image to which the phrase attends in the model.
 
@@ -108,8 +103,6 @@ class VisualGroundingPipeline(Pipeline):
     # Pipelines for models outside this package: model type -> subclass. `VisualGroundingPipeline(model)` makes them.
     others: ClassVar[dict[str, type["VisualGroundingPipeline"]]] = {}
 
-    model: Any
-    processor: Any
     _load_processor: Any = True
     _load_tokenizer: Any = False
     _load_image_processor: Any = False
@@ -148,7 +141,7 @@ class VisualGroundingPipeline(Pipeline):
         if feature_model is not None:
             if self.reads_pixels:
                 raise ValueError("the model reads pixels and does not use a feature model: remove feature_model")
-            loaded = _load_features(feature_model) if isinstance(feature_model, str) else feature_model
+            loaded = load_features(feature_model) if isinstance(feature_model, str) else feature_model
             self.feature_model = loaded.to(self.device)
             self._check_width(self.feature_model.config.feature_size)
         if queries and not isinstance(detector, str):
@@ -161,35 +154,6 @@ class VisualGroundingPipeline(Pipeline):
     def _check_parts(self) -> None:
         if self.processor is None:
             raise ValueError('a model object needs a processor: pipeline("visual-grounding", model, processor=...)')
-
-    @property
-    def reads_pixels(self) -> bool:
-        """Whether the model computes region features from pixels."""
-        return getattr(self.model.config, "vision_config", None) is not None
-
-    def _make_extractor(self, boxes: Any, queries: Sequence[str] | None = None, **options: Any) -> Any:
-        if self.feature_model is None and not self.reads_pixels:
-            trained_on = (self.processor.region_feature_source or {}).get("name")
-            named = "" if trained_on is None else f" ({trained_on!r})"
-            raise ValueError(f"the model needs features: give feature_model, the same as in training{named}")
-        return self.processor.load_extractor(
-            boxes, self.feature_model, self.feature_model_name, queries=queries, device=self.device, **options
-        )
-
-    def _check_width(self, found: int) -> None:
-        expected = self.processor.region_feature_size
-        if found != expected:
-            raise ValueError(
-                f"the features have {found} values, but the model was trained with {expected}; use the feature model "
-                "of training"
-            )
-
-    def _check_source(self, found: Any) -> None:
-        """Warns if the `provenance` of an extractor or a record differs from the features of training."""
-        source = self.processor.feature_source(getattr(found, "provenance", None))
-        line = None if self.reads_pixels else self.processor.feature_mismatch(source)
-        if line is not None:
-            self._warn(line)
 
     def _warn(self, line: str) -> None:
         if line not in self.remarks:
@@ -294,52 +258,6 @@ class VisualGroundingPipeline(Pipeline):
             self._check_width(item.features.shape[-1])
         return {"items": [item]}
 
-    def _take_record(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
-        """Sets the regions of a record; for a model that reads pixels only the boxes, without features."""
-        extra = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
-        if extra:
-            raise ValueError(f"{', '.join(extra)} given together with regions, which already contain them")
-        record = given["regions"]
-        item.size = (int(record.width), int(record.height))
-        item.boxes = np.asarray(record.boxes, np.float32)
-        item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
-        named = callable(getattr(record, "label", None))
-        item.labels = [(record.label(index) or None) if named else None for index in range(len(item.boxes))]
-        if self.reads_pixels:
-            item.image = self._open(given.get("image"), upright=False)
-        elif record.features is None:
-            raise ValueError("the regions have no features, which the model needs")
-        else:
-            item.features = np.asarray(record.features, np.float32)
-            self._check_source(record)
-
-    def _take_regions(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
-        """Sets the given boxes, or the image for the detector."""
-        boxes, features = given.get("boxes"), given.get("features")
-        if boxes is None:
-            orphans = [name for name in ("features", "scores", "labels") if given.get(name) is not None]
-            if orphans:
-                raise ValueError(f"{', '.join(orphans)} given without boxes")
-            if self.extractor is None:
-                raise ValueError("no boxes: give boxes or regions, or a detector to the pipeline")
-        if features is not None and self.reads_pixels:
-            raise ValueError("the model reads pixels and does not use features: remove features")
-        if boxes is not None and features is None and self.feature_model is None and not self.reads_pixels:
-            raise ValueError("the model needs features: give those of the boxes, or a feature_model to the pipeline")
-        if features is None or given.get("image_size") is None:
-            item.image = self._open(given.get("image"), upright=boxes is None)
-        item.size = image_size(item.image, given.get("image_size"))
-        if boxes is not None:
-            item.boxes, count = normalise(boxes, item.size), len(boxes)
-            item.features = None if features is None else _rows_of_boxes(features, count)
-            item.scores = of_each(given.get("scores"), count, "scores")
-            item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
-
-    def _open(self, image: Any, upright: bool) -> Image.Image | None:
-        if is_url(image):
-            return download_image(image)
-        return None if image is None else self.processor.open_image(image, upright=upright)
-
     def find_regions(self, image: Any, caption: str, **known: Any) -> GroundingItem:
         """
         Checks an image and its caption, and finds the boxes and features that are not given.
@@ -383,34 +301,6 @@ class VisualGroundingPipeline(Pipeline):
                 for item, rows, mask in zip(items, attention, masks, strict=True)
             ]
         }
-
-    def _find_regions(self, items: Sequence[GroundingItem]) -> None:
-        """Adds missing boxes, and missing features if the model needs them."""
-        lacking = [item for item in items if item.boxes is None]
-        if lacking:
-            found = self.extractor.extract([item.image for item in lacking])
-            for item, regions in zip(lacking, found, strict=True):
-                item.boxes, item.features, item.scores = regions.boxes, regions.features, regions.scores.tolist()
-                item.labels = [regions.label(index) or None for index in range(len(regions))]
-        lacking = [item for item in items if item.features is None]
-        if lacking and not self.reads_pixels:
-            self._find_features(lacking)
-
-    def _find_features(self, items: Sequence[GroundingItem]) -> None:
-        """Adds features of known boxes. The extractor drops boxes without area, so its labels are the box indices."""
-        ids = [str(index) for index in range(len(items))]
-        counts = [len(item.known_boxes) for item in items]
-        records = {
-            key: {"boxes": item.pixels, "labels": [str(place) for place in range(count)]}
-            for key, item, count in zip(ids, items, counts, strict=True)
-        }
-        extractor = self._make_extractor(records, max_regions=max(100, *counts))
-        self._check_source(extractor)
-        for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
-            places = [int(regions.label(index)) for index in range(len(regions))]
-            item.boxes, item.features = regions.boxes, regions.features
-            item.labels = [item.labels[place] for place in places]
-            item.scores = None if item.scores is None else [item.scores[place] for place in places]
 
     def _encode(self, items: Sequence[GroundingItem]) -> Any:
         """The output of the processor for the batch, on the pipeline's device; the order of regions is unchanged."""
@@ -491,51 +381,8 @@ def _collate(batch: Sequence[Mapping[str, list[GroundingItem]]]) -> dict[str, li
     return {"items": [item for one in batch for item in one["items"]]}
 
 
-def read_caption(given: Any, known: Sequence[str]) -> str:
-    """The caption of an input. `ValueError` if the input is no dictionary with these keys, or has no caption."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"found {type(given).__name__}, expected an image with a caption, or a dictionary")
-    unknown, caption = sorted(set(given) - set(known)), given.get("caption")
-    if unknown:
-        raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(known)}")
-    if not isinstance(caption, str) or not caption.strip():
-        raise ValueError(f"caption {caption!r}: expected a text")
-    return caption
-
-
-def is_url(image: Any) -> bool:
-    """Whether an image is given by its address."""
-    return isinstance(image, str) and image.startswith(("http://", "https://"))
-
-
-def download_image(address: str) -> Image.Image:
-    """Gets an image by its address. `ValueError` for any error of the client or the file format."""
-    try:
-        return load_image(address, timeout=60)
-    except Exception as error:
-        raise ValueError(f"image {address}: {type(error).__name__}: {error}") from error
-
-
-def _rows_of_boxes(features: Any, count: int) -> np.ndarray:
-    values = np.asarray(features, np.float32)
-    if values.ndim != 2 or len(values) != count:
-        raise ValueError(f"features of shape {values.shape}, expected ({count}, D): a row for each box")
-    return values
-
-
-def _load_features(name: str) -> Any:
-    try:
-        return load_region_features(name)
-    except OSError as error:
-        hint = "; for the features of drawn scenes use " + SCENES_HINT if name == "scenes" else ""
-        raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}{hint}") from error
-
-
 __all__ = [
     "OLDEST_TRANSFORMERS",
     "VisualGroundingPipeline",
     "choose_layers",
-    "download_image",
-    "is_url",
-    "read_caption",
 ]

@@ -3,8 +3,8 @@
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,43 +12,36 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from grounded_attention.analysis.audit.card import CARD, PLACE, put_in_card
-from grounded_attention.analysis.audit.changes import Changes, compare
+from grounded_attention.analysis.audit.card import PLACE, put_in_card
+from grounded_attention.analysis.audit.changes import compare
 from grounded_attention.analysis.audit.examples import entity_examples
 from grounded_attention.analysis.audit.page import ExtraSection, audit_page
 from grounded_attention.analysis.audit.result import AuditResult
-from grounded_attention.analysis.audit.run import audit
+from grounded_attention.analysis.card_sections import CARD
 from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.analysis.example_attention import ExampleAttention, best_heads, capture_examples, naming_words
+from grounded_attention.analysis.example_attention import best_heads, naming_words
 from grounded_attention.analysis.example_attention import words_across_layers_figure as draw_words
-from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.metrics.intervals import interval_text, to_json
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.model_inputs import check_width
-from grounded_attention.training.experiments.models import make_processor
+from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
 from grounded_attention.training.experiments.prepared_data import PreparedData, open_regions, prepare_data
 from grounded_attention.training.experiments.scoring import read_config
-from grounded_attention.training.recipes.adapters import load_base_model
-from grounded_attention.training.recipes.recipe import Data, Model, Recipe
-from grounded_attention.utils.finite_weights import check_finite
-from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.whole_files import write_json, write_text
 
+from .audit_run_models import BUILDER, CHOSEN_ON, REPORTED, Audited, Run, audit_method, picture_path, region_name
 from .builder_options import options_of
 
-BUILDER = "flickr30k_entities"
-SPLITS = {"validation": "val", "test": "test"}  # split -> stem of its parse file
-CHOSEN_ON, REPORTED = SPLITS
+SPLITS = {CHOSEN_ON: "val", REPORTED: "test"}  # split -> stem of its parse file
 UNSUPERVISED = "none"  # the method that the others are compared with
-IMAGES, PARSES, PAGE = "flickr30k-images", "parses", "audit.html"
+PARSES, PAGE = "parses", "audit.html"
 MOST_LAYERS = 4
 # Caveats for the reader of the page.
 NOT_SHOWN = (
@@ -58,27 +51,6 @@ NOT_SHOWN = (
     "training runs: each model has one seed, and another seed may change a figure by more than its interval."
 )
 SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; results may differ on photographs."
-
-
-@dataclass
-class Audited:
-    """All results for the model of one method."""
-
-    result: AuditResult
-    shown: list[ExampleAttention] = field(default_factory=list)
-    changes: Changes | None = None
-    curves: PerturbationCurves | None = None
-
-
-@dataclass(frozen=True)
-class Run:
-    """A finished run: its folder, its methods and its data."""
-
-    folder: Path
-    task: str
-    methods: list[str]
-    data: Data
-    seed: int
 
 
 # Input
@@ -104,7 +76,9 @@ def find_run(options: argparse.Namespace) -> Run:
         if not (folder / name / "results.json").is_file():
             raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
         read_config(str(folder / name), TASKS[recipe["task"]])
-    return Run(folder, recipe["task"], methods, data, recipe["seed"])
+    tokens = TASKS[recipe["task"]].image_tokens
+    instruction = GroundedGenerationOptions(**recipe["options"]).caption_prompt if tokens else None
+    return Run(folder, recipe["task"], methods, data, recipe["seed"], instruction)
 
 
 def load_rows(data: Data, limit: int) -> dict[str, Any]:
@@ -133,40 +107,6 @@ def relations_of(rows: Mapping[str, Any], data: Data) -> tuple[dict[str, list], 
 # Measurement
 
 
-def audit_method(run: Run, name: str, rows: Any, words: Any, regions: Any, explored: Sequence[Any]) -> Audited:
-    """Audits one model on both splits, chooses heads on one of them, and captures its attention in examples."""
-    source = str(run.folder / name)
-    processor = make_processor(Model(source=source))
-    model: Any = load_base_model(source).eval().to(PartialState().device)
-    check_finite(model, source)
-    pixels = reads_pixels(model)
-    if not pixels:
-        check_width(model, processor, str(run.data.regions), regions.feature_size)
-    pictures = _pictures(run.data)
-    found = {
-        split: audit(
-            model,
-            processor,
-            entity_examples(rows[split]),
-            regions,
-            relations=words[split],
-            images=pictures if pixels else None,
-            about={"model": name, "data": BUILDER, "split": split, "regions": str(run.data.regions)},
-        )
-        for split in SPLITS
-    }
-    shown = capture_examples(get_observer(model), processor, explored, regions, pictures, regions.class_names)
-    return Audited(found[REPORTED].choose_on(found[CHOSEN_ON]), shown)
-
-
-def _pictures(data: Data) -> Any:
-    return lambda image_id: open_image(_picture(data, image_id))
-
-
-def _picture(data: Data, image_id: str) -> Path:
-    return path_below(data.images or Path(str(data.data_dir), IMAGES), f"{image_id}.jpg")
-
-
 def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
     """The first caption with several grounded phrases, for each of the first images whose file exists."""
     found: dict[str, Any] = {}
@@ -174,7 +114,7 @@ def to_explore(rows: Any, data: Data, count: int) -> list[Any]:
         if len(found) == count:
             break
         grounded = sum(len(phrase.boxes) > 0 for phrase in example.phrases)
-        path = _picture(data, example.image_id)
+        path = picture_path(data, example.image_id)
         if grounded > 1 and example.image_id not in found and path.is_file():
             found[example.image_id] = example
     return list(found.values())
@@ -207,7 +147,7 @@ def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Pertur
 
 def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], str]:
     """Everything on the page: method -> results of its model; and a note about the relations."""
-    regions = open_regions(run.data.regions)
+    regions = None if run.reads_tokens else open_regions(run.data.regions)
     rows = load_rows(run.data, options.limit)
     words, note = relations_of(rows, run.data)
     if note.startswith("left out"):
@@ -217,7 +157,8 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], 
     found: dict[str, Audited] = {}
     for name in run.methods:
         print(f"audit: {name}", file=sys.stderr)
-        found[name] = audit_method(run, name, rows, words, regions, explored)
+        of_splits = {split: (rows[split], words[split]) for split in SPLITS}
+        found[name] = audit_method(run, name, of_splits, regions, explored, options.cpu)
         _check_measured(found[name].result, run)
         if name != UNSUPERVISED and UNSUPERVISED in found:
             found[name].changes = compare(found[UNSUPERVISED].result, found[name].result, (UNSUPERVISED, name))
@@ -228,9 +169,10 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Audited], 
 
 def _check_measured(result: AuditResult, run: Run) -> None:
     """Raises `ValueError` if no word, or no region, could be measured."""
-    if {best.kind for best in result.best_heads() if best.group == "all"} != {"text_to_region", "region_to_text"}:
+    wanted = {"text_to_region"} if run.reads_tokens else {"text_to_region", "region_to_text"}
+    if not wanted <= {best.kind for best in result.best_heads() if best.group == "all"}:
         raise ValueError(
-            f"{run.data.data_dir}, split {REPORTED}: no phrase has a region of {run.data.regions} on a box; no head "
+            f"{run.data.data_dir}, split {REPORTED}: no phrase has a region of {region_name(run)} on a box; no head "
             "can be measured: give more images with --limit, or a region table of these images"
         )
 
@@ -316,7 +258,9 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 
 def _table(found: Mapping[str, Audited]) -> str:
     lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
-    for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
+    for direction, title in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
+        if all(direction not in audited.result.entities for audited in found.values()):
+            continue  # causal models have no rows of the image
         lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'attention':>11}{'changed heads':>20}")
         for name, audited in found.items():
             best = next(b for b in audited.result.best_heads() if b.kind == direction and b.group == "all")

@@ -7,6 +7,7 @@ from typing import Any
 from PIL import Image
 from transformers.utils import logging
 
+from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.analysis.heads.result import name_heads
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
@@ -31,8 +32,10 @@ def ground_with_heads(options: argparse.Namespace, image: Image.Image) -> str:
             "and choose heads with --heads"
         )
     model, processor = load_vlm(options, with_language_head=False)
+    # By the name that was given: an adapter has heads of its own.
+    heads = options.heads or ChosenHeads.of_model(options.model, options.revision)
     pipe: Any = PatchGroundingPipeline(
-        model, processor=processor.processor, heads=options.heads, device=model.device, task="visual-grounding"
+        model, processor=processor.processor, heads=heads, device=model.device, task="visual-grounding"
     )
     phrases = None if options.phrases is None else options.phrases.split(",")
     outputs = pipe.forward(pipe.preprocess({"image": image, "caption": options.caption, "phrases": phrases}))
@@ -43,9 +46,9 @@ def ground_with_heads(options: argparse.Namespace, image: Image.Image) -> str:
             for one, found in zip(grounding, outputs["items"][0]["boxes"], strict=True)
         ]
         patch_figure(image, maps, options.output)
-    heads = [list(pair) for pair in pipe.chosen.heads]
     if options.json:
-        return json.dumps({"caption": options.caption, "heads": heads, "warnings": [], "grounding": grounding})
+        pairs = [list(pair) for pair in pipe.chosen.heads]
+        return json.dumps({"caption": options.caption, "heads": pairs, "warnings": [], "grounding": grounding})
     width = max(len(one["text"]) for one in grounding)
     lines = [
         f"{one['text']:{width}}  box {', '.join(f'{value:g}' for value in one['box'].values())}  {one['score']:.0%}"

@@ -7,8 +7,8 @@ one split (--choose-on) and reported on another (--split), with the boxes they g
 model loses without them (--ablate). Attention is read on SDPA or FlashAttention; no maps are made.
 
 The folder --output gets heads.json, heads.md and heads.png, and with --explore a page to click through. Put heads.json
-beside the model, or give it to `grounded-attention ground --heads`, to ground phrases with these heads. docs/vlm.md
-explains the numbers.
+beside the model, or give it to `grounded-attention ground --heads`, to ground phrases with these heads. --card puts
+the chosen heads into the card of a model that train.py made. docs/vlm.md explains the numbers.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
@@ -40,7 +40,7 @@ from .vlm_options import add_vlm_options
 # Localization Heads chooses on this many examples.
 LIMIT = 1000
 # Options without a meaning for heads that were chosen before.
-OF_A_CHOICE = ("choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed")
+OF_A_CHOICE = ("choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed", "card")
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -117,6 +117,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, default=4, metavar="N", help="texts in a batch (default: 4)")
     add("--seed", type=int, default=0, metavar="N", help="seed of the random heads of the ablation (default: 0)")
     add("--explore", type=int, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
+    add("--card", metavar="FILE_OR_DIR", help="put the chosen heads into this model card, or the card of this folder")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--json", action="store_true", help="print the result as JSON")
     return parser

@@ -11,6 +11,7 @@ from transformers.utils import logging
 
 from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.boxes import BoxScore
+from grounded_attention.analysis.heads.card import HEADS, put_heads_in_card
 from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples
 from grounded_attention.analysis.heads.explorer import capture_patches
@@ -69,6 +70,8 @@ def work(options: argparse.Namespace) -> str:
 
 def rank(options: argparse.Namespace) -> str:
     """Chooses heads on one split, reports them on another, and writes the folder."""
+    if options.card is not None:
+        HEADS.find(options.card)
     chosen_on, reported_on = load_examples(options, [options.choose_on, options.split])
     model, processor = load_vlm(options)
     ranking = rank_heads(
@@ -91,6 +94,8 @@ def rank(options: argparse.Namespace) -> str:
     folder = ranking.save(output_folder(options))
     if page is not None:
         write_text(folder / "explorer.html", page)
+    if options.card is not None:
+        put_heads_in_card(ranking.to_dict(), options.card)
     if options.json:
         return to_json({"folder": str(folder), **{key: ranking.to_dict()[key] for key in ("chosen", "boxes")}})
     return f"{summary(ranking)}\n\n{folder / TABLE} has the table; ground with {folder / FILE}"

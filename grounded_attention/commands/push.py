@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pushes a model directory to the Hub in one commit: weights, configuration, processor, code, card.
 
-Use it for a trained or converted model on disk. Training itself pushes with `training.push_to_hub=true`.
+Use it for a trained or converted model or an adapter on disk. Training itself pushes with `training.push_to_hub=true`.
 
 examples:
   grounded-attention push runs/scenes_vgp/direct ORG/scenes-vgp-direct
@@ -31,7 +31,8 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     Pushes a model directory.
 
     Args:
-        directory (`Path`): contains `config.json`, safetensors and the code, as `save_pretrained` writes them.
+        directory (`Path`): contains `config.json`, safetensors and the code, as `save_pretrained` writes them; or an
+            adapter of PEFT.
         repo (`HubRepo`): the repository to push to.
         tokenizer (`str`, *optional*): a directory, a Hub id or a `vocab.txt`, of which the family's processor is made
             and saved in the directory first.
@@ -43,12 +44,15 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     from transformers import AutoConfig
 
     from grounded_attention.training.experiments.models import make_processor
-    from grounded_attention.training.publish.hub import prepare_repo, push_folder
+    from grounded_attention.training.publish.hub import prepare_repo
 
-    if not (directory / "config.json").is_file() or not any(directory.glob("*.safetensors")):
+    adapter = (directory / "adapter_config.json").is_file()
+    if not any(directory.glob("*.safetensors")) or not (adapter or (directory / "config.json").is_file()):
         raise ValueError(
             f"{directory} contains no model: expected config.json and safetensors, as save_pretrained writes"
         )
+    if adapter:
+        return _push(directory, prepare_repo(repo))
     config = AutoConfig.from_pretrained(directory)
     reads_words = config.model_type in FAMILIES
     if reads_words and tokenizer is None and not (directory / "processor_config.json").is_file():
@@ -62,6 +66,12 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
         options = {"region_feature_size": config.region_feature_size}
         model = Model(family=config.model_type, config=pixels, tokenizer=tokenizer, processor=options)
         make_processor(model).save_pretrained(directory)
+    return _push(directory, repo)
+
+
+def _push(directory: Path, repo: HubRepo) -> str:
+    from grounded_attention.training.publish.hub import push_folder
+
     return push_folder(repo, directory, f"Push {directory.name}", "Run the same command to try again")
 
 

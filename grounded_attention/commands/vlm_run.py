@@ -11,7 +11,8 @@ for each phrase. `chance` points at any image token, takes the box of another ph
 frequent in training, or guesses yes or no.
 
 The command writes to the folder --output: vlm.md and vlm.json, for each model a folder with heads.json, heads.md and
-heads.png (`grounded-attention ground --heads` reads the first), and pictures of what phrases look at.
+heads.png, and pictures of what phrases look at. heads.json is also put beside each model, so that
+`grounded-attention ground` finds it, and the chosen heads are put into the model's card.
 
 examples:
   grounded-attention vlm-run runs/vlm_scenes

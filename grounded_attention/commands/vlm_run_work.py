@@ -16,7 +16,10 @@ from accelerate import PartialState
 from transformers.utils import logging
 
 from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.analysis.card_sections import CARD
 from grounded_attention.analysis.heads.boxes import CENTRE, RANDOM, BoxScore, ground_box
+from grounded_attention.analysis.heads.card import HEADS, put_heads_in_card
+from grounded_attention.analysis.heads.chosen import FILE
 from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples, make_batch
 from grounded_attention.analysis.heads.maps import TokenGrid
 from grounded_attention.analysis.heads.reading import read_phrases
@@ -135,6 +138,15 @@ def rank_model(run: Run, name: str, model: Any, processor: Any, captions: Any, o
         seed=run.seed,
         about={"model": str(run.folder / name), "data": f"{CAPTIONS}, split {REPORTED}", "choose_on": CHOSEN_ON},
     )
+
+
+def put_beside_model(ranking: HeadRanking, model: Path) -> None:
+    """Writes `heads.json` into the folder of a model, and the heads into its card if it has a place for them."""
+    content = ranking.to_dict()
+    write_text(model / FILE, to_json(content, indent=1) + "\n")
+    card = model / CARD
+    if card.is_file() and HEADS.place in card.read_text(encoding="utf-8"):
+        put_heads_in_card(content, card)
 
 
 def look(run: Run, model: Any, processor: Any, ranking: HeadRanking, examples: Sequence[AuditExample]) -> list[Any]:
@@ -277,6 +289,7 @@ def work(options: argparse.Namespace) -> str:
         model = load_model(head_class("generation", source), source)[0].eval().to(PartialState().device)
         rankings[name] = rank_model(run, name, model, processor, captions, options)
         rankings[name].save(folder / name)
+        put_beside_model(rankings[name], run.folder / name)
         looks[name] = look(run, model, processor, rankings[name], shown)
     questions = prepare_questions(run, QUESTIONS, ANSWERED, options.questions)
     objects = prepare_questions(run, OBJECTS, REPORTED, options.questions, **OBJECT_OPTIONS)

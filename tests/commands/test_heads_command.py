@@ -8,11 +8,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from PIL import Image
-from transformers import AutoModel, AutoProcessor, BertConfig, pipeline
+from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, BertConfig, pipeline
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.heads.boxes import ground_box
+from grounded_attention.analysis.heads.card import HEADS
 from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings
 from grounded_attention.analysis.heads.explorer import capture_patches
@@ -253,7 +255,8 @@ def test_heads_that_read_the_end_of_the_prompt_ask_for_each_phrase(files):
 def test_mistakes_with_the_pipeline(files):
     model, processor = AutoModel.from_pretrained(files / "llava"), AutoProcessor.from_pretrained(files / "llava")
     made = {"processor": processor, "task": "visual-grounding"}
-    wrong = [([], "heads is empty"), ([(9, 0)], r"layer and head \(9, 0\)"), ("nowhere", "no such file")]
+    wrong = [([], "heads is empty"), ([(9, 0)], r"layer and head \(9, 0\)"), ("nowhere.json", "no such file")]
+    wrong.append(("nowhere", "nowhere has no heads.json"))
     for given, message in wrong:
         with pytest.raises(ValueError, match=message):
             VisualGroundingPipeline(model, heads=given, **made)
@@ -287,6 +290,49 @@ def test_the_command_grounds_and_draws(files, tmp_path, capsys):
     assert "--layer: --model" in error(capsys)
     assert ground.main(arguments) == 2
     assert "has no heads.json" in error(capsys)
+
+
+def test_chosen_heads_go_into_a_card(files, tmp_path, capsys):
+    card = tmp_path / "README.md"
+    options = ["--card", tmp_path, "--output", tmp_path / "out", "--ablate", 0, "--split", "test"]
+    assert run(files, *options) == 2
+    assert f"{card}: no model card found" in error(capsys)
+    card.write_text("# A model\n")
+    assert run(files, *options) == 2
+    assert f"{card}: no place for the heads; add this line" in error(capsys) and not (tmp_path / "out").exists()
+    card.write_text(f"# A model\n\n{HEADS.place}\n\n## Licence\n")
+    for _ in range(2):  # a second section replaces the first
+        assert run(files, *options) == 0
+    text, chosen = card.read_text(), json.loads((tmp_path / "out" / "heads.json").read_text())["chosen"]
+    assert text.startswith("# A model\n") and text.endswith("## Licence\n")
+    for one in chosen:
+        assert text.count(f"| L{one['layer']} H{one['head']} | {one['pointing']:.1%} |") == 1
+    assert text.count("## Heads that ground") == 1 and "| chance |" in text
+
+
+def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
+    base, adapter = tmp_path / "base", tmp_path / "adapter"
+    shutil.copytree(files / "llava", base)
+    lora = LoraConfig(r=2, target_modules=r".*language_model.*\.(q|k)_proj", init_lora_weights=False)
+    model = get_peft_model(AutoModelForImageTextToText.from_pretrained(base), lora)
+    processor = AutoProcessor.from_pretrained(base)
+    model.save_pretrained(adapter)
+    processor.save_pretrained(adapter)
+    content = json.loads((files / "ranked" / "heads.json").read_text())
+    for folder, head in ((base, 0), (adapter, 3)):
+        content["chosen"] = [{**content["chosen"][0], "layer": 1, "head": head}]
+        (folder / "heads.json").write_text(json.dumps(content))
+    image = Image.open(picture(files))
+    expected = VisualGroundingPipeline(model, processor=processor, heads=[(1, 3)], task="visual-grounding")
+    wanted = expected(image, "a red ball")
+    assert ground.main([str(picture(files)), "a red ball", "--model", str(adapter), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["heads"] == [[1, 3]]
+    with pytest.raises(ValueError, match=r"base has an adapter here, .*also give heads"):
+        pipeline("visual-grounding", model=str(adapter))
+    piped = pipeline("visual-grounding", model=str(adapter), heads=str(adapter))(image, "a red ball")
+    for each in (found["grounding"], piped):
+        assert each[0]["score"] == pytest.approx(wanted[0]["score"], abs=1e-5) and each[0]["box"] == wanted[0]["box"]
 
 
 def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, capsys):

@@ -10,7 +10,11 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from grounded_attention.commands import vlm_run, vlm_run_work
+from grounded_attention.analysis.audit.examples import entity_examples
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.analysis.audit.run import audit
+from grounded_attention.commands import audit_run, vlm_run, vlm_run_work
+from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -82,6 +86,45 @@ def test_pointing_is_that_of_eager_maps(finished):
             hits.append(bool(batch["phrase_regions"][0, number, seen.argmax()]))
     rows = json.loads((output / "vlm" / "vlm.json").read_text())["rows"]
     assert rows["direct"]["pointing, best head"] == pytest.approx(np.mean(hits))
+
+
+def test_heads_are_beside_each_model_and_on_its_card(finished):
+    _, output = finished
+    for name in ("none", "direct"):
+        beside = (output / name / "heads.json").read_text()
+        assert beside == (output / "vlm" / name / "heads.json").read_text()
+        (chosen, *_) = json.loads(beside)["chosen"]
+        section = (output / name / "README.md").read_text().partition("## Heads that ground")[2]
+        assert f"| L{chosen['layer']} H{chosen['head']} | {chosen['pointing']:.1%} |" in section
+        assert section.count("Heads that ground") == 0 and "## Training" in section
+    assert not (output / "text_only" / "heads.json").exists()
+
+
+def test_the_run_can_be_audited(finished, tmp_path, capsys):
+    """The figures are those of `audit` with the instruction of the training."""
+    scenes, output = finished
+    folder = tmp_path / "audit"
+    assert audit_run.main([str(output), "--limit", "2", "--explore", "1", "--output", str(folder), "--cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "words → regions" in printed and "regions → words" not in printed
+    rows = BUILDERS["flickr30k_entities"](data_dir=str(scenes), splits="test")
+    rows.download_and_prepare()
+    expected = audit(
+        AutoModelForImageTextToText.from_pretrained(output / "direct"),
+        AutoProcessor.from_pretrained(output / "direct"),
+        list(entity_examples(rows.as_dataset("test").select(range(2)))),
+        images=folder_pictures(str(scenes / "flickr30k-images")),
+        instruction="Describe the image.",
+        progress=False,
+    )
+    found = AuditResult.load(folder / "direct")
+    assert found.about["regions"] == "image tokens" and found.choice.split == "validation" and found.relations
+    np.testing.assert_array_equal(
+        found.entities["text_to_region"]["all"].correct, expected.entities["text_to_region"]["all"].correct
+    )
+    page = (folder / "audit.html").read_text()
+    assert "What changed" in page and "Explorer" in page
+    assert "## Grounding audit" in (output / "direct" / "README.md").read_text()
 
 
 def test_the_usual_answer_is_that_of_training(finished):

@@ -88,6 +88,36 @@ def test_a_training_step_with_direct(model_type):
 
 
 @torch.no_grad()
+@pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "gemma3", "paligemma"])
+def test_semi_direct_is_the_rollout_of_eager_maps(model_type):
+    """One row at a time: the share of the gold image tokens in the rollout, among all image tokens."""
+    model, inputs, batch = make_batch(model_type, "left")
+    method = get_method("semi_direct", directions=["text_to_region"])
+    method.prepare(model)
+    total, count = method.losses(model(**inputs, **method.forward_kwargs(batch)), batch)["text_to_region"]
+    maps = [layer.mean(1).double().numpy() for layer in eager_maps(model, inputs)]
+    losses = []
+    for example in range(2):
+        rollout = np.eye(maps[0].shape[-1])
+        patches = [int(place) for place in batch["region_positions"][example] if place >= 0]
+        of_layers = []
+        for layer in maps:
+            mixed = layer[example] + np.eye(len(rollout))
+            rollout = mixed / mixed.sum(-1, keepdims=True) @ rollout
+            of_layers.append(rollout)
+        gold_of: dict[int, set[int]] = {}
+        for words, regions in zip(batch["phrase_mask"][example], batch["phrase_regions"][example], strict=True):
+            gold = {int(place) for place in batch["region_positions"][example][regions]}
+            for row in batch["text_positions"][example][words].tolist():
+                gold_of.setdefault(row, set()).update(gold)
+        for row, gold in gold_of.items():
+            shares = [[layer[row, place] / layer[row, patches].sum() for place in sorted(gold)] for layer in of_layers]
+            losses.append(-np.log(shares).mean())
+    assert count == len(losses) == 6
+    assert float(total) == pytest.approx(sum(losses), rel=1e-3)
+
+
+@torch.no_grad()
 @pytest.mark.parametrize("model_type", ["llava_next", "smolvlm"])
 def test_grounding_is_measured_on_tokens_with_a_place(model_type):
     """`AttentionGrounding` chooses among the candidates; newlines are none."""

@@ -16,7 +16,7 @@ from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import run_train, tiny_scenes
-from tests.helpers.tiny_vlm_recipes import vlm_recipe
+from tests.helpers.tiny_vlm_recipes import llava_config, vlm_recipe
 from tests.helpers.two_processes import launch
 
 LOAD_ADAPTER = """
@@ -84,6 +84,35 @@ def test_a_model_from_a_configuration(trained, scenes):
     assert figures["text_to_region_tokens"] > 20 and len(figures["text_to_region_by_head"]) == 2
     assert figures["answer_perplexity"] > 1 and figures["generated_count"] == 8
     assert "| direct |" in (trained / "table.md").read_text()
+
+
+def test_semi_direct_trains_a_model_of_a_recipe(trained, scenes, tmp_path, monkeypatch):
+    """Its loss is that of the rollout, which `tests/supervision/test_vlm_families.py` computes by hand."""
+    recipe = from_checkpoint(scenes, trained, tmp_path / "run")
+    recipe |= {"methods": ["semi_direct"]}
+    recipe["training"] |= {"save_strategy": "no"}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    history = json.loads((tmp_path / "run" / "semi_direct" / "history.json").read_text())
+    assert history[0]["loss"] == pytest.approx(
+        history[0]["loss_language"] + history[0]["loss_text_to_region"], rel=1e-5
+    )
+    assert "`semi_direct` supervision" in (tmp_path / "run" / "semi_direct" / "README.md").read_text()
+
+
+def test_models_whose_attention_cannot_be_supervised_end_the_training(scenes, tmp_path, monkeypatch, capsys):
+    """Scores that are capped; windows of all supervised layers that end before the image."""
+    soft = {**llava_config()["text_config"], "model_type": "gemma2", "head_dim": 8}
+    window = {**llava_config()["text_config"], "model_type": "mistral", "sliding_window": 2}
+    cases = {
+        "soft": (soft, "attention with softcap cannot be supervised"),
+        "window": (window, "text_to_region: no supervised layer lets these rows see the regions"),
+    }
+    for name, (text, message) in cases.items():
+        recipe = vlm_recipe(scenes, tmp_path / name)
+        recipe["model"]["config"]["text_config"] = text
+        assert run_train(monkeypatch, tmp_path, recipe, "training.max_steps=20") == 2
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
+        assert message in line
 
 
 def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path, monkeypatch):

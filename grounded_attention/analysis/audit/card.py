@@ -1,14 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """An audit as a section of a model card: method, best heads and limits; and its place in the card."""
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from grounded_attention.analysis.card_sections import CardSection
 from grounded_attention.analysis.head_counts import ACTIVE_SHARE
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.plain_text import markdown_text
-from grounded_attention.utils.whole_files import write_text
 
 from .choice import SAME_SPLIT, BestHead
 from .counts import AuditCounts
@@ -16,11 +15,9 @@ from .counts import AuditCounts
 NAMES = {"text_to_region": "text → region", "region_to_text": "region → text", "relations": "relation"}
 # The number of relations in Table 2 of the paper.
 MOST_RELATIONS = 10
-CARD = "README.md"
-# The place of the audit in a card. A written section ends with the second line, so a new section replaces it.
+# The place of the audit in a card.
 PLACE = "<!-- audit: grounded-attention audit --card puts its section here -->"
-_END = "<!-- end of the audit -->"
-_PLACED = re.compile(f"{re.escape(PLACE)}(?:(?:(?!{re.escape(PLACE)}).)*?{re.escape(_END)})?", re.DOTALL)
+AUDIT = CardSection("the audit", PLACE, "<!-- end of the audit -->")
 _COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
 
 
@@ -120,25 +117,8 @@ def _limits(result: AuditCounts) -> Iterator[str]:
 
 
 def find_card(path: str | Path) -> Path:
-    """
-    Finds a model card.
-
-    Args:
-        path (`str | Path`): a card, or a folder with one (`README.md`).
-
-    Raises:
-        ValueError: if there is no card, or it has no place for an audit.
-    """
-    card = Path(path, CARD) if Path(path).is_dir() else Path(path)
-    if not card.is_file():
-        raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
-    try:
-        text = card.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{card}: not UTF-8 text ({error.reason})") from error
-    if PLACE not in text:
-        raise ValueError(f"{card}: no place for the audit; add this line where the section should be: {PLACE}")
-    return card
+    """Finds a model card with a place for an audit, see [`CardSection.find`]."""
+    return AUDIT.find(path)
 
 
 def put_in_card(result: AuditCounts, path: str | Path, changes: str = "") -> Path:
@@ -150,10 +130,6 @@ def put_in_card(result: AuditCounts, path: str | Path, changes: str = "") -> Pat
         changes (`str`, *optional*, defaults to `""`): Markdown with what changed from another model.
 
     Raises:
-        ValueError: see `find_card`.
+        ValueError: see [`CardSection.find`].
     """
-    card = find_card(path)
-    section = "\n".join([PLACE, "", card_section(result), *([changes] if changes else []), _END])
-    text = _PLACED.sub(lambda _: section, card.read_text(encoding="utf-8"), count=1)
-    write_text(card, text)
-    return card
+    return AUDIT.put("\n".join([card_section(result), *([changes] if changes else [])]), path)

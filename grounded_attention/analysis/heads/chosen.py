@@ -85,16 +85,7 @@ class ChosenHeads:
         name = model if isinstance(model, str) else model.name_or_path
         if not isinstance(model, str):
             revision = revision or getattr(model.config, "_commit_hash", None)
-        found = None
-        if name:
-            found = cached_file(
-                name,
-                FILE,
-                revision=revision,
-                _raise_exceptions_for_gated_repo=False,
-                _raise_exceptions_for_missing_entries=False,
-                _raise_exceptions_for_connection_errors=False,
-            )
+        found = find_file(name, revision) if name else None
         if found is None:
             owner = name or "the model"
             raise ValueError(f"{owner} has no {FILE}, which names its heads that ground; {MAKE}, or give heads")
@@ -117,6 +108,23 @@ class ChosenHeads:
                 f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {found[0]} layers of "
                 f"{found[1]} heads; {MAKE}"
             )
+
+
+def find_file(model: str, revision: str | None = None) -> str | None:
+    """Finds `heads.json` in the folder or in the Hub repository of a model; `None` if it has no such file.
+
+    Args:
+        model (`str`): folder or name of the model.
+        revision (`str`, *optional*): revision of the repository.
+    """
+    return cached_file(
+        model,
+        FILE,
+        revision=revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
 
 
 def _index(value: Any) -> int:

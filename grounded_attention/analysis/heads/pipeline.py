@@ -13,16 +13,12 @@ import torch
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.modeling.caption_phrases import Phrase, find_phrases
-from grounded_attention.modeling.grounding_items import GroundingItem
-from grounded_attention.modeling.pipeline_visual_grounding import (
-    VisualGroundingPipeline,
-    download_image,
-    is_url,
-    read_caption,
-)
+from grounded_attention.modeling.grounding_items import GroundingItem, download_image, is_url, read_caption
+from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.supervise import unwrap_model
 
 from .boxes import GroundedBox, ground_box
 from .chosen import ChosenHeads
@@ -44,12 +40,14 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
     it.
 
     Args:
-        heads (`ChosenHeads`, path, or pairs of layer and head, *optional*): the heads; by default those of
-            `heads.json` beside the model, in its folder or Hub repository. `grounded-attention heads` finds them.
+        heads (`ChosenHeads`, `str`, path, or pairs of layer and head, *optional*): the heads; by default those of
+            `heads.json` beside the model, in its folder or Hub repository. `grounded-attention heads` finds them. A
+            text is a file, a folder with `heads.json`, or the name of a model on the Hub that has one.
         kwargs: arguments of every pipeline: `model`, `processor`, `device`, `dtype`, `batch_size` ...
 
     Raises:
-        ValueError: if there are no heads, or they belong to a model of another size.
+        ValueError: if there are no heads, or they belong to a model of another size; or without `heads`, if the model
+            has an adapter, whose own folder transformers does not keep.
     """
 
     def __init__(self, *args: Any, heads: GivenHeads | None = None, **kwargs: Any) -> None:
@@ -57,6 +55,11 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         self._check_parts()
         self.remarks: list[str] = []
         self.patches = PatchGroundingProcessor(self.processor, self.model.config.model_type)
+        if heads is None and _has_adapter(self.model):
+            raise ValueError(
+                f"{self.model.name_or_path} has an adapter here, which may change what its heads do: also give heads, "
+                "the folder or name of the adapter if heads.json is beside it"
+            )
         self.chosen = _read_heads(heads) if heads is not None else ChosenHeads.of_model(self.model)
         self.chosen.check(self.model)
 
@@ -133,9 +136,16 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         ]
 
 
+def _has_adapter(model: Any) -> bool:
+    """Whether a model has an adapter of PEFT, loaded by transformers or by PEFT."""
+    return bool(getattr(model, "_hf_peft_config_loaded", False)) or unwrap_model(model) is not model
+
+
 def _read_heads(given: GivenHeads) -> ChosenHeads:
     if isinstance(given, ChosenHeads):
         return given
+    if isinstance(given, str) and not Path(given).exists() and Path(given).suffix != ".json":
+        return ChosenHeads.of_model(given)
     if isinstance(given, str | Path):
         return ChosenHeads.from_file(given)
     pairs: Mapping[tuple[int, int], None] = dict.fromkeys((int(layer), int(head)) for layer, head in given)

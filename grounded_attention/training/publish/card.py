@@ -219,11 +219,12 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
     """The variables of the template `model_cards/trained.md`, or `TEMPLATE` for a vision-language model."""
     heads, tokens = head_table(trained.reported), TASKS[trained.recipe.task].image_tokens
     limits = VLM_LIMITS if tokens else LIMITS
+    kinds, source = data.splits["train"].unique("kind") if tokens else [], _as_given(trained.recipe).model.source
     return {
         "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
-        **(vlm_content(trained.model, data.splits["train"].unique("kind"), data.options) if tokens else _use(trained)),
+        **(vlm_content(trained.model, source, kinds, data.options) if tokens else _use(trained)),
         "results": _vlm_results(trained) if tokens else result_table(trained.figures),
         "heads": heads,
         "figure": FIGURE,

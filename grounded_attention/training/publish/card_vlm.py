@@ -3,6 +3,7 @@
 
 from typing import Any
 
+from grounded_attention.analysis.heads.card import heads_before
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks.generation_rows import CAPTION, EXPRESSION, QUESTION
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat
@@ -16,12 +17,15 @@ LIMITS = (
 _EXAMPLE = {"text": "a red ball", "box": [0.1, 0.2, 0.5, 0.6], "phrases": []}
 
 
-def vlm_content(model: Any, kinds: list[str], options: GroundedGenerationOptions) -> dict[str, Any]:
+def vlm_content(
+    model: Any, source: str | None, kinds: list[str], options: GroundedGenerationOptions
+) -> dict[str, Any]:
     """
     The variables of the template that only vision-language models have.
 
     Args:
         model (`Any`): the trained model, perhaps with an adapter.
+        source (`str`, *optional*): the checkpoint that the training started from.
         kinds (`list[str]`): the kinds of its training rows, see `tasks/generation_rows.py`.
         options (`GroundedGenerationOptions`): options of its task.
     """
@@ -29,7 +33,8 @@ def vlm_content(model: Any, kinds: list[str], options: GroundedGenerationOptions
     example = {**_EXAMPLE, "kind": kind, "answer": ""}
     if kind == QUESTION:
         example["text"] = "What color is the ball?"
-    return {"base_model": base_model(model), "prompt": make_chat(example, options).prompt}
+    prompt = make_chat(example, options).prompt
+    return {"base_model": base_model(model), "prompt": prompt, "heads_before": heads_before(source)}
 
 
 def base_model(model: Any) -> str | None:

@@ -1,0 +1,68 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Sections that commands put into the card of a trained model, each at its own place."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from grounded_attention.utils.whole_files import write_text
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class CardSection:
+    """A section of model cards.
+
+    Args:
+        title (`str`): what it has, for errors.
+        place (`str`): the comment that marks its place in a card.
+        end (`str`): the comment after a written section, so that a new section replaces it.
+    """
+
+    title: str
+    place: str
+    end: str
+
+    def find(self, path: str | Path) -> Path:
+        """
+        Finds a model card.
+
+        Args:
+            path (`str | Path`): a card, or a folder with one (`README.md`).
+
+        Raises:
+            ValueError: if there is no card, or it has no place for the section.
+        """
+        card = Path(path, CARD) if Path(path).is_dir() else Path(path)
+        if not card.is_file():
+            raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
+        try:
+            text = card.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{card}: not UTF-8 text ({error.reason})") from error
+        if self.place not in text:
+            raise ValueError(
+                f"{card}: no place for {self.title}; add this line where the section should be: {self.place}"
+            )
+        return card
+
+    def put(self, section: str, path: str | Path) -> Path:
+        """Writes a section into a card, replacing an earlier one; returns the card.
+
+        Args:
+            section (`str`): Markdown.
+            path (`str | Path`): a card, or a folder with one.
+
+        Raises:
+            ValueError: see `find`.
+        """
+        card = self.find(path)
+        write_text(card, self.put_in_text(section, card.read_text(encoding="utf-8")))
+        return card
+
+    def put_in_text(self, section: str, text: str) -> str:
+        """The text of a card with the section at its place."""
+        place = re.escape(self.place)
+        placed = re.compile(f"{place}(?:(?:(?!{place}).)*?{re.escape(self.end)})?", re.DOTALL)
+        return placed.sub(lambda _: f"{self.place}\n\n{section}\n{self.end}", text, count=1)

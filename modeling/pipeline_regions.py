@@ -1,0 +1,166 @@
+# Copyright 2026 The grounded-attention authors. All rights reserved.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""Where the regions of the pipeline `visual-grounding` come from: given ones, a detector, a feature model.
+
+Shape letters: n regions of an image, D features of a region.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from .grounding_items import GroundingItem, download_image, image_size, is_url, normalise, of_each, rows_of_boxes
+from .region_feature_models import load_region_features
+
+# The features of drawn scenes are not a model of transformers, so an error message refers to this class.
+SCENES_HINT = "feature_model=SceneFeatures() of grounded_attention.dataset_scripts.scenes.shape_regions"
+
+
+class RegionSource:
+    """The part of the pipeline that finds boxes and features.
+
+    Attributes:
+        extractor (`Any`): finds the regions of images that are given without boxes, or `None`.
+        feature_model (`Any`): computes features of boxes that are given without features, or `None`.
+        feature_model_name (`str`): its name, "" for an object.
+    """
+
+    model: Any
+    processor: Any
+    device: Any
+    extractor: Any
+    feature_model: Any
+    feature_model_name: str
+    _warn: Callable[[str], None]
+
+    @property
+    def reads_pixels(self) -> bool:
+        """Whether the model computes region features from pixels."""
+        return getattr(self.model.config, "vision_config", None) is not None
+
+    def _make_extractor(self, boxes: Any, queries: Sequence[str] | None = None, **options: Any) -> Any:
+        if self.feature_model is None and not self.reads_pixels:
+            trained_on = (self.processor.region_feature_source or {}).get("name")
+            named = "" if trained_on is None else f" ({trained_on!r})"
+            raise ValueError(f"the model needs features: give feature_model, the same as in training{named}")
+        return self.processor.load_extractor(
+            boxes, self.feature_model, self.feature_model_name, queries=queries, device=self.device, **options
+        )
+
+    def _check_width(self, found: int) -> None:
+        expected = self.processor.region_feature_size
+        if found != expected:
+            raise ValueError(
+                f"the features have {found} values, but the model was trained with {expected}; use the feature model "
+                "of training"
+            )
+
+    def _check_source(self, found: Any) -> None:
+        """Warns if the `provenance` of an extractor or a record differs from the features of training."""
+        source = self.processor.feature_source(getattr(found, "provenance", None))
+        line = None if self.reads_pixels else self.processor.feature_mismatch(source)
+        if line is not None:
+            self._warn(line)
+
+    # Of one caption
+
+    def _take_record(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
+        """Sets the regions of a record; for a model that reads pixels only the boxes, without features."""
+        extra = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
+        if extra:
+            raise ValueError(f"{', '.join(extra)} given together with regions, which already contain them")
+        record = given["regions"]
+        item.size = (int(record.width), int(record.height))
+        item.boxes = np.asarray(record.boxes, np.float32)
+        item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
+        named = callable(getattr(record, "label", None))
+        item.labels = [(record.label(index) or None) if named else None for index in range(len(item.boxes))]
+        if self.reads_pixels:
+            item.image = self._open(given.get("image"), upright=False)
+        elif record.features is None:
+            raise ValueError("the regions have no features, which the model needs")
+        else:
+            item.features = np.asarray(record.features, np.float32)
+            self._check_source(record)
+
+    def _take_regions(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
+        """Sets the given boxes, or the image for the detector."""
+        boxes, features = given.get("boxes"), given.get("features")
+        if boxes is None:
+            orphans = [name for name in ("features", "scores", "labels") if given.get(name) is not None]
+            if orphans:
+                raise ValueError(f"{', '.join(orphans)} given without boxes")
+            if self.extractor is None:
+                raise ValueError("no boxes: give boxes or regions, or a detector to the pipeline")
+        if features is not None and self.reads_pixels:
+            raise ValueError("the model reads pixels and does not use features: remove features")
+        if boxes is not None and features is None and self.feature_model is None and not self.reads_pixels:
+            raise ValueError("the model needs features: give those of the boxes, or a feature_model to the pipeline")
+        if features is None or given.get("image_size") is None:
+            item.image = self._open(given.get("image"), upright=boxes is None)
+        item.size = image_size(item.image, given.get("image_size"))
+        if boxes is not None:
+            item.boxes, count = normalise(boxes, item.size), len(boxes)
+            item.features = None if features is None else rows_of_boxes(features, count)
+            item.scores = of_each(given.get("scores"), count, "scores")
+            item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
+
+    def _open(self, image: Any, upright: bool) -> Image.Image | None:
+        if is_url(image):
+            return download_image(image)
+        return None if image is None else self.processor.open_image(image, upright=upright)
+
+    # Of a batch
+
+    def _find_regions(self, items: Sequence[GroundingItem]) -> None:
+        """Adds missing boxes, and missing features if the model needs them."""
+        lacking = [item for item in items if item.boxes is None]
+        if lacking:
+            found = self.extractor.extract([item.image for item in lacking])
+            for item, regions in zip(lacking, found, strict=True):
+                item.boxes, item.features, item.scores = regions.boxes, regions.features, regions.scores.tolist()
+                item.labels = [regions.label(index) or None for index in range(len(regions))]
+        lacking = [item for item in items if item.features is None]
+        if lacking and not self.reads_pixels:
+            self._find_features(lacking)
+
+    def _find_features(self, items: Sequence[GroundingItem]) -> None:
+        """Adds features of known boxes. The extractor drops boxes without area, so its labels are the box indices."""
+        ids = [str(index) for index in range(len(items))]
+        counts = [len(item.known_boxes) for item in items]
+        records = {
+            key: {"boxes": item.pixels, "labels": [str(place) for place in range(count)]}
+            for key, item, count in zip(ids, items, counts, strict=True)
+        }
+        extractor = self._make_extractor(records, max_regions=max(100, *counts))
+        self._check_source(extractor)
+        for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
+            places = [int(regions.label(index)) for index in range(len(regions))]
+            item.boxes, item.features = regions.boxes, regions.features
+            item.labels = [item.labels[place] for place in places]
+            item.scores = None if item.scores is None else [item.scores[place] for place in places]
+
+
+def load_features(name: str) -> Any:
+    """Loads a feature model by its name. `ValueError` if there is no such model."""
+    try:
+        return load_region_features(name)
+    except OSError as error:
+        hint = "; for the features of drawn scenes use " + SCENES_HINT if name == "scenes" else ""
+        raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}{hint}") from error
+
+
+__all__ = ["RegionSource", "load_features"]
