@@ -66,8 +66,8 @@ def load(checkpoint: str) -> tuple[Any, Any]:
             head = family.head_of((config.architectures or [""])[0])
             model_class = family.base_model if head is None else family.heads[head]
             with quiet_loading():
-                model, found = model_class.from_pretrained(checkpoint, output_loading_info=True)
-            missing = set(found["missing_keys"])
+                loaded: Any = model_class.from_pretrained(checkpoint, output_loading_info=True)
+            model, missing = loaded[0], set(loaded[1]["missing_keys"])
     except (OSError, ValueError) as error:
         raise ValueError(f"{checkpoint}: {str(error).splitlines()[0]}") from error
     if missing:
