@@ -12,7 +12,6 @@ from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
 
-import datasets
 import yaml
 
 from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
@@ -26,6 +25,7 @@ from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 from .fingerprint import fingerprint
+from .inputs import FAMILY_SIZES, use_cache, write_all_fields, write_inputs
 
 PRELOADED = (READERS, experiment, report)
 CAPTIONS = many_texts(12)
@@ -40,11 +40,13 @@ class Job:
         name (`str`): its name.
         work (`Callable[[Path], int]`): runs it in the working directory; the argument is the folder of `prepare`.
         result (`Callable[[Path], dict[str, str]]`): what must be equal afterwards, of the working directory.
+        ranks (`int`): number of its processes.
     """
 
     name: str
     work: Callable[[Path], int]
     result: Callable[[Path], dict[str, str]] = fingerprint
+    ranks: int = 1
 
 
 def prepare(base: Path) -> None:
@@ -58,6 +60,10 @@ def prepare(base: Path) -> None:
     with chdir(base):
         _labels(base)
         assert _audit(base) == 0
+    for family, sizes in FAMILY_SIZES.items():
+        save_checkpoint(scenes, base / "families" / family, family=family, sizes=sizes)
+        write_all_fields(base / "families" / family)
+    write_inputs(base)
 
 
 def as_command(work: Callable[[], object]) -> int:
@@ -67,10 +73,6 @@ def as_command(work: Callable[[], object]) -> int:
         work()
 
     return run(make_parser("campaign", "examples:\n  none"), quiet, [], explain_error=explain_error)
-
-
-def use_cache(folder: Path) -> None:
-    datasets.config.HF_DATASETS_CACHE = folder / "cache"
 
 
 def _train(changes: dict, training: dict) -> Callable[[Path], int]:

@@ -1,0 +1,44 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Files that the commands of the campaign read."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+from transformers import AutoConfig
+
+from tests.helpers.tiny_checkpoint import SIZES
+
+# Fields of the configuration of each family that make a tiny model.
+_BERT = {name: value for name, value in SIZES.items() if name != "region_classes"}
+_VISION = {"v_hidden_size": 16, "v_num_hidden_layers": 2, "v_num_attention_heads": 2, "v_intermediate_size": 16}
+_LXMERT = {"l_layers": 1, "r_layers": 1, "x_layers": 2, "num_object_labels": 8, "visual_attr_loss": False}
+FAMILY_SIZES: dict[str, dict[str, Any]] = {
+    "vl_bert": SIZES,
+    "visualbert": _BERT,
+    "vilbert": {**_BERT, **_VISION, "v_target_size": 8, "bi_hidden_size": 16, "bi_num_attention_heads": 2},
+    "lxmert": {**{name: value for name, value in _BERT.items() if name != "num_hidden_layers"}, **_LXMERT},
+}
+
+
+def use_cache(folder: Path) -> None:
+    """Rows that are built are kept in this folder."""
+    datasets.config.HF_DATASETS_CACHE = folder / "cache"
+
+
+def write_all_fields(folder: Path) -> None:
+    """Writes the configuration of a checkpoint with all its fields, not only those that differ from the defaults."""
+    config = AutoConfig.from_pretrained(folder).to_dict()
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
+def write_inputs(base: Path) -> None:
+    """Writes the files that commands of `fuzz_options.USUAL` read and no other job makes."""
+    (base / "items.json").write_text("{}")
+    (base / "run").mkdir()
+    torch.save({"weight": torch.ones(2)}, base / "original.pth")
+    pictures = sorted((base / "scenes" / "flickr30k-images").iterdir())
+    shutil.copyfile(pictures[0], base / "photo.jpg")
