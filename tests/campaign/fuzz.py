@@ -90,6 +90,8 @@ class Fuzzer:
             return "hang", words
         if ended.status < 0:
             return "crash", f"status {ended.status}: {words}"
+        if ended.status == 2 and "the memory is full" in ended.err:
+            return "memory", words
         if ended.status != 0:
             return ("refused" if ended.refused(OURS) else "no line of ours"), words
         if "Traceback" in ended.err:

@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+
 from .recipe import RecipeError
 
-MAX_SEED = 2**32 - 1  # NumPy's
 POSITIVE = (
     "per_device_train_batch_size",
     "per_device_eval_batch_size",
@@ -20,6 +21,7 @@ POSITIVE = (
     "save_total_limit",
 )
 SEEDS = ("seed", "data_seed")
+WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor")
 # Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
 MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
 
@@ -37,6 +39,9 @@ def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
         if name in POSITIVE and is_number(value) and value <= 0:
             hint = "; remove it to train for num_train_epochs" if name == "max_steps" else ""
             raise RecipeError(f"{prefix}{name} must be above 0, found {value}{hint}")
+        limit = MAX_PROCESSES if name in WORKERS else MAX_COUNT
+        if is_number(value) and abs(value) > limit:
+            raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
     for name in SEEDS:
         if training.get(name) is not None:
             check_seed(training[name], f"{prefix}{name}")
