@@ -23,9 +23,11 @@ from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
 from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+from tests.helpers.tiny_vlm_recipes import save_llava
 
 from .fingerprint import fingerprint
 from .inputs import FAMILY_SIZES, use_cache, write_all_fields, write_inputs
+from .more_jobs import in_two_ranks, rank_heads, study, train_adapter, train_with
 
 PRELOADED = (READERS, experiment, report)
 CAPTIONS = many_texts(12)
@@ -63,6 +65,7 @@ def prepare(base: Path) -> None:
     for family, sizes in FAMILY_SIZES.items():
         save_checkpoint(scenes, base / "families" / family, family=family, sizes=sizes)
         write_all_fields(base / "families" / family)
+    save_llava(scenes / "vocab.txt", base / "vlm")
     write_inputs(base)
 
 
@@ -150,5 +153,10 @@ JOBS = {
         Job("audit", _audit),
         Job("evaluate", _evaluate),
         Job("pseudo_labels", _labels),
+        Job("train_two_ranks", in_two_ranks(train_with(methods=["none"])), ranks=2),
+        Job("train_workers", train_with(dataloader_num_workers=2, logging_steps=2, save_total_limit=1)),
+        Job("study", study),
+        Job("train_adapter", train_adapter),
+        Job("rank_heads", rank_heads),
     )
 }

@@ -102,8 +102,8 @@ class Faults:
             `tuple[str, str]`: the outcome, and what went wrong. The outcome is `FAILED`, or how the command met the
             fault (killed, refused in one line, not reached or not noticed) before it finished as without one.
         """
-        job, place = JOBS[case.job], folder / case.job
-        shutil.rmtree(place, ignore_errors=True)
+        job, place = JOBS[case.job], folder / case.job / "work"
+        shutil.rmtree(place.parent, ignore_errors=True)
         ended = self._run(job, place, case.fault)
         problem = self._problem(case, ended, place)
         if problem is None and ended.status != 0:
@@ -111,7 +111,7 @@ class Faults:
             problem = self._finished(case, again, place, "the same command again")
         if problem is not None:
             return FAILED, f"{problem} (at operation {self._operation(case)})"
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(place.parent, ignore_errors=True)
         met = "killed" if ended.killed else "refused" if ended.status else "no harm" if ended.fired else "not reached"
         return met, ""
 

@@ -46,6 +46,7 @@ from .processes import join_processes, only_process
 from .setup import (
     PreparedData,
     check_pixels,
+    check_vocabulary,
     check_width,
     make_model,
     make_processor,
@@ -157,6 +158,7 @@ def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, fol
     with recipe_key_errors("training"):
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             trainer.create_optimizer_and_scheduler(num_training_steps=1)
+        trainer.get_train_dataloader()
 
 
 @dataclass(frozen=True)
@@ -346,7 +348,7 @@ def make_trainer(
     supervise(model)
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
-    _check_regions(model, processor, recipe, data)
+    _check_fit(model, processor, recipe, data)
     measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
@@ -398,7 +400,8 @@ def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
     return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
 
 
-def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+def _check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+    check_vocabulary(model, processor)
     if data.images is not None or data.regions is not None:  # otherwise the model reads text only
         check_pixels(model, data.images)
     if data.images is not None or data.regions is None:

@@ -26,6 +26,7 @@ from grounded_attention.training.recipes.recipe import Model, Recipe
 from .setup import (
     PreparedData,
     check_pixels,
+    check_vocabulary,
     check_width,
     load_model,
     make_processor,
@@ -116,6 +117,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
         raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
+    check_vocabulary(model, processor)
     if data.images is not None or data.regions is not None:
         check_pixels(model, data.images)
     for name, table in tables(data).items():

@@ -193,8 +193,9 @@ def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]
 
 
 def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
-    """The names that `data.options` of a recipe may give to a builder."""
-    return [*_fields(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
+    """The names that `data.options` of a recipe may give to a builder: `config_name`, and those that are its own."""
+    general = {field.name for field in dataclasses.fields(datasets.BuilderConfig)}
+    return [*(name for name in _fields(builder_class.BUILDER_CONFIG_CLASS) if name not in general), "config_name"]
 
 
 def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
@@ -324,6 +325,22 @@ def _quiet_loading() -> Iterator[None]:
         yield
     finally:
         transformers.logging.set_verbosity(verbosity)
+
+
+def check_vocabulary(model: PreTrainedModel, processor: Any) -> None:
+    """
+    Checks that the model knows every token of the processor.
+
+    Raises:
+        RecipeError: if the tokenizer has an id that the model has no embedding for.
+    """
+    highest = max(processor.tokenizer.get_vocab().values(), default=0)
+    known = getattr(model.config, "vocab_size", None)
+    if isinstance(known, int) and highest >= known:
+        raise RecipeError(
+            f"the tokenizer has the token id {highest}, but the model knows ids from 0 to {known - 1} "
+            "(config.json: vocab_size): give the tokenizer that the model was trained with"
+        )
 
 
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
