@@ -52,6 +52,9 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
     _check_workers(recipe)
+    for split, limit in recipe.data.limit.items():
+        if limit < 0:
+            raise RecipeError(f"{prefix}data.limit.{split} must be 0 or more, found {limit}")
     for field, option in METHOD_FIELDS.items():
         if field in recipe.model.config:
             raise RecipeError(

@@ -98,10 +98,9 @@ def _check_general(config: Mapping[str, Any], prefix: str) -> None:
     architectures = config.get("architectures") or []
     if not isinstance(architectures, list) or not all(isinstance(each, str) for each in architectures):
         raise RecipeError(f"{prefix}architectures must be a list of names of classes, found {architectures!r:.200}")
-    if not is_number(config.get("chunk_size_feed_forward", 0)):
-        raise RecipeError(
-            f"{prefix}chunk_size_feed_forward must be a number, found {config['chunk_size_feed_forward']!r:.200}"
-        )
+    chunk = config.get("chunk_size_feed_forward", 0)
+    if not isinstance(chunk, int):
+        raise RecipeError(f"{prefix}chunk_size_feed_forward must be a whole number, found {chunk!r:.200}")
     for name in ("id2label", "label2id"):
         if not isinstance(config.get(name), Mapping | None):
             raise RecipeError(f"{prefix}{name} must be a section of labels, found {config[name]!r:.200}")
