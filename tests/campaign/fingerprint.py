@@ -9,8 +9,8 @@ from typing import Any
 
 from grounded_attention.utils.whole_files import DRAFT
 
-# Durations: what a run took, and what is computed from it.
-TIMES = re.compile(r"seconds|_runtime$|_per_second$|^created|_time$|^duration")
+# Durations: what a run took, what is computed from it, and how often a cell of a study was begun.
+TIMES = re.compile(r"seconds|_runtime$|_per_second$|^created|_time$|^duration|^spent$|^runs$")
 # These contain durations in words, or the step that a run was continued from; that they exist is compared.
 IN_WORDS = ("README.md", "log.txt", "table.md")
 TIMES_OF_PAGE = re.compile(rb'<h2 id="times">.*?(?=<h2 |$)', re.DOTALL)

@@ -3,12 +3,15 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import datasets
 import torch
-from transformers import AutoConfig
+from peft import LoraConfig, get_peft_model
+from transformers import AutoConfig, AutoModelForImageTextToText
 
 from tests.helpers.tiny_checkpoint import SIZES
 
@@ -42,3 +45,16 @@ def write_inputs(base: Path) -> None:
     torch.save({"weight": torch.ones(2)}, base / "original.pth")
     pictures = sorted((base / "scenes" / "flickr30k-images").iterdir())
     shutil.copyfile(pictures[0], base / "photo.jpg")
+    made: Any = AutoModelForImageTextToText.from_pretrained(base / "vlm")
+    get_peft_model(made, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
+
+
+def write_stopped_run(base: Path, train: Callable[[Path], int]) -> None:
+    """Trains in `stopped`, with the recipe beside it, and deletes what a run writes after its last checkpoint."""
+    place = base / "stopped"
+    place.mkdir()
+    with chdir(place):
+        assert train(base) == 0
+    for path in [*(place / "run").iterdir(), *(place / "run" / "direct").iterdir()]:
+        if path.is_file() and path.name != "recipe.json":
+            path.unlink()

@@ -18,6 +18,7 @@ from grounded_attention.commands import audit, build_data, draw_scenes, evaluate
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.training.experiments import experiment, report
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
@@ -26,7 +27,7 @@ from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import save_llava
 
 from .fingerprint import fingerprint
-from .inputs import FAMILY_SIZES, use_cache, write_all_fields, write_inputs
+from .inputs import FAMILY_SIZES, use_cache, write_all_fields, write_inputs, write_stopped_run
 from .more_jobs import in_two_ranks, rank_heads, study, train_adapter, train_with
 
 PRELOADED = (READERS, experiment, report)
@@ -55,6 +56,7 @@ def prepare(base: Path) -> None:
     """Makes what the commands read: scenes, an untrained model, a feature file, pictures, labels, an audit."""
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
+    write_scenes(base / "few", images=5, seed=2)
     save_checkpoint(scenes, base / "model")
     rows = [lxmert_fields(sample(f"image-{number}", count=3, seed=number)) for number in range(12)]
     write_tsv(base / "obj36.tsv", rows)
@@ -67,6 +69,9 @@ def prepare(base: Path) -> None:
         write_all_fields(base / "families" / family)
     save_llava(scenes / "vocab.txt", base / "vlm")
     write_inputs(base)
+    with chdir(base):
+        assert rank_heads(base) == 0
+    write_stopped_run(base, train_with())
 
 
 def as_command(work: Callable[[], object]) -> int:
