@@ -13,7 +13,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from tests.helpers.tiny_checkpoint import SIZES
+from tests.helpers.tiny_checkpoint import SIZES, save_checkpoint
+from tests.helpers.tiny_vlm_recipes import save_llava
 
 # Fields of the configuration of each family that make a tiny model.
 _BERT = {name: value for name, value in SIZES.items() if name != "region_classes"}
@@ -32,10 +33,16 @@ def use_cache(folder: Path) -> None:
     datasets.config.HF_DATASETS_CACHE = folder / "cache"
 
 
-def write_all_fields(folder: Path) -> None:
-    """Writes the configuration of a checkpoint with all its fields, not only those that differ from the defaults."""
-    config = AutoConfig.from_pretrained(folder).to_dict()
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+def write_models(base: Path) -> None:
+    """Saves a tiny model of each family, with all fields of its configuration, and LLaVA with an adapter."""
+    scenes = base / "scenes"
+    for family, sizes in FAMILY_SIZES.items():
+        folder = save_checkpoint(scenes, base / "families" / family, family=family, sizes=sizes)
+        config = AutoConfig.from_pretrained(folder).to_dict()
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_llava(scenes / "vocab.txt", base / "vlm")
+    made: Any = AutoModelForImageTextToText.from_pretrained(base / "vlm")
+    get_peft_model(made, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
 
 
 def write_inputs(base: Path) -> None:
@@ -45,8 +52,6 @@ def write_inputs(base: Path) -> None:
     torch.save({"weight": torch.ones(2)}, base / "original.pth")
     pictures = sorted((base / "scenes" / "flickr30k-images").iterdir())
     shutil.copyfile(pictures[0], base / "photo.jpg")
-    made: Any = AutoModelForImageTextToText.from_pretrained(base / "vlm")
-    get_peft_model(made, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(base / "adapter")
 
 
 def write_stopped_run(base: Path, train: Callable[[Path], int]) -> None:

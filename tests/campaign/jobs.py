@@ -24,10 +24,9 @@ from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
 from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
-from tests.helpers.tiny_vlm_recipes import save_llava
 
 from .fingerprint import fingerprint
-from .inputs import FAMILY_SIZES, use_cache, write_all_fields, write_inputs, write_stopped_run
+from .inputs import use_cache, write_inputs, write_models, write_stopped_run
 from .more_jobs import in_two_ranks, rank_heads, study, train_adapter, train_with
 
 PRELOADED = (READERS, experiment, report)
@@ -52,11 +51,16 @@ class Job:
     ranks: int = 1
 
 
-def prepare(base: Path) -> None:
-    """Makes what the commands read: scenes, an untrained model, a feature file, pictures, labels, an audit."""
+def prepare(base: Path, whole: bool = True) -> None:
+    """
+    Makes what the commands read.
+
+    Args:
+        base (`Path`): the folder.
+        whole (`bool`): also what only the last jobs, most readers and wrong values need.
+    """
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
-    write_scenes(base / "few", images=5, seed=2)
     save_checkpoint(scenes, base / "model")
     rows = [lxmert_fields(sample(f"image-{number}", count=3, seed=number)) for number in range(12)]
     write_tsv(base / "obj36.tsv", rows)
@@ -64,14 +68,13 @@ def prepare(base: Path) -> None:
     with chdir(base):
         _labels(base)
         assert _audit(base) == 0
-    for family, sizes in FAMILY_SIZES.items():
-        save_checkpoint(scenes, base / "families" / family, family=family, sizes=sizes)
-        write_all_fields(base / "families" / family)
-    save_llava(scenes / "vocab.txt", base / "vlm")
-    write_inputs(base)
-    with chdir(base):
-        assert rank_heads(base) == 0
-    write_stopped_run(base, train_with())
+    if whole:
+        write_scenes(base / "few", images=5, seed=2)
+        write_models(base)
+        write_inputs(base)
+        with chdir(base):
+            assert rank_heads(base) == 0
+        write_stopped_run(base, train_with())
 
 
 def as_command(work: Callable[[], object]) -> int:

@@ -21,7 +21,7 @@ from grounded_attention.training.loop.chosen_heads import read_heads, supervise_
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe, Supervision, load_recipe
 from tests.helpers.legacy_region_files import CASES
-from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_table, write_tsv
+from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sample, write_table, write_tsv
 from tests.helpers.tiny_scenes import tiny_recipe
 
 from .builder_files import WRITERS
@@ -104,8 +104,8 @@ def _write_legacy(write: Callable, base: Path, folder: Path) -> None:
     write(folder, [sample(str(number), seed=number) for number in (11, 12, 13, 14)])
 
 
-def _write_tsv(base: Path, folder: Path) -> None:
-    write_tsv(folder / "obj36.tsv", [lxmert_fields(sample(f"image-{n}", count=2, seed=n)) for n in range(6)])
+def _write_tsv(fields: Callable, base: Path, folder: Path) -> None:
+    write_tsv(folder / "obj36.tsv", [fields(sample(f"image-{n}", count=2, seed=n)) for n in range(6)])
 
 
 # Models, recipes, lists
@@ -214,7 +214,8 @@ READERS = {
             Reader(f"import {name}", partial(_write_legacy, write), partial(_import, kind), kept_rows)
             for name, (kind, write, _) in CASES.items()
         ),
-        Reader("import LXMERT tsv", _write_tsv, partial(_import, "lxmert_tsv"), kept_rows),
+        Reader("import LXMERT tsv", partial(_write_tsv, lxmert_fields), partial(_import, "lxmert_tsv"), kept_rows),
+        Reader("import bottom-up tsv", partial(_write_tsv, butd_fields), partial(_import, "butd_tsv"), kept_rows),
         Reader(
             "region table", _table, lambda folder: as_command(lambda: _digest_table(folder / "regions")), kept_rows
         ),

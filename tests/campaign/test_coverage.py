@@ -43,6 +43,7 @@ def test_every_file_that_reads_is_in_the_campaign():
 
 def test_every_builder_format_family_and_command_is_in_the_campaign():
     assert set(BUILT) == set(BUILDERS)
-    assert {kind for kind, _, _ in CASES.values()} | {"lxmert_tsv", "butd_tsv"} == set(FORMATS)
+    tsv = {"lxmert_tsv", "butd_tsv"}  # read by readers of their own
+    assert {kind for kind, _, _ in CASES.values()} | tsv == set(FORMATS)
     assert set(FAMILY_SIZES) == set(FAMILIES)
     assert set(USUAL) == set(COMMANDS)
