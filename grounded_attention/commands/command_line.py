@@ -32,6 +32,7 @@ DISK_TEXTS = (
     "basic_ios::clear: iostream error",
 )
 LONGEST = 600  # characters of a message about an option
+MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
@@ -105,7 +106,7 @@ def explain_storage(error: BaseException) -> str | None:
 def explain_memory(error: BaseException) -> str | None:
     """Formats an error about memory that ran out as one line; `None` for another error."""
     text = " ".join(str(error).split())
-    if not isinstance(error, MemoryError) and "can't allocate memory" not in text:
+    if not isinstance(error, MemoryError) and not any(mark in text for mark in MEMORY_TEXTS):
         return None
     return f"the memory is full ({text[:200] or 'MemoryError'}); give smaller sizes, or end other programs"
 
@@ -130,8 +131,8 @@ def explain_loading(error: BaseException) -> str | None:
     place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
     text = printable(" ".join(str(error).split()), 300)
     return (
-        f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its JSON files "
-        "has a wrong value: compare them with those of a sound checkpoint, or copy it again"
+        f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); a file of it is damaged, "
+        "has a wrong value, or does not fit the installed versions: compare it with a sound checkpoint, or copy it again"
     )
 
 

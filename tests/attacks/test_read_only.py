@@ -22,6 +22,8 @@ def base():
     folder.chmod(0o755)
     ended = run_apart(partial(prepare, folder / "base", whole=False), folder / "prepare")
     assert ended.status == 0, ended.err
+    for path in (folder / "base").rglob("*"):
+        path.chmod(path.stat().st_mode | 0o044)  # safetensors writes files for their owner alone
     yield folder / "base"
     shutil.rmtree(folder)
 

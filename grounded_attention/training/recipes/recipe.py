@@ -459,7 +459,7 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
     """Converts an error of a library into a RecipeError that contains the recipe key `key`."""
     try:
         yield
-    except RecipeError:
+    except (RecipeError, MemoryError):
         raise
     except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
