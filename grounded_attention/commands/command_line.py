@@ -131,8 +131,8 @@ def explain_loading(error: BaseException) -> str | None:
     place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
     text = printable(" ".join(str(error).split()), 300)
     return (
-        f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); a file of it is damaged, "
-        "has a wrong value, or does not fit the installed versions: compare it with a sound checkpoint, or copy it again"
+        f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
+        "damaged, has a wrong value, or does not fit the installed versions: compare it with a sound one"
     )
 
 
