@@ -41,12 +41,17 @@ class Case:
 
 
 def cases(count: int, seed: int, base: Path, targets: Sequence[str] = tuple(TARGETS)) -> list[Case]:
-    """A seeded choice without repetition: all targets in turn, and in each of them all places in turn."""
+    """A seeded choice without repetition: the kinds of targets in turn, in each all targets, in each all places."""
     rng = random.Random(f"fuzz {seed}")
-    orders = [_order(name, rng, base) for name in targets]
+    kinds: dict[str, list[list[Case]]] = {}
+    for name in targets:
+        kinds.setdefault(name.split(" ")[0], []).append(_order(name, rng, base))
     chosen: list[Case] = []
-    while len(chosen) < count and any(orders):
-        chosen += [order.pop() for order in orders if order]
+    for number in range(count):
+        for orders in kinds.values():
+            left = [order for order in orders if order]
+            if left:
+                chosen.append(left[number % len(left)].pop())
     return chosen[:count]
 
 

@@ -136,7 +136,7 @@ def _labelled_rows() -> int:
 
 
 def _boxes(base: Path, folder: Path) -> None:
-    record = {"width": 200, "height": 100, "boxes": [[1, 2, 30, 40], [5, 5, 20, 20]]}
+    record = {"boxes": [[1, 2, 30, 40], [5, 5, 20, 20]], "scores": [0.5, 0.25], "labels": ["a dog", "a ball"]}
     (folder / "boxes.json").write_text(json.dumps({f"image {number}": record for number in range(6)}))
     (folder / "boxes.jsonl").write_text("".join(json.dumps({"image_id": str(n), **record}) + "\n" for n in range(6)))
 
