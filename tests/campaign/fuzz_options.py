@@ -6,6 +6,7 @@ import importlib
 import os
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from grounded_attention.commands.main import COMMANDS
 
@@ -83,7 +84,7 @@ def _parser(name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def _module(name: str):  # type: ignore[no-untyped-def]
+def _module(name: str) -> Any:
     return importlib.import_module(f"grounded_attention.commands.{COMMANDS[name].module}")
 
 

@@ -143,7 +143,8 @@ def _recipe_places() -> list[str]:
     places = list(_keys(Recipe))
     method = inspect.signature(type(get_method("direct"))).parameters
     model, processor = FAMILIES["vl_bert"].config_class(), FAMILIES["vl_bert"].processor_class
-    places += [f"training.{name}" for name in sorted(training_argument_names())]
+    # A compiler works for minutes.
+    places += [f"training.{name}" for name in sorted(training_argument_names()) if not name.startswith("torch_comp")]
     places += [f"options.{field.name}" for field in dataclasses.fields(TASKS["vgp"].options)]
     places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].options)]
     places += [f"supervision.options.direct.{name}" for name in method if name not in ("self", "kwargs")]

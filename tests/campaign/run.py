@@ -81,6 +81,8 @@ def _campaign(options: argparse.Namespace, folder: Path) -> int:
     print(f"seed {options.seed}: {len(found)} cases, {failed} failed, {time.monotonic() - begin:.0f} s")
     if missing:
         print(f"{missing} cases have no result: a process of the campaign itself has ended")
+    if not failed and not missing and folder == default_folder(options.seed):
+        shutil.rmtree(folder)
     return int(failed > 0 or missing > 0)
 
 
