@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import posixpath
+import typing
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class LocalConfig(datasets.BuilderConfig):
         """
         if self.data_dir is None:
             raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}")
+        _check_types(self)
         for name, known in self.CHOICES.items():
             if getattr(self, name) not in known:
                 raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))
@@ -113,6 +115,23 @@ class LocalConfig(datasets.BuilderConfig):
                 has = " or ".join(str(self.SPLIT_NAMES[each]) for each in available)
                 raise DataError("the data set has no such split", found=str(self.SPLIT_NAMES[name]), expected=has)
         return [name for name in self.SPLIT_NAMES if name in names]
+
+
+def _check_types(config: LocalConfig) -> None:
+    """Checks the options whose type is plain, such as `int | None`; of splits also the elements."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        kinds = set(typing.get_args(hint)) or {hint}
+        value = getattr(config, name)
+        if not kinds <= {int, float, bool, str, type(None)}:
+            continue
+        allowed = kinds | ({int} if float in kinds else set()) | ({os.PathLike} if str in kinds else set())
+        if not isinstance(value, tuple(allowed)) or (isinstance(value, bool) and bool not in kinds):
+            expected = " or ".join(sorted(kind.__name__ for kind in kinds - {type(None)}))
+            raise DataError(f"bad option {name}", found=value, expected=expected)
+    splits = config.splits
+    if splits is not None and not isinstance(splits, str):
+        if not isinstance(splits, list | tuple) or not all(isinstance(each, str) for each in splits):
+            raise DataError("bad option splits", found=splits, expected="names of splits")
 
 
 class LocalBuilder(datasets.GeneratorBasedBuilder):

@@ -6,6 +6,8 @@ import datetime
 import pytest
 import yaml
 
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.training.experiments.setup import check_training
 from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
@@ -70,6 +72,13 @@ def test_a_configuration(config, message):
     check_sizes(VLBertConfig().to_dict(), "config.json: ")
     with pytest.raises(RecipeError, match=message):
         check_sizes({**VLBertConfig().to_dict(), **config}, "config.json: ")
+
+
+@pytest.mark.parametrize("options", [{"splits": 0.5}, {"splits": ["train", 3]}, {"seed": "1"}, {"negatives": 3}])
+def test_options_of_a_builder(tmp_path, options):
+    builder = BUILDERS["vgp"](data_dir=str(tmp_path), cache_dir=str(tmp_path / "cache"), **options)
+    with pytest.raises(DataError, match=f"option {min(options)}"):
+        builder.config.check()
 
 
 @pytest.mark.parametrize(
