@@ -70,7 +70,6 @@ class LocalConfig(datasets.BuilderConfig):
         """
         if self.data_dir is None:
             raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}")
-        _check_types(self)
         for name, known in self.CHOICES.items():
             if getattr(self, name) not in known:
                 raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))
@@ -159,6 +158,7 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         config = self.config
+        _check_types(config)
         config.check()
         requested = config.requested_splits(config.available_splits())
         for path in (path for split in requested for path in config.needed_files(split)):

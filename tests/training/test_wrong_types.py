@@ -76,9 +76,10 @@ def test_a_configuration(config, message):
 
 @pytest.mark.parametrize("options", [{"splits": 0.5}, {"splits": ["train", 3]}, {"seed": "1"}, {"negatives": 3}])
 def test_options_of_a_builder(tmp_path, options):
-    builder = BUILDERS["vgp"](data_dir=str(tmp_path), cache_dir=str(tmp_path / "cache"), **options)
+    given = {"data_dir": str(tmp_path), "cache_dir": str(tmp_path / "cache"), "negatives": "random", **options}
+    builder = BUILDERS["vgp"](**given)
     with pytest.raises(DataError, match=f"option {min(options)}"):
-        builder.config.check()
+        builder.download_and_prepare()
 
 
 @pytest.mark.parametrize(

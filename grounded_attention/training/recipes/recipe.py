@@ -350,7 +350,7 @@ def _check_plain(content: Any, source: str, key: str) -> None:
             "a date: write it in quotes" if isinstance(content, date) else f"a value of type {type(content).__name__}"
         )
         raise RecipeError(f"{source}{key.removesuffix('.')} is {kind}, expected text, a number, true, false or null")
-    elif isinstance(content, int) and abs(content) > MAX_NUMBER:
+    elif isinstance(content, int) and abs(content) > MAX_NUMBER and not key.endswith("seed."):  # seeds have their own
         raise RecipeError(
             f"{source}{key.removesuffix('.')} must be at most {MAX_NUMBER}, found {str(content)[:40]}..."
         )
@@ -495,9 +495,9 @@ def convert(hint: Any, value: Any, source: str, key: str) -> Any:
         value = float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r:.200}")
-    inner = typing.get_args(kind)
+    inner, checked = typing.get_args(kind), typing.cast(Any, value)
     if plain is dict and inner:
-        return {name: convert(inner[1], each, source, f"{key}.{name}") for name, each in value.items()}
+        return {name: convert(inner[1], each, source, f"{key}.{name}") for name, each in checked.items()}
     if plain is list and inner:
-        return [convert(inner[0], each, source, f"{key}.{number}") for number, each in enumerate(value)]
-    return value
+        return [convert(inner[0], each, source, f"{key}.{number}") for number, each in enumerate(checked)]
+    return checked
