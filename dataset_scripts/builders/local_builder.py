@@ -150,6 +150,7 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
+        _check_types(self.config)
         super().download_and_prepare(*args, **kwargs)
         path = posixpath.join(self._output_dir, REPORT_FILE)
         if self._fs.exists(path):
@@ -158,7 +159,6 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         config = self.config
-        _check_types(config)
         config.check()
         requested = config.requested_splits(config.available_splits())
         for path in (path for split in requested for path in config.needed_files(split)):

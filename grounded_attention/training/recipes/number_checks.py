@@ -41,7 +41,7 @@ def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
             hint = "; remove it to train for num_train_epochs" if name == "max_steps" else ""
             raise RecipeError(f"{prefix}{name} must be above 0, found {value}{hint}")
         limit = MAX_PROCESSES if name in WORKERS else MAX_COUNT
-        if is_number(value) and abs(value) > limit:
+        if is_number(value) and abs(value) > limit and name not in SEEDS:
             raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
     for name in SEEDS:
         if training.get(name) is not None:
