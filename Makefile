@@ -96,10 +96,11 @@ docs: $(INSTALLED)  ## build the site from docs/; a broken link or picture is an
 SEED ?= 1
 FAULTS ?= 150
 DAMAGES ?= 1500
+FUZZ ?= 1000
 CASE ?=
 .PHONY: campaign
-campaign: $(INSTALLED)  ## kill commands, fill the disk, damage files; SEED=2 draws other cases (half an hour)
-	$(BIN)/python -m tests.campaign.run --seed $(SEED) --faults $(FAULTS) --damages $(DAMAGES) --case "$(CASE)"
+campaign: $(INSTALLED)  ## kill commands, fill the disk, damage files, give wrong values; SEED=2 draws other cases
+	$(BIN)/python -m tests.campaign.run --seed $(SEED) --faults $(FAULTS) --damages $(DAMAGES) --fuzz $(FUZZ) --case "$(CASE)"
 
 conformance: $(INSTALLED)  ## run transformers' own common model tests on every model class
 	$(BIN)/python -m tests.conformance.run

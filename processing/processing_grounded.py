@@ -15,6 +15,7 @@
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
 
+import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -99,6 +100,9 @@ class GroundedProcessor(ProcessorMixin):
             weights. Training writes it; `None` means unknown.
         """
         super().__init__(tokenizer)
+        self._check_settings(
+            max_regions=max_regions, region_feature_size=region_feature_size, iou_threshold=iou_threshold
+        )
         if not getattr(tokenizer, "is_fast", False):
             raise ValueError(
                 f"{type(self).__name__} needs a fast tokenizer for character spans, found {type(tokenizer)}."
@@ -106,6 +110,9 @@ class GroundedProcessor(ProcessorMixin):
         missing = [name for name in ("cls_token", "sep_token", "pad_token") if getattr(tokenizer, name) is None]
         if missing:
             raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")
+        longest = tokenizer.model_max_length
+        if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:  # also NaN
+            raise ValueError(f"model_max_length of the tokenizer must be a positive number, found {longest!r:.80}.")
         if max_regions < 1 or region_feature_size < 1 or not 0 < iou_threshold <= 1:
             raise ValueError(
                 f"max_regions={max_regions}, region_feature_size={region_feature_size}, "
@@ -116,6 +123,15 @@ class GroundedProcessor(ProcessorMixin):
         self.region_feature_size = region_feature_size
         self.iou_threshold = iou_threshold
         self.region_feature_source = None if region_feature_source is None else dict(region_feature_source)
+
+    def _check_settings(self, **settings: Any) -> None:
+        """Checks that settings, which may come from a file, have the types of their defaults in `__init__`."""
+        defaults = inspect.signature(type(self).__init__).parameters
+        for name, value in settings.items():
+            kind = type(defaults[name].default)
+            allowed = {int: (int, np.integer), float: (int, float, np.integer, np.floating)}.get(kind, kind)
+            if not isinstance(value, allowed) or (isinstance(value, bool) and kind is not bool):
+                raise ValueError(f"{name} must be of type {kind.__name__}, found {value!r:.80}.")
 
     @classmethod
     def get_attributes(cls) -> list[str]:

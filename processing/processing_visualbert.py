@@ -90,6 +90,7 @@ class VisualBERTProcessor(GroundedProcessor):
             iou_threshold=iou_threshold,
             region_feature_source=region_feature_source,
         )
+        self._check_settings(spatial_features=spatial_features)
         self.spatial_features = spatial_features
 
     @property

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import posixpath
+import typing
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -115,6 +116,23 @@ class LocalConfig(datasets.BuilderConfig):
         return [name for name in self.SPLIT_NAMES if name in names]
 
 
+def _check_types(config: LocalConfig) -> None:
+    """Checks the options whose type is plain, such as `int | None`; of splits also the elements."""
+    for name, hint in typing.get_type_hints(type(config)).items():
+        kinds = set(typing.get_args(hint)) or {hint}
+        value = getattr(config, name)
+        if not kinds <= {int, float, bool, str, type(None)}:
+            continue
+        allowed = kinds | ({int} if float in kinds else set()) | ({os.PathLike} if str in kinds else set())
+        if not isinstance(value, tuple(allowed)) or (isinstance(value, bool) and bool not in kinds):
+            expected = " or ".join(sorted(kind.__name__ for kind in kinds - {type(None)}))
+            raise DataError(f"bad option {name}", found=value, expected=expected)
+    splits = config.splits
+    if splits is not None and not isinstance(splits, str):
+        if not isinstance(splits, list | tuple) or not all(isinstance(each, str) for each in splits):
+            raise DataError("bad option splits", found=splits, expected="names of splits")
+
+
 class LocalBuilder(datasets.GeneratorBasedBuilder):
     """A builder that passes errors to the user unchanged and stores a report with the data.
 
@@ -132,6 +150,7 @@ class LocalBuilder(datasets.GeneratorBasedBuilder):
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
+        _check_types(self.config)
         super().download_and_prepare(*args, **kwargs)
         path = posixpath.join(self._output_dir, REPORT_FILE)
         if self._fs.exists(path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.streaming import text_lines
@@ -57,6 +58,8 @@ def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(pairs, tuple):
         raise DataError("not an object", file=path, expected=_EXPECTED)
     for image_id, record in pairs:
+        if not image_id:
+            raise DataError("an empty image id", file=path, expected=_EXPECTED)
         yield f"image {image_id}", image_id, record
 
 
@@ -70,7 +73,23 @@ def _json_lines(path: Path) -> Iterator[tuple[str, str, Any]]:
             image_id = dict(pairs)["image_id"]
         except (ValueError, KeyError, TypeError) as error:
             raise DataError("not a record", file=path, where=where, found=line, expected=_EXPECTED) from error
+        if isinstance(image_id, bool) or not isinstance(image_id, str | int) or image_id == "":
+            raise DataError("not an image id", file=path, where=where, found=image_id, expected="a text or a number")
         yield where, str(image_id), tuple(pair for pair in pairs if pair[0] != "image_id")
+
+
+def _numbers(values: Any, depth: int) -> npt.NDArray[np.float32]:
+    """An array of finite numbers in lists of this depth. NumPy alone would convert texts and truth values too."""
+    flat = [values]
+    for _ in range(depth):
+        flat = [value for inner in flat for value in inner]
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in flat):
+        raise ValueError("not a number")
+    with np.errstate(over="ignore"):
+        found = np.asarray(values, dtype=np.float32)
+    if not np.isfinite(found).all():
+        raise ValueError("not a finite number")
+    return found
 
 
 def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:
@@ -80,10 +99,14 @@ def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:
     if "boxes" not in fields or set(fields) - _KEYS or (is_object and len(fields) < len(record)):
         raise DataError("not a record of boxes", file=path, where=where, found=fields, expected=_EXPECTED)
     try:
-        boxes = np.asarray(fields["boxes"], dtype=np.float32).reshape(len(fields["boxes"]), 4)
-        scores = None if fields.get("scores") is None else np.asarray(fields["scores"], dtype=np.float32)
-    except (ValueError, TypeError) as error:
+        boxes = _numbers(fields["boxes"], 2).reshape(len(fields["boxes"]), 4)
+        scores = None if fields.get("scores") is None else _numbers(fields["scores"], 1)
+    except (ValueError, TypeError, OverflowError) as error:
         raise DataError("boxes are not numbers", file=path, where=where, found=fields, expected=_EXPECTED) from error
+    reversed_ = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    if reversed_.any():
+        found = boxes[reversed_][0].tolist()
+        raise DataError("a box ends before it begins", file=path, where=where, found=found, expected=_EXPECTED)
     labels = fields.get("labels")
     if scores is not None and scores.shape != (len(boxes),):
         raise DataError(

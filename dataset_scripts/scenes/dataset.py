@@ -44,6 +44,7 @@ from threadpoolctl import threadpool_limits
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
+from grounded_attention.utils.bounded_numbers import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import phase
 
@@ -77,7 +78,7 @@ from .writers_vqa import QuestionedImage
 
 # Increase it when the same seed gives other files than before.
 VERSION = 4
-MIN_IMAGES = 5
+MIN_IMAGES, MAX_IMAGES = 5, 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
@@ -436,6 +437,9 @@ def _mapper(num_proc: int) -> Iterator[Any]:
 
 
 def _check_arguments(images: int, seed: int, num_proc: int) -> None:
-    for name, value, minimum in (("images", images, MIN_IMAGES), ("seed", seed, 0), ("num_proc", num_proc, 1)):
+    bounds = (("images", images, MIN_IMAGES, MAX_IMAGES), ("seed", seed, 0, MAX_SEED))
+    for name, value, minimum, maximum in (*bounds, ("num_proc", num_proc, 1, MAX_PROCESSES)):
         if value < minimum:
             raise DataError(f"{name} is too small", found=value, expected=f"at least {minimum}")
+        if value > maximum:
+            raise DataError(f"{name} is too large", expected=f"at most {maximum}")

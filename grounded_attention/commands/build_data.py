@@ -32,6 +32,7 @@ from grounded_attention.utils.bounded_files import read_json
 
 from .builder_options import builder_options_help
 from .command_line import make_parser, run
+from .number_options import processes
 
 if TYPE_CHECKING:
     from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
@@ -57,7 +58,7 @@ def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         help="folder for the Parquet files; an earlier build of the same data set is replaced",
     )
     parser.add_argument("--config", help="configuration of the builder, for example typology or binary")
-    parser.add_argument("--num-proc", type=int, help="number of processes; the rows are the same for any number")
+    parser.add_argument("--num-proc", type=processes, help="number of processes; all give the same rows")
     parser.add_argument(
         "--split", action="append", help="split to build (train, validation or test); may be repeated; default: all"
     )

@@ -15,7 +15,9 @@ import errno
 import os
 import pickle
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
 
 from grounded_attention.utils.plain_text import printable, visible
 from grounded_attention.utils.quiet import NO_BARS
@@ -29,6 +31,8 @@ DISK_TEXTS = (
     "inline_container.cc",
     "basic_ios::clear: iostream error",
 )
+LONGEST = 600  # characters of a message about an option
+MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
@@ -58,7 +62,7 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     introduction, found, examples = (docstring or "").partition("examples:\n")
     if not found or not examples.strip():
         raise ValueError(f"the docstring of {name} has no part `examples:`")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=name,
         description=introduction,
         epilog=f"examples:\n{examples}",
@@ -66,6 +70,13 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     )
     parser.add_argument("--quiet", action="store_true", help="no progress line and no progress bars")
     return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors repeat what was typed, without control characters and without end."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message, LONGEST))
 
 
 def one_line(error: BaseException) -> str:
@@ -103,6 +114,39 @@ def explain_storage(error: BaseException) -> str | None:
             return f"a .safetensors file is damaged or cannot be written ({text[:200]}); copy or make it again"
         cause = cause.__cause__ or cause.__context__
     return None
+
+
+def explain_memory(error: BaseException) -> str | None:
+    """Formats an error about memory that ran out as one line; `None` for another error."""
+    text = " ".join(str(error).split())
+    if not isinstance(error, MemoryError) and not any(mark in text for mark in MEMORY_TEXTS):
+        return None
+    return f"the memory is full ({text[:200] or 'MemoryError'}); give smaller sizes, or end other programs"
+
+
+def explain_loading(error: BaseException) -> str | None:
+    """
+    Formats an error inside `from_pretrained` as one line: libraries raise any type when a file has a wrong value.
+
+    Args:
+        error (`BaseException`): any error.
+
+    Returns:
+        `str | None`: the message, with the checkpoint; `None` for an error elsewhere.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    loading = next((frame for frame in frames if frame.f_code.co_name == "from_pretrained"), None)
+    if loading is None:
+        return None
+    names = [loading.f_locals.get(name) for name in ("pretrained_model_name_or_path", "source", "name")]
+    found = next((str(name) for name in names if name is not None), "a checkpoint")
+    last = frames[-1]
+    place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
+    text = printable(" ".join(str(error).split()), 300)
+    return (
+        f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
+        "damaged, has a wrong value, or does not fit the installed versions: compare it with a sound one"
+    )
 
 
 def run(
@@ -144,7 +188,7 @@ def run(
         return error.status
     except Exception as error:
         line = explain_error(error) if isinstance(error, ValueError | OSError) else None
-        line = line or explain_storage(error)
+        line = line or explain_storage(error) or explain_memory(error) or explain_loading(error)
         if line is None:
             raise
         _print_error(line)

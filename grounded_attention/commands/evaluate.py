@@ -27,6 +27,7 @@ from collections.abc import Sequence
 from grounded_attention.tasks import TASKS
 
 from .command_line import make_parser, run
+from .number_options import seed_number
 from .user_errors import explain_error
 
 
@@ -68,7 +69,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
     add(
         "--seed",
-        type=int,
+        type=seed_number,
         default=0,
         metavar="N",
         help="seed of --limit, of masking, and of the choice of shown predictions",

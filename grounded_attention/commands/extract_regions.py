@@ -47,6 +47,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
+from .number_options import processes
 
 if TYPE_CHECKING:
     import torch
@@ -186,7 +187,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="overlap above which the box with the lower score is removed: %(default)s",
     )
     add("--batch-size", type=int, default=8, metavar="N", help="images of one size computed at once: %(default)s")
-    add("--workers", type=int, default=4, metavar="N", help="threads that read images: %(default)s")
+    add("--workers", type=processes, default=4, metavar="N", help="threads that read images: %(default)s")
     add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")

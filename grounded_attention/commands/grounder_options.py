@@ -11,6 +11,7 @@ from grounded_attention.families import find_family
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
 
 from .choices import FLORENCE, PROMPTS
+from .number_options import seed_number
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +66,7 @@ def add_grounder_options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--head", type=int, metavar="N", help="head, from 0; default: mean of all")
     scenes = parser.add_argument_group("for --grounder scenes")
     scenes.add_argument("--wrong", type=float, metavar="SHARE", help="share of phrases with a wrong box; default: 0")
-    scenes.add_argument("--seed", type=int, metavar="N", help="seed of the wrong boxes; default: 0")
+    scenes.add_argument("--seed", type=seed_number, metavar="N", help="seed of the wrong boxes; default: 0")
 
 
 def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder:

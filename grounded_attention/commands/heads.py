@@ -34,6 +34,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 
 from .choices import BESIDE_MODEL, HEAD_RANKS, HEAD_WORDS, HEADS_ABLATED, HEADS_FILE
 from .command_line import make_parser, run
+from .number_options import seed_number
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
@@ -115,7 +116,13 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"measure the heads of this file, or of {HEADS_FILE} beside the model, instead of choosing",
     )
     add("--batch-size", type=int, default=4, metavar="N", help="texts in a batch (default: 4)")
-    add("--seed", type=int, default=0, metavar="N", help="seed of the random heads of the ablation (default: 0)")
+    add(
+        "--seed",
+        type=seed_number,
+        default=0,
+        metavar="N",
+        help="seed of random heads in the ablation (default: 0)",
+    )
     add("--explore", type=int, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
     add("--card", metavar="FILE_OR_DIR", help="put the chosen heads into this model card, or the card of this folder")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")

@@ -27,6 +27,7 @@ from grounded_attention.training.recipes.recipe import Data, Recipe
 from .choices import MAPS, STEPS
 from .command_line import make_parser, run
 from .command_settings import below, settings
+from .number_options import seed_number
 from .user_errors import explain_error
 
 # Measurement
@@ -154,7 +155,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/perturbation)")
     add("--limit", type=int, metavar="N", help="at most N rows, after a seeded shuffle")
     add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
-    add("--seed", type=int, default=0, metavar="N", help="seed of --limit and of the random order")
+    add("--seed", type=seed_number, default=0, metavar="N", help="seed of --limit and of the random order")
     add(
         "--set",
         action="append",

@@ -45,6 +45,7 @@ from .choices import BOXES_PER_PHRASE, NMS, PHRASE_SOURCES, SHEET, SPACY_MODEL, 
 from .command_line import make_parser, run
 from .device_options import add_device_options
 from .grounder_options import add_grounder_options
+from .number_options import processes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -122,7 +123,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add("--regions", metavar="DIR", help="region table: counts the phrases that regions match; input of own models")
     add("--iou", type=float, default=0.5, metavar="IOU", help="overlap of a match in that count: %(default)s")
     add("--batch-size", type=_positive, default=8, metavar="N", help="captions grounded together: %(default)s")
-    add("--num-proc", type=_positive, metavar="N", help="number of processes that read the captions")
+    add("--num-proc", type=processes, metavar="N", help="number of processes that read the captions")
     add(
         "--on-error",
         choices=("refuse", "skip"),

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from .command_line import make_parser, run
+from .number_options import port_number
 from .space_options import add_space_options, check_gradio, space_settings
 
 LOCAL = "127.0.0.1"
@@ -53,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention space run", __doc__)
     add_space_options(parser)
     add = parser.add_argument
-    add("--port", type=int, metavar="N", help="port of the page (default: the first free one from 7860)")
+    add("--port", type=port_number, metavar="N", help="port of the page (default: the first free one from 7860)")
     add("--host", default=LOCAL, metavar="ADDRESS", help="0.0.0.0 lets other machines in (default: %(default)s)")
     add("--json", action="store_true", help="print the address as JSON")
     return parser

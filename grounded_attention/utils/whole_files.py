@@ -6,8 +6,10 @@ one, never a partial one; after an exception only the old file exists. Any room 
 none.
 """
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,9 +31,10 @@ def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterat
             survives a power failure.
 
     Raises:
-        OSError: if the file cannot be written; the old file is kept.
+        OSError: if the file cannot be written, or is a device, a pipe or a folder; the old file is kept.
     """
     path = Path(path)
+    _check_replaceable(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
         yield draft
@@ -44,6 +47,17 @@ def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterat
         raise
     if durable:
         synchronise_folder(path.parent)
+
+
+def _check_replaceable(path: Path) -> None:
+    """A rename would put a plain file in the place of a device such as /dev/null, for all programs."""
+    try:
+        mode = path.lstat().st_mode
+    except OSError:
+        return  # a new file; any other problem shows when the draft is written
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
+        raise FileExistsError(errno.EEXIST, f"this is {kind}, which is not replaced by a file", str(path))
 
 
 def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = False) -> None:

@@ -24,7 +24,7 @@ TARGETS = {
 def base(tmp_path_factory):
     folder = tmp_path_factory.mktemp("base")
     cache = datasets.config.HF_DATASETS_CACHE
-    prepare(folder)
+    prepare(folder, whole=False)
     yield folder
     datasets.config.HF_DATASETS_CACHE = cache
 

@@ -18,7 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { NONE, BEFORE, HALF, AFTER, FULL, BROKEN };
+enum { NONE, BEFORE, HALF, AFTER, FULL, BROKEN, ONE };
 
 struct state {
   long count, at, kind, fired;
@@ -97,6 +97,7 @@ static int next_fault(const char *name, const char *path, int allocates) {
   }
   if (number == state->at) {
     state->fired = 1;
+    if (state->kind == ONE) kill(getpid(), SIGKILL); /* one process; the others have to notice */
     return state->kind;
   }
   return state->kind == FULL && state->fired && allocates ? FULL : NONE; /* a full disk stays full */

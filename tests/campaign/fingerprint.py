@@ -9,10 +9,11 @@ from typing import Any
 
 from grounded_attention.utils.whole_files import DRAFT
 
-# Durations: what a run took, and what is computed from it.
-TIMES = re.compile(r"seconds|_runtime$|_per_second$|^created|_time$|^duration")
+# Durations: what a run took, what is computed from it, and how often a cell of a study was begun.
+TIMES = re.compile(r"seconds|_runtime$|_per_second$|^created|_time$|^duration|^spent$|^runs$")
 # These contain durations in words, or the step that a run was continued from; that they exist is compared.
 IN_WORDS = ("README.md", "log.txt", "table.md")
+TIMES_OF_PAGE = re.compile(rb'<h2 id="times">.*?(?=<h2 |$)', re.DOTALL)
 # Locks and unfinished builds of `datasets` stay after a kill; nothing reads them.
 LITTER = re.compile(r"\.lock$|\.incomplete(/|$)|_builder\.lock|(^|/)\.tmp")
 # It contains the digests of the files in `IN_WORDS`.
@@ -42,6 +43,8 @@ def _digest(path: Path) -> str:
     if path.name in IN_WORDS:
         return "exists"
     content = path.read_bytes()
+    if path.name == "run.html":
+        content = TIMES_OF_PAGE.sub(b"", content)
     if path.suffix in (".json", ".jsonl") or path.name in SEALS:
         try:
             content = json.dumps(_timeless(json.loads(content), path.name in SEALS), sort_keys=True).encode()

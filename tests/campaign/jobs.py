@@ -12,13 +12,13 @@ from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
 
-import datasets
 import yaml
 
 from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.training.experiments import experiment, report
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
@@ -26,6 +26,8 @@ from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 from .fingerprint import fingerprint
+from .inputs import use_cache, write_inputs, write_models, write_stopped_run
+from .more_jobs import in_two_ranks, rank_heads, study, train_adapter, train_with
 
 PRELOADED = (READERS, experiment, report)
 CAPTIONS = many_texts(12)
@@ -40,15 +42,23 @@ class Job:
         name (`str`): its name.
         work (`Callable[[Path], int]`): runs it in the working directory; the argument is the folder of `prepare`.
         result (`Callable[[Path], dict[str, str]]`): what must be equal afterwards, of the working directory.
+        ranks (`int`): number of its processes.
     """
 
     name: str
     work: Callable[[Path], int]
     result: Callable[[Path], dict[str, str]] = fingerprint
+    ranks: int = 1
 
 
-def prepare(base: Path) -> None:
-    """Makes what the commands read: scenes, an untrained model, a feature file, pictures, labels, an audit."""
+def prepare(base: Path, whole: bool = True) -> None:
+    """
+    Makes what the commands read.
+
+    Args:
+        base (`Path`): the folder.
+        whole (`bool`): also what only the last jobs, most readers and wrong values need.
+    """
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
     save_checkpoint(scenes, base / "model")
@@ -58,6 +68,13 @@ def prepare(base: Path) -> None:
     with chdir(base):
         _labels(base)
         assert _audit(base) == 0
+    if whole:
+        write_scenes(base / "few", images=5, seed=2)
+        write_models(base)
+        write_inputs(base)
+        with chdir(base):
+            assert rank_heads(base) == 0
+        write_stopped_run(base, train_with())
 
 
 def as_command(work: Callable[[], object]) -> int:
@@ -67,10 +84,6 @@ def as_command(work: Callable[[], object]) -> int:
         work()
 
     return run(make_parser("campaign", "examples:\n  none"), quiet, [], explain_error=explain_error)
-
-
-def use_cache(folder: Path) -> None:
-    datasets.config.HF_DATASETS_CACHE = folder / "cache"
 
 
 def _train(changes: dict, training: dict) -> Callable[[Path], int]:
@@ -148,5 +161,10 @@ JOBS = {
         Job("audit", _audit),
         Job("evaluate", _evaluate),
         Job("pseudo_labels", _labels),
+        Job("train_two_ranks", in_two_ranks(train_with(methods=["none"])), ranks=2),
+        Job("train_workers", train_with(dataloader_num_workers=2, logging_steps=2, save_total_limit=1)),
+        Job("study", study),
+        Job("train_adapter", train_adapter),
+        Job("rank_heads", rank_heads),
     )
 }

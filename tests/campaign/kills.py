@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Kills, full disks and I/O errors at every kind of file operation; then the same command must finish, bit for bit."""
 
+import json
 import random
 import re
 import shutil
@@ -12,7 +13,10 @@ from .fingerprint import differences
 from .jobs import JOBS, Job
 from .sandbox import KILLS, Ended, Fault, run_apart
 
-FAULTS = (*KILLS, "full", "broken")
+ONE = "one"  # a kill of one process of several
+FAULTS = (*KILLS, ONE, "full", "broken")
+FAILED = "failed"
+SECONDS = 600  # of a machine that does other work too
 
 
 @dataclass(frozen=True)
@@ -36,38 +40,44 @@ class Faults:
     """Runs jobs with faults. Each job is run once without a fault, which is what every other run is compared with.
 
     Args:
-        folder (`Path`): scratch folder.
-        base (`Path`): folder of `prepare`.
+        base (`Path`): folder of `prepare`; it keeps what the runs without a fault gave.
         jobs (`list[str]`): names of jobs.
     """
 
-    def __init__(self, folder: Path, base: Path, jobs: list[str]):
-        self.folder, self.base, self.jobs = folder, base, jobs
+    def __init__(self, base: Path, jobs: list[str]):
+        self.base, self.jobs = base, jobs
         self._expected: dict[str, dict[str, str]] = {}
         self.operations: dict[str, list[str]] = {}
         for name in jobs:
-            self._straight(JOBS[name])
+            kept = base / "references" / f"{name}.json"
+            if not kept.exists():
+                self._straight(JOBS[name], kept)
+            found = json.loads(kept.read_text())
+            self._expected[name], self.operations[name] = found["expected"], found["operations"]
 
-    def _straight(self, job: Job) -> None:
+    def _straight(self, job: Job, kept: Path) -> None:
         """Twice: the first run fills the cache of rows, the second is counted."""
-        for name in ("first", "straight"):
-            place = self.folder / job.name / name
+        kept.parent.mkdir(exist_ok=True)
+        runs = []
+        for name in ("first", "second"):
+            place = self.base / "references" / job.name / name
             ended = self._run(job, place)
             assert ended.status == 0, f"{job.name} fails without a fault:\n{ended.out}\n{ended.err}"
-        self._expected[job.name], self.operations[job.name] = job.result(place), ended.operations
-        found = differences(job.result(place.with_name("first")), self._expected[job.name])
+            runs.append(job.result(place))
+        found = differences(*runs)
         assert not found, f"{job.name} is not the same twice: {found[:5]}"
+        kept.write_text(json.dumps({"expected": runs[1], "operations": ended.operations}))
 
     def _run(self, job: Job, place: Path, fault: Fault | None = None) -> Ended:
-        return run_apart(partial(job.work, self.base), place, fault)
+        return run_apart(partial(job.work, self.base), place, fault, SECONDS)
 
     def cases(self, count: int, seed: int) -> list[Case]:
         """A seeded choice of faults: all jobs and kinds in turn, at operations drawn without repetition."""
         rng = random.Random(f"faults {seed}")
-        every = {(job, kind): self._order(job, rng) for job in self.jobs for kind in FAULTS}
-        turns = [(job, kind) for kind in FAULTS for job in self.jobs]
+        turns = [(job, kind) for kind in FAULTS for job in self.jobs if kind != ONE or JOBS[job].ranks > 1]
+        every = {(job, kind): self._order(job, rng) for job, kind in turns}
         chosen = []
-        for number in range(count):
+        for number in range(count if turns else 0):
             job, kind = turns[number % len(turns)]
             if every[job, kind]:
                 chosen.append(Case(job, Fault(kind, every[job, kind].pop())))
@@ -84,28 +94,33 @@ class Faults:
         rng.shuffle(rounds)
         return [number for _, number in sorted(rounds, key=lambda pair: -pair[0])]
 
-    def check(self, case: Case) -> str | None:
+    def check(self, case: Case, folder: Path) -> tuple[str, str]:
         """
         Runs one case.
 
         Returns:
-            `str | None`: what went wrong; `None` if the command finished as without the fault.
+            `tuple[str, str]`: the outcome, and what went wrong. The outcome is `FAILED`, or how the command met the
+            fault (killed, refused in one line, not reached or not noticed) before it finished as without one.
         """
-        job, place = JOBS[case.job], self.folder / case.job / "case"
-        shutil.rmtree(place, ignore_errors=True)
+        job, place = JOBS[case.job], folder / case.job / "work"
+        shutil.rmtree(place.parent, ignore_errors=True)
         ended = self._run(job, place, case.fault)
         problem = self._problem(case, ended, place)
         if problem is None and ended.status != 0:
             again = self._run(job, place)
             problem = self._finished(case, again, place, "the same command again")
-        return problem and f"{problem} (at operation {self._operation(case)})"
+        if problem is not None:
+            return FAILED, f"{problem} (at operation {self._operation(case)})"
+        shutil.rmtree(place.parent, ignore_errors=True)
+        met = "killed" if ended.killed else "refused" if ended.status else "no harm" if ended.fired else "not reached"
+        return met, ""
 
     def _problem(self, case: Case, ended: Ended, place: Path) -> str | None:
         """What is wrong with the run that met the fault."""
         if ended.status is None:
             return "it hangs"
         if ended.killed:
-            return None if case.fault.kind in KILLS and ended.fired else "it was killed by another"
+            return None if case.fault.kind in (*KILLS, ONE) and ended.fired else "it was killed by another"
         if ended.status == 0:
             return self._finished(case, ended, place, "the fault went unnoticed")
         return None if ended.refused() else f"no line of ours, status {ended.status}: {_end(ended)}"

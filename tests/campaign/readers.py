@@ -5,12 +5,9 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow.parquet as parquet
 import yaml
 
@@ -24,62 +21,33 @@ from grounded_attention.training.loop.chosen_heads import read_heads, supervise_
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model, Recipe, Supervision, load_recipe
 from tests.helpers.legacy_region_files import CASES
-from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_table, write_tsv
+from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sample, write_table, write_tsv
 from tests.helpers.tiny_scenes import tiny_recipe
 
+from .builder_files import WRITERS
 from .jobs import as_command
+from .more_readers import MORE_READERS
+from .reader import OUT, Reader, keep, kept_rows
 
-# What each builder reads of the scenes, and its options.
+# What each builder reads of the scenes, or of the files of `builder_files`, and its options.
 BUILT: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "coco_captions": (("coco",), ()),
+    "conceptual_captions": ((), ()),
     "flickr30k_entities": (("flickr30k_entities",), ()),
     "gqa": (("gqa",), ()),
+    "llava_instruct": (("llava",), ()),
     "lxmert_pretraining": (("lxmert",), ()),
     "nlvr2": (("nlvr2",), ("image_id_format=url_stem",)),
+    "pope": (("refcoco+",), ("instances=instances.json", "least_objects=2")),
     "refcoco": (("refcoco+",), ("--config", "refcoco+")),
     "text_corpus": (("corpus.txt",), ()),
+    "vcr": ((), ()),
     "vgp": (("vgp", "flickr30k_entities"), ("negatives=random",)),
+    "visual_genome_regions": ((), ()),
     "vqa_v2": (("vqa",), ()),
 }
-OUT = Path("out")  # in the working directory; deleted before each case
-
-
-@dataclass(frozen=True)
-class Reader:
-    """
-    A reader under fire.
-
-    Args:
-        name (`str`): its name.
-        make (`Callable[[Path, Path], None]`): writes sound files to a folder; the first argument has the scenes.
-        read (`Callable[[Path], int]`): reads the files as a command does; returns the exit status.
-        rows (`Callable[[], int]`): number of rows that were read into `OUT`.
-    """
-
-    name: str
-    make: Callable[[Path, Path], Any]
-    read: Callable[[Path], int]
-    rows: Callable[[], int]
-
-
-def digest_of_output() -> str:
-    """A digest of everything that a reader wrote."""
-    content = hashlib.sha256()
-    for path in sorted(path for path in OUT.rglob("*") if path.is_file() and path.suffix != ".json"):
-        content.update(path.read_bytes())
-    return content.hexdigest()
-
-
-def keep(content: Any, rows: int) -> None:
-    """Stores what was read, for the comparison."""
-    OUT.mkdir(exist_ok=True)
-    (OUT / "rows.npy").write_bytes(np.int64(rows).tobytes())
-    (OUT / "content.txt").write_text(repr(content), encoding="utf-8", errors="backslashreplace")
-
-
-def kept_rows() -> int:
-    return int(np.frombuffer((OUT / "rows.npy").read_bytes(), np.int64)[0])
-
+# Builders whose `data_dir` is not the folder of the scenes.
+PLACES = {"text_corpus": "corpus.txt", "pope": "refcoco+"}
 
 # Builders
 
@@ -90,9 +58,15 @@ def _copy(names: tuple[str, ...], base: Path, folder: Path) -> None:
         shutil.copytree(source, folder / name) if source.is_dir() else shutil.copyfile(source, folder / name)
 
 
-def _build(name: str, options: tuple[str, ...], folder: Path) -> int:
-    where = folder / "corpus.txt" if name == "text_corpus" else folder
-    return build_data.main([name, "--data-dir", str(where), "--output", str(OUT), *options])
+def _official(name: str, base: Path, folder: Path) -> None:
+    _copy(BUILT[name][0], base, folder)
+    if name in WRITERS:
+        WRITERS[name](folder)
+
+
+def _build(name: str, folder: Path) -> int:
+    where = folder / PLACES.get(name, "")
+    return build_data.main([name, "--data-dir", str(where), "--output", str(OUT), *BUILT[name][1]])
 
 
 def _built_rows() -> int:
@@ -130,8 +104,8 @@ def _write_legacy(write: Callable, base: Path, folder: Path) -> None:
     write(folder, [sample(str(number), seed=number) for number in (11, 12, 13, 14)])
 
 
-def _write_tsv(base: Path, folder: Path) -> None:
-    write_tsv(folder / "obj36.tsv", [lxmert_fields(sample(f"image-{n}", count=2, seed=n)) for n in range(6)])
+def _write_tsv(fields: Callable, base: Path, folder: Path) -> None:
+    write_tsv(folder / "obj36.tsv", [fields(sample(f"image-{n}", count=2, seed=n)) for n in range(6)])
 
 
 # Models, recipes, lists
@@ -235,15 +209,13 @@ def _table(base: Path, folder: Path) -> None:
 READERS = {
     reader.name: reader
     for reader in (
-        *(
-            Reader(f"build {name}", partial(_copy, files), partial(_build, name, options), _built_rows)
-            for name, (files, options) in BUILT.items()
-        ),
+        *(Reader(f"build {name}", partial(_official, name), partial(_build, name), _built_rows) for name in BUILT),
         *(
             Reader(f"import {name}", partial(_write_legacy, write), partial(_import, kind), kept_rows)
             for name, (kind, write, _) in CASES.items()
         ),
-        Reader("import LXMERT tsv", _write_tsv, partial(_import, "lxmert_tsv"), kept_rows),
+        Reader("import LXMERT tsv", partial(_write_tsv, lxmert_fields), partial(_import, "lxmert_tsv"), kept_rows),
+        Reader("import bottom-up tsv", partial(_write_tsv, butd_fields), partial(_import, "butd_tsv"), kept_rows),
         Reader(
             "region table", _table, lambda folder: as_command(lambda: _digest_table(folder / "regions")), kept_rows
         ),
@@ -254,5 +226,6 @@ READERS = {
         Reader("pseudo-labels", _labels, _read_labels, kept_rows),
         Reader("audit result", _audited, _read_audited, kept_rows),
         Reader("heads", _heads, _read_heads, kept_rows),
+        *MORE_READERS,
     )
 }

@@ -1,5 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The campaign: processes are killed, disks fill, files are damaged; nothing may be lost, unnoticed or a traceback.
+"""The campaign: processes are killed, disks fill, files are damaged, values are wrong; nothing may be lost, unnoticed
+or a traceback.
+
+Results are kept in the folder: a campaign that was stopped goes on with the same command, if no source has changed.
 
 examples:
   make campaign
@@ -8,15 +11,22 @@ examples:
 """
 
 import argparse
+import gc
+import os
+import shutil
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 
-from grounded_attention.utils.plain_text import printable
-
+from .lanes import Result, Results, Unit, digest_of_sources, run_lanes, table
 from .sandbox import restart_with_faults, run_apart
+
+MEMORY = Path("/dev/shm")  # a disk in memory, on which waiting for the disk takes no time
+CHUNK = 100  # damaged files of a reader that are one unit of work
 
 
 def main(arguments: list[str]) -> int:
@@ -24,75 +34,120 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=1, help="the same seed gives the same cases")
     parser.add_argument("--faults", type=int, default=200, help="number of kills, full disks and I/O errors")
     parser.add_argument("--damages", type=int, default=1000, help="number of damaged files")
-    parser.add_argument("--only", default="", help="only jobs and readers whose name contains this")
+    parser.add_argument("--fuzz", type=int, default=500, help="number of wrong fields, keys and options")
+    parser.add_argument("--only", default="", help="only jobs, readers and targets whose name contains this")
     parser.add_argument("--case", default="", help="run this case only, as a failure prints it")
-    parser.add_argument("--folder", type=Path, help="scratch folder, kept; default: a temporary one")
+    parser.add_argument("--lanes", type=int, default=2, help="processes that work at the same time")
+    parser.add_argument("--folder", type=Path, help="scratch folder; default: one for each seed, kept after a failure")
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="campaign_") as temporary:
-        folder = (options.folder or Path(temporary)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        restart_with_faults(folder, "tests.campaign.run", [*arguments, "--folder", str(folder)])
-        return _campaign(options, folder)
+    folder = (options.folder or default_folder(options.seed)).resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    restart_with_faults(folder, "tests.campaign.run", [*arguments, "--folder", str(folder)])
+    return _campaign(options, folder)
+
+
+def default_folder(seed: int) -> Path:
+    """A folder of this user and seed, in memory where that is possible."""
+    top = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    return top / f"grounded_attention_campaign_{os.getuid()}" / f"seed_{seed}"
 
 
 def _campaign(options: argparse.Namespace, folder: Path) -> int:
-    from . import damage, kills
-    from .jobs import JOBS, prepare
+    begin = time.monotonic()
+    results = Results(folder / ("one_case.jsonl" if options.case else "results.jsonl"))
+    if options.case:
+        results.found.clear()
+    base = folder / "base"
+    from .jobs import prepare
+    from .quick import quick_figures
 
-    begin, base = time.monotonic(), folder / "base"
-    ended = run_apart(lambda: prepare(base), folder / "prepare")
-    assert ended.status == 0, ended.err
-    tally = Tally(options.seed)
-    if not options.case.startswith("damage/"):
-        only = [kills.Case.parse(options.case)] if options.case else None
-        names = [only[0].job] if only else [name for name in JOBS if options.only in name]
-        faults = kills.Faults(folder, base, names if options.faults else [])
-        for case in only or faults.cases(options.faults, options.seed):
-            tally.add(f"fault {case.fault.kind}", case.text, faults.check(case))
-    if not options.case.startswith("fault/"):
-        readers = [name for name in damage.READERS if options.only in name]
-        chosen = [damage.Case.parse(options.case, options.seed)] if options.case else []
-        chosen = chosen or damage.cases(options.damages if readers else 0, options.seed, readers)
+    quick_figures()
+    gc.collect()
+    gc.freeze()  # or each forked process would look at all objects of PyTorch again, and copy them
+    whole, sources = base / "whole", digest_of_sources()
+    if not whole.exists() or whole.read_text() != sources:
+        for old in (base, *folder.glob("lane_*")):
+            shutil.rmtree(old, ignore_errors=True)
+        ended = run_apart(lambda: prepare(base), folder / "prepare", seconds=1200)
+        assert ended.status == 0, ended.err
+        whole.write_text(sources)
+    units = list(_units(options, base))
+    print(f"prepared in {time.monotonic() - begin:.0f} s; {folder}", file=sys.stderr, flush=True)
+    missing = run_lanes(units, results, folder, options.lanes, partial(_tell, options.seed))
+    names = {name for unit in units for name in unit.names}
+    found = [result for result in results.found.values() if result.name in names]
+    failed = sum(result.failed for result in found)
+    print(table(found))
+    print(f"seed {options.seed}: {len(found)} cases, {failed} failed, {time.monotonic() - begin:.0f} s")
+    if missing:
+        print(f"{missing} cases have no result: a process of the campaign itself has ended")
+    if not failed and not missing and folder == default_folder(options.seed):
+        shutil.rmtree(folder)
+    return int(failed > 0 or missing > 0)
+
+
+def _tell(seed: int, result: Result) -> None:
+    if result.failed:
+        again = f"make campaign SEED={seed} CASE={result.name}"
+        print(f"FAILED {result.name}: {result.outcome}: {result.words}\n  {again}", flush=True)
+
+
+def _units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+    """The work of a campaign."""
+    wanted = options.case.partition("/")[0]
+    if wanted in ("", "fuzz"):
+        yield from _fuzz_units(options, base)
+    if wanted in ("", "fault"):
+        yield from _fault_units(options, base)
+    if wanted in ("", "damage"):
+        yield from _damage_units(options, base)
+
+
+def _fuzz_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+    from . import fuzz
+
+    def work(case: fuzz.Case, folder: Path) -> Iterator[Result]:
+        outcome, words = fuzz.Fuzzer(folder, base).check(case)
+        failed = outcome not in ("refused", "same", "taken")
+        yield Result(case.text, f"fuzz {case.target.split(' ')[0]}", outcome, failed, words)
+
+    targets = [name for name in fuzz.TARGETS if options.only in name]
+    chosen = [fuzz.Case.parse(options.case)] if options.case else fuzz.cases(options.fuzz, options.seed, base, targets)
+    for case in chosen:
+        yield Unit([case.text], partial(work, case))
+
+
+def _fault_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+    from . import kills
+    from .jobs import JOBS
+
+    def work(case: kills.Case, folder: Path) -> Iterator[Result]:
+        outcome, words = faults.check(case, folder)
+        yield Result(case.text, f"fault {case.fault.kind}", outcome, outcome == kills.FAILED, words)
+
+    only = kills.Case.parse(options.case) if options.case else None
+    names = [only.job] if only else [name for name in JOBS if options.only in name and options.faults]
+    faults = kills.Faults(base, names)
+    for case in [only] if only else faults.cases(options.faults, options.seed):
+        yield Unit([case.text], partial(work, case))
+
+
+def _damage_units(options: argparse.Namespace, base: Path) -> Iterator[Unit]:
+    from . import damage
+
+    def work(chosen: list[damage.Case], folder: Path) -> Iterator[Result]:
         for verdict in damage.run_cases(folder, base, chosen):
-            words = f"{verdict.kind}: {verdict.words}" if verdict.failed else None
-            tally.add(f"damage {verdict.case.mutation}", verdict.case.text, words, "" if words else verdict.kind)
-    print(tally.table())
-    print(f"seed {options.seed}: {tally.cases} cases, {tally.failed} failed, {time.monotonic() - begin:.0f} s")
-    return int(tally.failed > 0)
+            case = verdict.case
+            yield Result(case.text, f"damage {case.mutation}", verdict.kind, verdict.failed, verdict.words)
 
-
-class Tally:
-    """Counts of cases by kind; prints each failure with the command that repeats it."""
-
-    def __init__(self, seed: int) -> None:
-        self.seed, self.done, self.bad = seed, Counter[str](), Counter[str]()
-        self.outcomes: dict[str, Counter[str]] = {}
-
-    def add(self, kind: str, name: str, problem: str | None, outcome: str = "") -> None:
-        self.done[kind] += 1
-        if problem:
-            self.bad[kind] += 1
-            again = f"make campaign SEED={self.seed} CASE={name}"
-            print(f"FAILED {name}: {printable(problem)}\n  {again}", flush=True)
-        elif outcome:
-            self.outcomes.setdefault(kind, Counter())[outcome] += 1
-        if self.cases % 20 == 0:
-            print(f"{self.cases} cases, {self.failed} failed", file=sys.stderr, flush=True)
-
-    @property
-    def cases(self) -> int:
-        return sum(self.done.values())
-
-    @property
-    def failed(self) -> int:
-        return sum(self.bad.values())
-
-    def table(self) -> str:
-        lines = []
-        for kind, count in self.done.items():
-            outcomes = ", ".join(f"{n} {name}" for name, n in sorted(self.outcomes.get(kind, Counter()).items()))
-            lines.append(f"{kind:16} {count:6} cases {self.bad[kind]:4} failed   {outcomes}".rstrip())
-        return "\n".join(lines)
+    names = [name for name in damage.READERS if options.only in name]
+    chosen = [damage.Case.parse(options.case, options.seed)] if options.case else []
+    chosen = chosen or damage.cases(options.damages if names else 0, options.seed, names)
+    for _, group in groupby(chosen, key=lambda case: case.reader):
+        cases = list(group)
+        for first in range(0, len(cases), CHUNK):
+            part = cases[first : first + CHUNK]
+            yield Unit([case.text for case in part], partial(work, part))
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ Forking after the imports costs no second import of PyTorch. `faults.c` is in `L
 import ctypes
 import faulthandler
 import os
+import resource
 import signal
 import struct
 import subprocess
@@ -18,11 +19,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-KINDS = {"before": 1, "half": 2, "after": 3, "full": 4, "broken": 5}
+KINDS = {"before": 1, "half": 2, "after": 3, "full": 4, "broken": 5, "one": 6}
 KILLS = ("before", "half", "after")
 SOURCE = Path(__file__).with_name("faults.c")
 LIBRARY = "FAULTS_LIBRARY"
 _STATE = struct.Struct("4l")
+_PARENT_DIES = 1  # PR_SET_PDEATHSIG: a campaign that is stopped leaves no process behind
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,25 @@ class Fault:
 
     kind: str
     at: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a process: memory beyond what it begins with, size of a file (bytes), and seconds of computing."""
+
+    memory: int
+    file: int
+    cpu: int
+
+    def set(self) -> None:
+        """Sets the limits of this process."""
+        pages = int(Path("/proc/self/statm").read_text().split()[5])  # data and stack
+        resource.setrlimit(resource.RLIMIT_DATA, (pages * resource.getpagesize() + self.memory,) * 2)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.file,) * 2)
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        seconds = int(used.ru_utime + used.ru_stime) + self.cpu
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 10))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 @dataclass(frozen=True)
@@ -47,10 +68,10 @@ class Ended:
     def killed(self) -> bool:
         return self.status == -signal.SIGKILL
 
-    def refused(self) -> bool:
-        """Whether it ended with exactly one line of ours."""
-        errors = [line for line in self.err.splitlines() if line.startswith("error: ")]
-        return self.status == 2 and len(errors) == 1 and "Traceback" not in self.err
+    def refused(self, begins: tuple[str, ...] = ("error: ",)) -> bool:
+        """Whether it ended with exactly one line of ours, which begins so."""
+        errors = [line for line in self.err.splitlines() if line.startswith(begins) and "error: " in line]
+        return self.status == 2 and len(errors) == 1 and len(errors[0]) < 5000 and "Traceback" not in self.err
 
 
 def restart_with_faults(folder: Path, module: str, arguments: list[str]) -> None:
@@ -68,7 +89,13 @@ def restart_with_faults(folder: Path, module: str, arguments: list[str]) -> None
     os.execve(sys.executable, [sys.executable, "-m", module, *arguments], environment)
 
 
-def run_apart(work: Callable[[], int | None], folder: Path, fault: Fault | None = None, seconds: float = 180) -> Ended:
+def run_apart(
+    work: Callable[[], int | None],
+    folder: Path,
+    fault: Fault | None = None,
+    seconds: float = 180,
+    limits: Limits | None = None,
+) -> Ended:
     """
     Runs `work` in a forked process whose working directory is `folder`.
 
@@ -77,6 +104,7 @@ def run_apart(work: Callable[[], int | None], folder: Path, fault: Fault | None 
         folder (`Path`): its working directory; output and state of the fault are in `<folder>.log/`.
         fault (`Fault`, *optional*): the fault; without one, operations are only counted.
         seconds (`float`, *optional*, defaults to 180): time limit; a process that takes longer hangs.
+        limits (`Limits`, *optional*): further limits.
     """
     notes = folder.with_name(folder.name + ".log")
     notes.mkdir(parents=True, exist_ok=True)
@@ -88,23 +116,26 @@ def run_apart(work: Callable[[], int | None], folder: Path, fault: Fault | None 
     sys.stderr.flush()
     process = os.fork()
     if process == 0:
-        _child(work, folder, notes)
+        _child(work, folder, notes, limits)
     status = _wait(process, seconds)
     _, _, _, fired = _STATE.unpack((notes / "state").read_bytes())
     out, err = ((notes / name).read_text(errors="replace") for name in ("out", "err"))
     return Ended(status, out, err, (notes / "operations").read_text(errors="replace").splitlines(), bool(fired))
 
 
-def _child(work: Callable[[], int | None], folder: Path, notes: Path) -> None:
+def _child(work: Callable[[], int | None], folder: Path, notes: Path, limits: Limits | None) -> None:
     """The forked process; never returns."""
     status = 70
     try:
+        ctypes.CDLL(None).prctl(_PARENT_DIES, signal.SIGKILL)
         os.setsid()
         for number, name in ((1, "out"), (2, "err")):
             os.dup2(os.open(notes / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), number)
         sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # not those of a test
         faulthandler.enable(sys.stderr)  # a crash tells its place in `err`, not in the log of the tests
         os.chdir(folder)
+        if limits is not None:
+            limits.set()
         places = {"STATE": str(notes / "state"), "ROOT": str(folder), "LOG": str(notes / "operations")}
         os.environ.update({f"FAULTS_{name}": place for name, place in places.items()})  # for programs it starts
         if os.environ.get(LIBRARY):

@@ -6,12 +6,13 @@ import errno
 import os
 import pickle
 
-from grounded_attention.commands.command_line import run
+from grounded_attention.commands.command_line import make_parser, run
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from grounded_attention.commands.number_options import port_number, processes, seed_number
 from grounded_attention.commands.user_errors import explain_error
 
 FULL = "/dev/full"
@@ -102,3 +103,46 @@ def _fail(capsys, text):
     parser = argparse.ArgumentParser()
     status = run(parser, lambda options: raised(ValueError(text))(), [])
     return status, capsys.readouterr().err
+
+
+def test_any_error_inside_from_pretrained_is_a_line(capsys):
+    """Libraries raise any type for a wrong value in a file of a checkpoint."""
+
+    class Model:
+        @classmethod
+        def from_pretrained(cls, pretrained_model_name_or_path):
+            return {}["a\nfield"]
+
+    status, error = finish(lambda: Model.from_pretrained("runs/mine"), capsys)
+    assert status == 2 and error.count("\n") == 1
+    assert error.startswith("error: runs/mine: the checkpoint cannot be loaded (KeyError in test_storage_errors.py, ")
+    with pytest.raises(KeyError):
+        finish(lambda: {}["a"], capsys)
+
+
+def test_a_full_memory_is_a_line(capsys):
+    def fill():
+        raise MemoryError
+
+    assert finish(fill, capsys) == (
+        2,
+        "error: the memory is full (MemoryError); give smaller sizes, or end other programs\n",
+    )
+
+
+def test_an_option_is_not_repeated_without_end(capsys):
+    parser = make_parser("program", "examples:\n  none")
+    parser.add_argument("--number", type=int)
+    with pytest.raises(SystemExit):
+        parser.parse_args(["--number", "9" * 5000])
+    assert len(capsys.readouterr().err.splitlines()[-1]) < 1000
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad"), [(seed_number, "-1"), (seed_number, str(2**32)), (processes, "257"), (port_number, "0")]
+)
+def test_numbers_out_of_range(kind, bad):
+    assert kind("7") == 7
+    for text in (bad, "x", "9" * 5000):
+        with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number from"):
+            kind(text)

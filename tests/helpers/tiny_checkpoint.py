@@ -1,12 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """An untrained model for generated scenes, saved with its processor."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from transformers import set_seed
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
@@ -15,11 +16,13 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
 
 
-def save_checkpoint(scenes: Path, folder: Path, task: str = "vgp") -> Path:
-    """Saves VL-BERT with the head of a task; its vocabulary is that of the scenes."""
-    processor = make_processor(Model(tokenizer=str(scenes / "vocab.txt")))
+def save_checkpoint(
+    scenes: Path, folder: Path, task: str = "vgp", family: str = "vl_bert", sizes: Mapping[str, Any] = SIZES
+) -> Path:
+    """Saves a model of a family with the head of a task; its vocabulary is that of the scenes."""
+    processor = make_processor(Model(family=family, tokenizer=str(scenes / "vocab.txt")))
     set_seed(0)
-    config = VLBertConfig(vocab_size=len(processor.tokenizer), **SIZES)
-    FAMILIES["vl_bert"].heads[TASKS[task].head](config).save_pretrained(folder)
+    config = FAMILIES[family].config_class(vocab_size=len(processor.tokenizer), **sizes)
+    FAMILIES[family].heads[TASKS[task].head](config).save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

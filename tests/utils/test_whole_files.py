@@ -4,6 +4,7 @@
 import json
 import os
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
@@ -149,3 +150,18 @@ def test_the_draft_of_a_killed_process_belongs_to_no_checkpoint(tmp_path):
     seal(tmp_path)
     left.unlink()
     assert is_complete(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device"])
+def test_only_files_are_replaced(tmp_path, kind):
+    """A rename over /dev/null would break every program of the machine."""
+    path = tmp_path / "null"
+    if kind == "device":
+        with suppress(PermissionError):  # only root makes devices
+            os.mknod(path, 0o20666, os.makedev(1, 3))
+    if not path.exists():
+        path.mkdir() if kind == "folder" else os.mkfifo(path)
+    before = path.lstat().st_mode
+    with pytest.raises(FileExistsError, match="not replaced by a file"):
+        write_text(path, "new")
+    assert path.lstat().st_mode == before and os.listdir(tmp_path) == ["null"]

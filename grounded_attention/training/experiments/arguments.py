@@ -55,7 +55,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
     hints = typing.get_type_hints(GroundingTrainingArguments)
     for name, value in training.items():
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
-        if kinds - {type(None)} in ({int}, {float}, {bool}):
+        if kinds - {type(None)} in ({int}, {float}, {bool}, {str}):
             convert(hints[name], value, "", prefix + name)
     check_numbers(training, prefix)
     check_device(training, prefix)

@@ -14,6 +14,7 @@ from grounded_attention.training.recipes.methods import needs_grounding, recipe_
 from grounded_attention.training.recipes.model_family import check_family_config
 from grounded_attention.training.recipes.number_checks import check_seed
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names, recipe_key_errors
+from grounded_attention.utils.bounded_numbers import MAX_PROCESSES
 
 from .arguments import check_options, check_training
 from .models import check_model
@@ -53,6 +54,9 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
     _check_workers(recipe)
+    for split, limit in recipe.data.limit.items():
+        if limit < 0:
+            raise RecipeError(f"{prefix}data.limit.{split} must be 0 or more, found {limit}")
     for field, option in METHOD_FIELDS.items():
         if field in recipe.model.config:
             raise RecipeError(
@@ -79,6 +83,8 @@ def check(recipe: Recipe, prefix: str = "") -> None:
 def _check_workers(recipe: Recipe) -> None:
     if recipe.workers < 1:
         raise RecipeError(f"workers must be 1 or more, found {recipe.workers}")
+    if recipe.workers > MAX_PROCESSES:
+        raise RecipeError(f"workers must be at most {MAX_PROCESSES}, found {str(recipe.workers)[:40]}")
     several = len(recipe.methods) + recipe.text_only_baseline > 1
     if recipe.workers > 1 and several and PartialState().num_processes > 1:
         raise RecipeError(

@@ -137,6 +137,7 @@ def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, fol
     with recipe_key_errors("training"):
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             trainer.create_optimizer_and_scheduler(num_training_steps=1)
+        trainer.get_train_dataloader()
 
 
 @dataclass(frozen=True)

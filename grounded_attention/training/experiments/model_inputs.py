@@ -11,6 +11,22 @@ from grounded_attention.training.loop.joined_regions import JoinedRegions
 from grounded_attention.training.recipes.recipe import RecipeError
 
 
+def check_vocabulary(model: PreTrainedModel, processor: Any) -> None:
+    """
+    Checks that the model knows every token of the processor.
+
+    Raises:
+        RecipeError: if the tokenizer has an id that the model has no embedding for.
+    """
+    highest = max(processor.tokenizer.get_vocab().values(), default=0)
+    known = getattr(model.config, "vocab_size", None)
+    if isinstance(known, int) and highest >= known:
+        raise RecipeError(
+            f"the tokenizer has the token id {highest}, but the model knows ids from 0 to {known - 1} "
+            "(config.json: vocab_size): give the tokenizer that the model was trained with"
+        )
+
+
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
     """
     Checks that the region features have the width that the model and the processor need.

@@ -2,7 +2,6 @@
 """Prepares the rows and region tables of a recipe."""
 
 import dataclasses
-import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -156,8 +155,9 @@ def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]
 
 
 def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
-    """The names that `data.options` of a recipe may give to a builder."""
-    return [*field_names(builder_class.BUILDER_CONFIG_CLASS), *inspect.signature(datasets.DatasetBuilder).parameters]
+    """The names that `data.options` of a recipe may give to a builder: `config_name`, and those that are its own."""
+    general = {*field_names(datasets.BuilderConfig)}
+    return [*(name for name in field_names(builder_class.BUILDER_CONFIG_CLASS) if name not in general), "config_name"]
 
 
 def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:

@@ -24,7 +24,7 @@ from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, Recipe
 
 from .arguments import training_arguments
-from .model_inputs import check_pixels, check_width
+from .model_inputs import check_pixels, check_vocabulary, check_width
 from .models import load_model, make_processor
 from .prepared_data import PreparedData
 
@@ -112,6 +112,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
         raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
+    check_vocabulary(model, processor)
     if data.images is not None or data.regions is not None:
         check_pixels(model, data.images)
     for name, table in tables(data).items():

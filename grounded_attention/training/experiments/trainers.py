@@ -19,7 +19,7 @@ from grounded_attention.training.recipes.recipe import Recipe, recipe_key_errors
 
 from .arguments import training_arguments
 from .measuring import measured_splits
-from .model_inputs import check_pixels, check_width
+from .model_inputs import check_pixels, check_vocabulary, check_width
 from .models import make_model
 from .pictures import track_pictures
 from .prepared_data import PreparedData
@@ -53,7 +53,7 @@ def make_trainer(
     supervise(model)
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
-    _check_regions(model, processor, recipe, data)
+    _check_fit(model, processor, recipe, data)
     measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)
@@ -105,7 +105,8 @@ def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
     return [AttentionGrounding(rollout=not task.image_tokens), *(AlignmentAccuracy(head) for head in heads)]
 
 
-def _check_regions(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+def _check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
+    check_vocabulary(model, processor)
     if data.images is not None or data.regions is not None:  # otherwise the model reads text only
         check_pixels(model, data.images)
     if data.images is not None or data.regions is None:

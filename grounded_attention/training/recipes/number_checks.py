@@ -5,9 +5,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+
 from .recipe import RecipeError
 
-MAX_SEED = 2**32 - 1  # NumPy's
 POSITIVE = (
     "per_device_train_batch_size",
     "per_device_eval_batch_size",
@@ -20,6 +21,8 @@ POSITIVE = (
     "save_total_limit",
 )
 SEEDS = ("seed", "data_seed")
+SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
+WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor")
 # Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
 MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
 
@@ -37,6 +40,9 @@ def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
         if name in POSITIVE and is_number(value) and value <= 0:
             hint = "; remove it to train for num_train_epochs" if name == "max_steps" else ""
             raise RecipeError(f"{prefix}{name} must be above 0, found {value}{hint}")
+        limit = MAX_PROCESSES if name in WORKERS else MAX_COUNT
+        if is_number(value) and abs(value) > limit and name not in SEEDS:
+            raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
     for name in SEEDS:
         if training.get(name) is not None:
             check_seed(training[name], f"{prefix}{name}")
@@ -64,6 +70,7 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
     Raises:
         RecipeError: for NaN, a dropout that is no probability, or a size beyond any model.
     """
+    _check_general(config, prefix)
     for name, value in config.items():
         if isinstance(value, Mapping):
             check_sizes(value, f"{prefix}{name}.")
@@ -79,9 +86,31 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
         raise RecipeError(f"{prefix}hidden_size: the model would have about {weights:.0e} weights; give smaller sizes")
 
 
+def _check_general(config: Mapping[str, Any], prefix: str) -> None:
+    """Checks the types of fields of every configuration, which transformers itself does not check."""
+    for name in SWITCHES:
+        if not isinstance(config.get(name), bool | None):
+            raise RecipeError(f"{prefix}{name} must be true or false, found {str(config[name])[:200]!r}")
+    layers = config.get("output_hidden_states")
+    layers = layers if isinstance(layers, list) else [layers or 0]  # a list chooses layers
+    if not all(isinstance(layer, int) for layer in layers):
+        raise RecipeError(f"{prefix}output_hidden_states must be true or false, found {layers!r:.200}")
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(each, str) for each in architectures):
+        raise RecipeError(f"{prefix}architectures must be a list of names of classes, found {architectures!r:.200}")
+    chunk = config.get("chunk_size_feed_forward", 0)
+    if not isinstance(chunk, int):
+        raise RecipeError(f"{prefix}chunk_size_feed_forward must be a whole number, found {chunk!r:.200}")
+    for name in ("id2label", "label2id"):
+        if not isinstance(config.get(name), Mapping | None):
+            raise RecipeError(f"{prefix}{name} must be a section of labels, found {config[name]!r:.200}")
+
+
 def _check_field(name: str, value: float, prefix: str) -> None:
     if ("dropout" in name or name.endswith("_prob")) and not 0 <= value <= 1:
         raise RecipeError(f"{prefix}{name} must be a probability from 0 to 1, found {value}")
+    if value < 0 and (name.startswith("num_") or name.endswith(("_size", "_layers", "_heads"))):
+        raise RecipeError(f"{prefix}{name} must not be negative, found {value}")
     limit = MAX_LAYERS if "layers" in name else MAX_SIZE
     if abs(value) > limit:
         raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")

@@ -8,6 +8,7 @@ import types
 import typing
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from safetensors import SafetensorError
 from grounded_attention.families import DEFAULT_FAMILY
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
 from grounded_attention.utils.project import find_recipe
+
+MAX_NUMBER = 2**63 - 1  # of the libraries in C
 
 
 class RecipeError(ValueError):
@@ -328,7 +331,29 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise RecipeError(str(error)) from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r:.200}")
+    _check_plain(content, f"{path}: ", "")
     return content
+
+
+def _check_plain(content: Any, source: str, key: str) -> None:
+    """Checks that all values could be written as JSON, as they are in `recipe.json`, and that numbers have an end."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            if not isinstance(name, str | int):
+                raise RecipeError(f"{source}{key}{name!r:.80} is no key, expected a word: write it in quotes")
+            _check_plain(value, source, f"{key}{name}.")
+    elif isinstance(content, list):
+        for number, value in enumerate(content):
+            _check_plain(value, source, f"{key}{number}.")
+    elif not isinstance(content, str | int | float | None):
+        kind = (
+            "a date: write it in quotes" if isinstance(content, date) else f"a value of type {type(content).__name__}"
+        )
+        raise RecipeError(f"{source}{key.removesuffix('.')} is {kind}, expected text, a number, true, false or null")
+    elif isinstance(content, int) and abs(content) > MAX_NUMBER and not key.endswith("seed."):  # seeds have their own
+        raise RecipeError(
+            f"{source}{key.removesuffix('.')} must be at most {MAX_NUMBER}, found {str(content)[:40]}..."
+        )
 
 
 def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -384,6 +409,7 @@ def apply_override(content: dict[str, Any], override: str) -> None:
         content[last] = parse_yaml(value, f"override {key}", _Loader)
     except FileError as error:
         raise RecipeError(str(error)) from error
+    _check_plain(content[last], "override ", f"{key}.")
 
 
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
@@ -433,10 +459,13 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
     """Converts an error of a library into a RecipeError that contains the recipe key `key`."""
     try:
         yield
-    except RecipeError:
+    except (RecipeError, MemoryError):
         raise
     except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
+    except Exception as error:  # libraries raise any type for a value of another type, tokenizers a plain Exception
+        text = " ".join(str(error).split())[:400]
+        raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {text})") from error
 
 
 def convert(hint: Any, value: Any, source: str, key: str) -> Any:
@@ -466,4 +495,9 @@ def convert(hint: Any, value: Any, source: str, key: str) -> Any:
         value = float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r:.200}")
-    return value
+    inner, checked = typing.get_args(kind), typing.cast(Any, value)
+    if plain is dict and inner:
+        return {name: convert(inner[1], each, source, f"{key}.{name}") for name, each in checked.items()}
+    if plain is list and inner:
+        return [convert(inner[0], each, source, f"{key}.{number}") for number, each in enumerate(checked)]
+    return checked

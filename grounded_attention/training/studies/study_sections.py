@@ -16,6 +16,7 @@ from grounded_attention.training.recipes.recipe import (
     read_recipe,
     read_yaml,
 )
+from grounded_attention.utils.bounded_numbers import MAX_PROCESSES
 
 # Keys of a stage; the study sets its folder, its seed and its start.
 STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
@@ -126,6 +127,8 @@ def _check_sections(sections: Sections, source: str) -> None:
         _check_group(group, getattr(sections, group), place)
     if sections.workers < 1:
         raise RecipeError(f"{place}workers must be 1 or more, found {sections.workers}")
+    if sections.workers > MAX_PROCESSES:
+        raise RecipeError(f"{place}workers must be at most {MAX_PROCESSES}, found {str(sections.workers)[:40]}")
     if not sections.against:
         raise RecipeError(f"{place}against is empty: give the row that the others are compared with")
     check_names(sections.against, sections.known_rows, "against.", place)

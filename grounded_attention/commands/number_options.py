@@ -1,0 +1,31 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Types of options that are whole numbers: a value out of range is refused before anything is read."""
+
+import argparse
+
+from grounded_attention.utils.bounded_numbers import MAX_PROCESSES, MAX_SEED
+
+
+def _read(text: str, lowest: int, highest: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = lowest - 1
+    if not lowest <= value <= highest:
+        raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, found {text!r:.60}")
+    return value
+
+
+def seed_number(text: str) -> int:
+    """A seed."""
+    return _read(text, 0, MAX_SEED)
+
+
+def processes(text: str) -> int:
+    """A number of processes or threads."""
+    return _read(text, 1, MAX_PROCESSES)
+
+
+def port_number(text: str) -> int:
+    """A port."""
+    return _read(text, 1, 65535)

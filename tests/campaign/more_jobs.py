@@ -1,0 +1,131 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Commands of several processes or trainings: two ranks, loader workers, a study, vision-language models."""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from grounded_attention.commands import heads, train
+from tests.helpers.tiny_scenes import tiny_recipe
+
+from .inputs import use_cache
+
+STEPS = {"save_strategy": "steps", "save_steps": 1, "lr_scheduler_type": "constant", "learning_rate": 1e-3}
+LIMIT = {"train": 8, "validation": 2, "test": 2}
+SMALL = {"max_steps": 1, "per_device_train_batch_size": 4, "logging_steps": 1, "disable_tqdm": True, "use_cpu": True}
+
+
+def run_recipe(recipe: dict[str, Any]) -> int:
+    """Runs a recipe; the second run of a case finds the file of the first, as a user's second run does."""
+    path = Path("../recipe.yaml")
+    if not path.exists():
+        path.write_text(yaml.safe_dump(recipe))
+    return train.main([str(path)])
+
+
+def train_with(methods: list[str] | None = None, **training: Any) -> Callable[[Path], int]:
+    """A job that trains two steps with these arguments, and saves after each."""
+
+    def work(base: Path) -> int:
+        use_cache(base)
+        recipe = tiny_recipe(base / "scenes", Path("run"), resume=True, methods=methods or ["direct"])
+        recipe["training"] |= {**STEPS, "max_steps": 2, **training}
+        recipe["data"]["limit"] = LIMIT
+        return run_recipe(recipe)
+
+    return work
+
+
+def study(base: Path) -> int:
+    """A study of two rows and one task: four trainings."""
+    use_cache(base)
+    recipe = tiny_recipe(base / "scenes", Path("run"))
+    data = {key: value for key, value in recipe["data"].items() if key != "limit"}
+    limit = {"data": {"limit": LIMIT}, "training": SMALL}
+    content = {
+        "study": "table",
+        "output_dir": "run",
+        "seeds": [1],
+        "rows": ["original", "direct"],
+        "against": ["original"],
+        "data": data,
+        "original": {**limit, "model": recipe["model"], "options": {"relationship": False}},
+        "fine_tuning": {"task": "vgp", **limit},
+        "known_rows": {"original": None, "direct": {"methods": ["direct"]}},
+        "downstream": {"vqa": {"task": "vqa", "options": {"answers": {"fewest": 1}}, **limit}},
+        "columns": [{"name": "VQA", "task": "vqa", "split": "validation", "score": "vqa_accuracy"}],
+    }
+    return run_recipe(content)
+
+
+def train_adapter(base: Path) -> int:
+    """Trains an adapter of a vision-language model."""
+    use_cache(base)
+    recipe = tiny_recipe(base / "scenes", Path("run"), task="grounded_generation", resume=True)
+    images = {"images": str(base / "scenes" / "flickr30k-images"), "regions": None, "limit": LIMIT}
+    recipe["data"] = {**recipe["data"], **images}
+    recipe["model"] = {"source": str(base / "vlm"), "adapter": {"lora": {"r": 2, "target_modules": ["q_proj"]}}}
+    recipe["training"] |= {**STEPS, "max_steps": 2, "per_device_train_batch_size": 2}
+    return run_recipe(recipe)
+
+
+def rank_heads(base: Path) -> int:
+    """Ranks the heads of a vision-language model."""
+    use_cache(base)
+    data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes")]
+    data += ["--images", str(base / "scenes" / "flickr30k-images"), "--limit", "2", "--ablate", "0"]
+    return heads.main(["--model", str(base / "vlm"), *data, "--output", "ranked"])
+
+
+def in_two_ranks(work: Callable[[Path], int]) -> Callable[[Path], int]:
+    """A job that runs in two processes, forked with the variables of torchrun; like torchrun it ends with the first
+    that fails."""
+
+    def launch(base: Path) -> int:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        shared |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+        running = {_rank(work, base, {**shared, "RANK": rank, "LOCAL_RANK": rank}) for rank in ("0", "1")}
+        failed = 0
+        while running and not failed:
+            time.sleep(0.02)
+            for process in list(running):
+                found, status = os.waitpid(process, os.WNOHANG)
+                if found:
+                    running.discard(process)
+                    failed = failed or os.waitstatus_to_exitcode(status)
+        for process in running:
+            os.kill(process, signal.SIGKILL)
+            os.waitpid(process, 0)
+        if failed == -signal.SIGKILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return failed
+
+    return launch
+
+
+def _rank(work: Callable[[Path], int], base: Path, environment: dict[str, str]) -> int:
+    process = os.fork()
+    if process:
+        return process
+    status = 1
+    try:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # it ends with the launcher
+        os.environ.update(environment)
+        status = work(base)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

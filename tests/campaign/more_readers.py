@@ -1,0 +1,170 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Readers under fire of models, runs, pictures and lists."""
+
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import chdir
+from functools import partial
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import torch
+
+from grounded_attention.analysis.dependency_parses import read_conllu
+from grounded_attention.analysis.heads.chosen import ChosenHeads
+from grounded_attention.commands import check_scenes, convert, join_vcr, pseudo_ground
+from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.families import VLM
+from grounded_attention.training.experiments.setup import load_model, make_processor
+from grounded_attention.training.recipes.model_family import head_class
+from grounded_attention.training.recipes.recipe import Model
+from tests.helpers.vl_bert_checkpoints import vgp_checkpoint
+
+from .inputs import use_cache
+from .jobs import as_command
+from .more_jobs import train_with
+from .reader import OUT, Reader, keep, kept_rows
+
+_BASE: list[Path] = []  # the folder of `prepare`, whose cache of rows a continued run uses
+
+
+def _copy_of(*names: str) -> Callable[[Path, Path], None]:
+    """Copies folders of `prepare`."""
+
+    def make(base: Path, folder: Path) -> None:
+        for name in names:
+            shutil.copytree(base / name, folder / name)
+
+    return make
+
+
+def _original(base: Path, folder: Path) -> None:
+    torch.save({"state_dict": vgp_checkpoint()[1]}, folder / "original.pth")
+    (folder / "fields.json").write_text(json.dumps({"num_attention_heads": 4}))
+
+
+def _convert(folder: Path) -> int:
+    shutil.rmtree("converted", ignore_errors=True)
+    given = ["--checkpoint", str(folder / "original.pth"), "--config", str(folder / "fields.json")]
+    status = convert.main(["vl_bert", *given, "--output", "converted"])
+    if status == 0:
+        keep(Path("converted/model.safetensors").read_bytes().hex(), 1)
+    return status
+
+
+def _adapter(base: Path, folder: Path) -> None:
+    """The adapter names its model, here the copy beside it."""
+    _copy_of("vlm", "adapter")(base, folder)
+    path = folder / "adapter" / "adapter_config.json"
+    content = {**json.loads(path.read_text()), "base_model_name_or_path": str(folder / "vlm")}
+    path.write_text(json.dumps(content))
+
+
+def _load_vlm(name: str, folder: Path) -> int:
+    def load() -> None:
+        source = Model(source=str(folder / name), tokenizer=str(folder / "vlm"))
+        processor = make_processor(source)
+        model, _ = load_model(head_class(VLM.head, source), source)
+        sums = [(name, float(value.double().sum())) for name, value in model.state_dict().items()]
+        keep((sorted(sums), processor.tokenizer.get_vocab()), 1)
+
+    return as_command(load)
+
+
+def _continue(folder: Path) -> int:
+    """Trains on from the checkpoints of a run that was stopped before its end."""
+    shutil.rmtree("work", ignore_errors=True)
+    shutil.copytree(folder / "stopped", "work/place")
+    shutil.copyfile(_BASE[0] / "recipe.yaml", "work/recipe.yaml")
+    with chdir("work/place"):
+        status = train_with()(_BASE[0])
+    if status == 0:
+        keep(Path("work/place/run/direct/model.safetensors").read_bytes().hex(), 1)
+    return status
+
+
+def _stopped(base: Path, folder: Path) -> None:
+    _BASE[:] = [base]
+    _copy_of("stopped")(base, folder)
+
+
+def _ranked(folder: Path) -> int:
+    return as_command(lambda: keep(ChosenHeads.from_file(folder / "ranked"), 1))
+
+
+def _parsed(folder: Path) -> int:
+    def read() -> None:
+        parses = read_conllu(folder / "parses")
+        keep(parses, len(parses))
+
+    return as_command(read)
+
+
+def _items(base: Path, folder: Path) -> None:
+    ids = [f"val-{number}" for number in range(6)]
+    for name, chosen in (("answers", [0, 1, 2, 3, 0, 1]), ("rationales", [1, 1, 2, 0, 0, 3])):
+        content = {"example_id": ids, "chosen": chosen, "label": [0, 1, 2, 3, 3, 3]}
+        (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def _join(folder: Path) -> int:
+    status = join_vcr.main([str(folder / "answers.json"), str(folder / "rationales.json")])
+    if status == 0:
+        keep("", 1)
+    return status
+
+
+def _pictures(base: Path, folder: Path) -> None:
+    _BASE[:] = [base]
+    (folder / "pictures").mkdir()
+    pictures = sorted((base / "scenes" / "flickr30k-images").iterdir())
+    for picture in pictures:
+        shutil.copyfile(picture, folder / "pictures" / picture.name)
+    (folder / "list.txt").write_text("".join(f"{path.stem}\tpictures/{path.name}\n" for path in pictures))
+
+
+def _label(folder: Path) -> int:
+    use_cache(_BASE[0])
+    captions = ["--captions", "flickr30k_entities", "--data-dir", str(_BASE[0] / "scenes"), "--split", "train"]
+    given = ["--images", str(folder / "list.txt"), "--grounder", "scenes", "--phrases", "given", "--limit", "12"]
+    return pseudo_ground.main([*captions, *given, "--contact-sheet", "0", "--output", str(OUT), "--quiet"])
+
+
+def _labelled_rows() -> int:
+    return sum(parquet.read_metadata(path).num_rows for path in OUT.rglob("*.parquet"))
+
+
+def _boxes(base: Path, folder: Path) -> None:
+    record = {"boxes": [[1, 2, 30, 40], [5, 5, 20, 20]], "scores": [0.5, 0.25], "labels": ["a dog", "a ball"]}
+    (folder / "boxes.json").write_text(json.dumps({f"image {number}": record for number in range(6)}))
+    (folder / "boxes.jsonl").write_text("".join(json.dumps({"image_id": str(n), **record}) + "\n" for n in range(6)))
+
+
+def _read_boxes(folder: Path) -> int:
+    def read() -> None:
+        found = [read_boxes(folder / name) for name in ("boxes.json", "boxes.jsonl")]
+        keep(found, sum(map(len, found)))
+
+    return as_command(read)
+
+
+def _check_scenes(folder: Path) -> int:
+    status = check_scenes.main([str(folder / "few")])
+    if status == 0:
+        keep("", 1)
+    return status
+
+
+MORE_READERS = (
+    Reader("original checkpoint", _original, _convert, kept_rows),
+    Reader("stopped run", _stopped, _continue, kept_rows, slow=True),
+    Reader("vision-language model", _copy_of("vlm"), partial(_load_vlm, "vlm"), kept_rows),
+    Reader("adapter", _adapter, partial(_load_vlm, "adapter"), kept_rows, slow=True),
+    Reader("heads.json", _copy_of("ranked"), _ranked, kept_rows),
+    Reader("parses", lambda base, folder: _copy_of("parses")(base / "scenes", folder), _parsed, kept_rows),
+    Reader("items of VCR", _items, _join, kept_rows),
+    Reader("pictures", _pictures, _label, _labelled_rows, slow=True),
+    Reader("boxes", _boxes, _read_boxes, kept_rows),
+    Reader("scenes folder", _copy_of("few"), _check_scenes, kept_rows, slow=True),
+)

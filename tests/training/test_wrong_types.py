@@ -1,0 +1,100 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Values of another type in recipes, configurations and processors: the key is named, and nothing is read."""
+
+import datetime
+
+import pytest
+import yaml
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.modeling import VLBertConfig
+from grounded_attention.training.experiments.setup import check_training
+from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from tests.helpers.tiny_vgp import tiny_processor
+
+VALUES = {
+    "a date": ({"card": {"name": datetime.date(2020, 1, 2)}}, "card.name is a date: write it in quotes"),
+    "bytes": ({"model": {"config": {"a": b"x"}}}, r"model\.config\.a is a value of type bytes"),
+    "a key": ({"options": {None: 1}}, r"options\.None is no key"),
+    "64 bits": ({"options": {"a": [10**30]}}, r"options\.a\.0 must be at most"),
+    "a section in a section": ({"data": {"limit": {"train": {}}}}, r"data\.limit\.train must be of type int"),
+    "a number in a list": ({"methods": ["none", 3]}, r"methods\.1 must be of type str"),
+    "options of a method": ({"supervision": {"options": {"direct": 3}}}, r"supervision\.options\.direct must be of"),
+}
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_recipe(tmp_path, name):
+    content, message = VALUES[name]
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(content))
+    with pytest.raises(RecipeError, match=rf"recipe\.yaml: {message}"):
+        load_recipe(tmp_path / "recipe.yaml")
+
+
+def test_an_override(tmp_path):
+    (tmp_path / "recipe.yaml").write_text("{}")
+    with pytest.raises(RecipeError, match=r"override card\.name is a date"):
+        load_recipe(tmp_path / "recipe.yaml", ["card.name=2020-01-02"])
+
+
+@pytest.mark.parametrize(
+    ("training", "message"),
+    [
+        ({"metric_for_best_model": 3}, r"training\.metric_for_best_model must be of type str"),
+        ({"max_steps": 10**12}, r"training\.max_steps must be at most 2147483647"),
+        ({"dataloader_num_workers": 100_000}, r"training\.dataloader_num_workers must be at most 256"),
+    ],
+)
+def test_training_arguments(training, message):
+    with pytest.raises(RecipeError, match=message):
+        check_training(training, "training.")
+
+
+def test_usual_training_arguments():
+    check_numbers({"max_steps": 100_000, "dataloader_num_workers": 8, "save_total_limit": 1}, "training.")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"architectures": "VLBertModel"}, "architectures must be a list"),
+        ({"output_attentions": "yes"}, "output_attentions must be true or false"),
+        ({"output_hidden_states": "yes"}, "output_hidden_states must be true or false"),
+        ({"id2label": ["a"]}, "id2label must be a section"),
+        ({"chunk_size_feed_forward": "3"}, "chunk_size_feed_forward must be a whole number"),
+        ({"num_attention_heads": -1}, "num_attention_heads must not be negative"),
+        ({"vision_config": {"hidden_size": -8}}, r"vision_config\.hidden_size must not be negative"),
+    ],
+)
+def test_a_configuration(config, message):
+    check_sizes(VLBertConfig().to_dict(), "config.json: ")
+    with pytest.raises(RecipeError, match=message):
+        check_sizes({**VLBertConfig().to_dict(), **config}, "config.json: ")
+
+
+@pytest.mark.parametrize("options", [{"splits": 0.5}, {"splits": ["train", 3]}, {"seed": "1"}, {"negatives": 3}])
+def test_options_of_a_builder(tmp_path, options):
+    given = {"data_dir": str(tmp_path), "cache_dir": str(tmp_path / "cache"), "negatives": "random", **options}
+    builder = BUILDERS["vgp"](**given)
+    with pytest.raises(DataError, match=f"option {min(options)}"):
+        builder.download_and_prepare()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [("max_regions", "3"), ("max_regions", True), ("region_feature_size", 8.5), ("iou_threshold", [0.5])],
+)
+def test_a_processor(setting, value):
+    found = tiny_processor()
+    with pytest.raises(ValueError, match=f"{setting} must be of type"):
+        type(found)(found.tokenizer, **{setting: value})
+
+
+@pytest.mark.parametrize("length", [float("nan"), 0, "8", None, True])
+def test_a_tokenizer_without_a_length(length):
+    found = tiny_processor()
+    found.tokenizer.model_max_length = length
+    with pytest.raises(ValueError, match="model_max_length of the tokenizer must be a positive number"):
+        type(found)(found.tokenizer)
