@@ -60,6 +60,7 @@ USUAL = {
     "doctor": "--offline",
     "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out --cpu",
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
+    "export-model": "{base}/model --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
     "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images",
     "join-vcr": "{base}/items.json {base}/items.json",

@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.families import FAMILIES
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.setup import builder_options
+from grounded_attention.training.experiments.prepared_data import builder_options
 from grounded_attention.training.recipes.early_checks import training_argument_names
 from grounded_attention.training.recipes.recipe import Recipe
 from tests.helpers.tiny_scenes import tiny_recipe

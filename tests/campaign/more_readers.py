@@ -16,7 +16,7 @@ from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.commands import check_scenes, convert, join_vcr, pseudo_ground
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
-from grounded_attention.training.experiments.setup import load_model, make_processor
+from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.vl_bert_checkpoints import vgp_checkpoint

@@ -9,7 +9,7 @@ import yaml
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.modeling import VLBertConfig
-from grounded_attention.training.experiments.setup import check_training
+from grounded_attention.training.experiments.arguments import check_training
 from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.tiny_vgp import tiny_processor
