@@ -88,7 +88,7 @@ def test_steps_use_it_and_evaluation_does_not(tmp_path, monkeypatch):
 
 def test_a_precision_of_the_program_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
-    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True)
+    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True, cpu_matmul_precision="auto")
     assert room.matmul_precision(arguments) == "bfloat16"
     torch.set_float32_matmul_precision("high")
     try:
@@ -98,7 +98,7 @@ def test_a_precision_of_the_program_is_left(tmp_path, monkeypatch):
 
 
 def test_another_precision_is_named_when_a_training_continues(tmp_path, monkeypatch):
-    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True)
+    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True, cpu_matmul_precision="auto")
     before = environment(arguments, sharded=False)
     monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
     now = environment(arguments, sharded=False)

@@ -14,7 +14,7 @@ from grounded_attention.tasks import Task
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH
-from grounded_attention.training.loop.matmul_precision import AUTO, MATMUL, check_precision
+from grounded_attention.training.loop.matmul_precision import FLOAT32, MATMUL, check_precision
 from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from grounded_attention.training.recipes.early_checks import check_trackers
 from grounded_attention.training.recipes.number_checks import check_numbers
@@ -110,7 +110,7 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
         raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
     elsewhere = None if on_cpu else "training on another device"
     deciding = next((f"{prefix}{name}" for name in ("bf16", "torch_compile") if training.get(name)), elsewhere)
-    check_precision(training.get(MATMUL, AUTO), prefix + MATMUL, deciding)
+    check_precision(training.get(MATMUL, FLOAT32), prefix + MATMUL, deciding)
     for name in ("fp16_full_eval", "bf16_full_eval"):
         if training.get(name):
             raise RecipeError(

@@ -56,13 +56,13 @@ def matmul_precision(arguments: TrainingArguments) -> str:
     The precision of matrix products in a training step.
 
     Args:
-        arguments (`TrainingArguments`): its `cpu_matmul_precision`; without this field it is `auto`.
+        arguments (`TrainingArguments`): its `cpu_matmul_precision`; without this field it is `float32`.
 
     Returns:
         `str`: `float32` or `bfloat16`; `float32` on other devices, under autocast and for compiled models, where other
         settings decide.
     """
-    wanted = getattr(arguments, MATMUL, AUTO)
+    wanted = getattr(arguments, MATMUL, FLOAT32)
     elsewhere = arguments.device.type != "cpu" or arguments.bf16 or arguments.torch_compile or _precision_is_set()
     if wanted == FLOAT32 or elsewhere:
         return FLOAT32
