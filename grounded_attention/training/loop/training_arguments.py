@@ -20,10 +20,9 @@ class GroundingTrainingArguments(TrainingArguments):
             `learning_rate`. The schedule is the same for all weights.
         skip_nonfinite_batches (`bool`, *optional*, defaults to `False`): leave out a step whose loss or gradients are
             not finite, instead of stopping; see `finite_steps.FiniteTrainer`.
-        cpu_matmul_precision (`str`, *optional*, defaults to `"float32"`): precision of the large linear layers of float32
-            models in the training steps of a CPU. `"bfloat16"` rounds the factors of their products and sums in
-            float32, `"auto"` does so where the processor gains from it (AMX), `"float32"` never. Evaluation always
-            uses float32.
+        cpu_matmul_precision (`str`, *optional*, defaults to `"float32"`): precision of the large linear layers of
+            float32 models in the training steps of a CPU. `"bfloat16"` rounds the factors of their products and sums
+            in float32, `"auto"` does so where the processor gains from it (AMX). Evaluation always uses float32.
 
     Raises:
         RecipeError: see `check_mapping` and `check_precision`.
