@@ -13,6 +13,7 @@ examples:
 """
 
 import argparse
+import json
 import math
 import sys
 import time
@@ -209,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = make_parser("python -m benchmarks.scale_table", __doc__)
     parser.add_argument("--gpu-samples", type=float, metavar="N", help="training samples per second of one GPU")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--measure", action="store_true", help="count and measure again on this CPU, no tables")
     return run(parser, _work, arguments)
 
@@ -218,8 +220,11 @@ def _work(options: argparse.Namespace) -> str:
     if options.gpu_samples is not None and not options.gpu_samples > 0:
         raise ValueError(f"--gpu-samples {options.gpu_samples}: expected samples per second, above 0")
     if not options.measure:
-        return "\n\n".join(f"{name}\n\n{table}" for name, table in tables(options.gpu_samples).items())
+        made = tables(options.gpu_samples)
+        return json.dumps(made) if options.json else "\n\n".join(f"{name}\n\n{made[name]}" for name in made)
     found = {"STEP": measure(training_step(), BATCH), "FEATURES": measure(image_features(), 1)}
+    if options.json:
+        return json.dumps({name: work._asdict() for name, work in found.items()})
     return "\n".join(f"{name} = {work}" for name, work in found.items())
 
 

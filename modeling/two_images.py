@@ -68,11 +68,12 @@ def split_images(
     own = mask[:, None] & (region_token_type_ids[:, None] == images)  # (B, 2, R)
     features = region_features[:, None].expand(-1, 2, -1, -1)
     if whole_image:
-        own = torch.cat([torch.zeros_like(own[..., :1]), own[..., 1:]], dim=-1)
+        first = torch.arange(mask.shape[1], device=mask.device) == 0
+        own = own & ~first
         weights = own.to(features.dtype)[..., None]
         mean = (features * weights).sum(2, keepdim=True) / weights.sum(2, keepdim=True).clamp(min=1)
-        features = torch.cat([mean, features[:, :, 1:]], dim=2)
-        own = torch.cat([mask[:, None, :1].expand(-1, 2, -1), own[..., 1:]], dim=-1)
+        features = torch.where(first[:, None], mean, features)
+        own = torch.where(first, mask[:, None], own)
     return {
         **rows,
         "region_features": features.flatten(0, 1),

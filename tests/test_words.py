@@ -22,7 +22,7 @@ REJECTED = {
     r"regions? (→|->) words?": "region → text",
     r"semi[- ]?direct\b": "`semi_direct`",
     r"text[- ]only\b": "`text_only`, without regions",
-    r"pre ?train": "pre-training, pre-trained",
+    r"(?<!from_)pre ?train": "pre-training, pre-trained",
     r"fine ?tun": "fine-tuning",
     r"data-?sets?\b": "data set",
     r"pseudo ?label": "pseudo-label",

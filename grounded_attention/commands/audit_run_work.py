@@ -258,7 +258,7 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 
 def _table(found: Mapping[str, Audited]) -> str:
     lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
-    for direction, title in (("text_to_region", "words → regions"), ("region_to_text", "regions → words")):
+    for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
         if all(direction not in audited.result.entities for audited in found.values()):
             continue  # causal models have no rows of the image
         lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'attention':>11}{'changed heads':>20}")

@@ -47,7 +47,7 @@ def arguments(files, task, *more):
 @pytest.mark.parametrize("task", FIGURES)
 def test_each_task_starts_at_the_accuracy_that_evaluation_finds(files, task, tmp_path, capsys):
     common = ("--limit", 8, "--seed", 3, "--json", "--output", tmp_path)
-    more = ("--set", "data.options.name=refcoco+") if task == "referring_expressions" else ()
+    more = ("--set", "data.options.config_name=refcoco+") if task == "referring_expressions" else ()
     assert run_main(arguments(files, task, *common, *more)) == 0
     expected = json.loads(capsys.readouterr().out)["validation"][FIGURES[task]]
     assert main(arguments(files, task, *common, *more, "--steps", 2, "--batch-size", 5, "--split", "val")) == 0

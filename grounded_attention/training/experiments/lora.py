@@ -17,7 +17,7 @@ from .processes import say_once
 LORA = "lora"
 TARGETS = "target_modules"
 ALL_LINEAR = "all-linear"  # PEFT's word
-SHOWN = 8
+SHOWN = 16
 
 
 def check_adapter(model: Model) -> None:

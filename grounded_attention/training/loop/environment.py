@@ -78,7 +78,10 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What differs in versions, products and code: "transformers 5.4.0 -> 5.5.0"."""
     versions = {name: (before["versions"].get(name, "none"), new) for name, new in now["versions"].items()}
     found = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
-    products = before.get("products", FLOAT32), now["products"]  # versions before bfloat16 did not write it
+    products = (
+        before.get("products", FLOAT32),
+        now.get("products", FLOAT32),
+    )
     found += [f"matrix products in {products[0]} -> {products[1]}"] if products[0] != products[1] else []
     files = before["code"].keys() | now["code"].keys()
     changed = sorted(name for name in files if before["code"].get(name) != now["code"].get(name))
