@@ -73,7 +73,7 @@ def split_images(
         weights = own.to(features.dtype)[..., None]
         mean = (features * weights).sum(2, keepdim=True) / weights.sum(2, keepdim=True).clamp(min=1)
         features = torch.where(first[:, None], mean, features)
-        own = torch.where(first, mask[:, None], own)
+        own = own | (first & mask[:, None])
     return {
         **rows,
         "region_features": features.flatten(0, 1),
