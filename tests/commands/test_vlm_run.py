@@ -106,7 +106,7 @@ def test_the_run_can_be_audited(finished, tmp_path, capsys):
     folder = tmp_path / "audit"
     assert audit_run.main([str(output), "--limit", "2", "--explore", "1", "--output", str(folder), "--cpu"]) == 0
     printed = capsys.readouterr().out
-    assert "words → regions" in printed and "regions → words" not in printed
+    assert "text → region" in printed and "region → text" not in printed
     rows = BUILDERS["flickr30k_entities"](data_dir=str(scenes), splits="test")
     rows.download_and_prepare()
     expected = audit(
