@@ -103,20 +103,33 @@ def test_entropy_equals_a_loop_by_hand():
         assert float(value) == pytest.approx(entropy_by_hand(one.double().numpy()), abs=1e-4)
 
 
-def test_smoothing_equals_a_loop_by_hand():
-    maps = torch.rand(2, 4, 6, dtype=torch.float64)
-    weights = [math.exp(-(step**2) / 2) for step in range(-3, 4)]
+@pytest.mark.parametrize("rows, columns, sigma", [(4, 6, 0.25), (12, 8, 0.5), (5, 24, 1.0), (5, 30, 1.0)])
+def test_smoothing_equals_a_loop_by_hand(rows, columns, sigma):
+    maps = torch.rand(2, rows, columns, dtype=torch.float64)
+    weights = [math.exp(-((step / sigma) ** 2) / 2) for step in range(-3, 4)]
     total = sum(weights) ** 2
     found = smooth(maps)
     for n in range(2):
-        for y in range(4):
-            for x in range(6):
+        for y in range(rows):
+            for x in range(columns):
                 expected = 0.0
                 for dy in range(-3, 4):
                     for dx in range(-3, 4):
-                        value = maps[n, min(max(y + dy, 0), 3), min(max(x + dx, 0), 5)]
+                        value = maps[n, min(max(y + dy, 0), rows - 1), min(max(x + dx, 0), columns - 1)]
                         expected += weights[dy + 3] * weights[dx + 3] * float(value)
                 assert float(found[n, y, x]) == pytest.approx(expected / total)
+
+
+@pytest.mark.parametrize("side", [8, 12, 24])
+def test_one_bright_cell_gives_a_box_of_few_cells_on_any_grid(side):
+    attention = torch.zeros(1, side * side)
+    attention[0, side * (side // 2) + side // 2] = 1.0
+    x1, y1, x2, y2 = ground_box(
+        attention,
+        torch.ones(side * side, dtype=torch.bool),
+        TokenGrid.of_tokens(patches(side, side), torch.ones(side * side, dtype=torch.bool)),
+    ).box
+    assert x1 == y1 and x2 == y2 and x1 * side <= side // 2 and x2 - x1 < 0.4
 
 
 def test_the_box_is_around_the_brighter_of_two_places():

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv1d, max_pool2d, pad
 
-# The Gaussian of the paper, in cells.
-SIGMA, KERNEL = 1.0, 7
+# The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).
+SIGMA, KERNEL, SIDE = 1.0, 7, 24
 # The finest grid, in cells along an edge; a page shows a coarser one.
 MOST_CELLS = 128
 # Boxes are float32.
@@ -103,9 +103,14 @@ def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int)
 
 
 def smooth(maps: Tensor) -> Tensor:
-    """Smooths maps (n, Y, X) with the Gaussian of the paper: sigma 1, 7 cells wide; cells at the edge are repeated."""
+    """Smooths maps (n, Y, X) with the Gaussian of the paper; cells at the edge are repeated.
+
+    Sigma is 1 and the kernel 7 cells wide on maps of at least 24 cells along their longer side. On smaller maps sigma
+    is 1/24 of this side, the same part of the image, since it would else erase an object of one or two cells.
+    """
+    sigma = SIGMA * min(1.0, max(maps.shape[1:]) / SIDE)
     steps = torch.arange(KERNEL, dtype=maps.dtype, device=maps.device) - KERNEL // 2
-    kernel = torch.exp(-(steps**2) / (2 * SIGMA**2))
+    kernel = torch.exp(-(steps**2) / (2 * sigma**2))
     kernel = (kernel / kernel.sum())[None, None]
     for _ in range(2):
         lines = pad(maps.flatten(0, 1)[:, None], (KERNEL // 2, KERNEL // 2), mode="replicate")
