@@ -47,7 +47,7 @@ LABEL = $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entiti
   --images data/scenes/flickr30k-images --regions data/scenes/regions --phrases given --quiet
 
 .PHONY: table3
-table3: $(INSTALLED)  ## how much data grounding in pre-training saves: Chou et al.'s Table III on scenes (two hours)
+table3: $(INSTALLED)  ## how much data grounding in pre-training saves: Chou et al.'s Table III on scenes (three hours)
 	$(BIN)/grounded-attention data scenes --output data/scenes --images 8000 --seed 0 --num-proc 2
 	$(LABEL) --grounder scenes --wrong 0.2 --boxes-per-phrase 9 --output data/scenes/wrong_20
 	$(LABEL) --grounder scenes --wrong 0.4 --boxes-per-phrase 9 --output data/scenes/wrong_40
@@ -116,6 +116,7 @@ space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, wit
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 	$(BIN)/python -m benchmarks.audit
+	$(BIN)/python -m benchmarks.audit_memory
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.matmul_precision
 	$(BIN)/python -m benchmarks.two_streams
@@ -124,6 +125,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
 	$(BIN)/python -m benchmarks.region_scale
+	$(BIN)/python -m benchmarks.row_tables
 	$(BIN)/python -m benchmarks.waiting_threads
 
 .PHONY: bench-gpu

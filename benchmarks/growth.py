@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from grounded_attention.commands.command_line import make_parser, run
 
@@ -58,21 +59,28 @@ def import_features(folder: Path, images: int) -> None:
     import_regions([folder / "features.tsv"], "butd_tsv", folder / "imported", progress=False)
 
 
-def audit_heads(folder: Path, images: int) -> None:
-    """`grounded_attention.audit` of the captions of the training split."""
+def load_audit(folder: Path) -> tuple[Any, Any, Any, RegionTable]:
+    """A tiny untrained model, its processor, the rows of the training split, and their region table."""
     import datasets
     from transformers import BertTokenizer
 
-    from grounded_attention import VLBertConfig, VLBertModel, VLBertProcessor, audit
-    from grounded_attention.analysis.audit.examples import entity_examples
+    from grounded_attention import VLBertConfig, VLBertModel, VLBertProcessor
 
     words = (folder / "scenes" / "vocab.txt").read_text(encoding="utf-8").split()
     tokenizer = BertTokenizer(vocab={word: number for number, word in enumerate(words)})
     model = VLBertModel(VLBertConfig(vocab_size=len(words), **TINY))
     files = str(folder / "rows" / "*train*.parquet")
     rows = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(folder / "cache"))
-    table = RegionTable.open(folder / "scenes" / "regions")
-    audit(model, VLBertProcessor(tokenizer), entity_examples(rows), table, progress=False)
+    return model, VLBertProcessor(tokenizer), rows, RegionTable.open(folder / "scenes" / "regions")
+
+
+def audit_heads(folder: Path, images: int) -> None:
+    """`grounded_attention.audit` of the captions of the training split."""
+    from grounded_attention import audit
+    from grounded_attention.analysis.audit.examples import entity_examples
+
+    model, processor, rows, table = load_audit(folder)
+    audit(model, processor, entity_examples(rows), table, progress=False)
 
 
 STEPS: dict[str, Callable[[Path, int], None]] = {

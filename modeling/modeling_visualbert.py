@@ -75,7 +75,7 @@ from .task_forward import (
 from .task_heads import NO_CANDIDATE, AlignmentScorer, PhraseHeads, ReferringHead, VGPHeads
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
-from .unpadding import UnpaddedEncoder, find_packing
+from .unpadding import Packing, UnpaddedEncoder, find_packing, keep_packing, unpack_recorded
 
 _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
@@ -261,6 +261,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module):
         self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
+    @unpack_recorded
     @merge_with_config_defaults
     @capture_outputs
     @auto_docstring(custom_args=_REGION_ARGS)
@@ -317,26 +318,28 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
         columns = torch.cat([text_mask, region_mask], dim=1)
         if self.additional_layer is None:
-            sequence_output = self._encode(embedding_output, columns, **attention_kwargs)
+            packing = find_packing(columns, self.config.unpad)
+            sequence_output = self._encode(embedding_output, columns, packing, **attention_kwargs)
         else:
-            text_states = self._encode(embedding_output[:, :text_length], text_mask, **attention_kwargs)
+            packing = find_packing(text_mask, self.config.unpad)
+            text_states = self._encode(embedding_output[:, :text_length], text_mask, packing, **attention_kwargs)
             states = torch.cat([text_states, embedding_output[:, text_length:]], dim=1)
             mask = create_bidirectional_mask(config=self.config, inputs_embeds=states, attention_mask=columns)
             sequence_output = self.additional_layer(states, mask, **attention_kwargs)
         text_output, region_output = sequence_output.split([text_length, num_regions], dim=1)
-        return GroundedModelOutput(
+        outputs = GroundedModelOutput(
             last_hidden_state=sequence_output,
             pooler_output=self.pool(get_first_state(text_output, text_mask), region_output),
             text_hidden_state=text_output,
             region_hidden_state=region_output,
         )
+        return keep_packing(outputs, packing)
 
-    def _encode(self, embeddings: torch.Tensor, columns: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+    def _encode(
+        self, embeddings: torch.Tensor, columns: torch.Tensor, packing: Packing | None, **kwargs: Any
+    ) -> torch.Tensor:
         """The encoder's states for the valid columns of `columns` (B, N)."""
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
-        # Hidden states are recorded as inputs of the layers, so recording them requires a computation with padding.
-        recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-        packing = find_packing(columns, self.config.unpad and not recorded)
         return self.encoder(embeddings, attention_mask=mask, packing=packing, **kwargs).last_hidden_state
 
     def _check_regions(

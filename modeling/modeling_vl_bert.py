@@ -69,7 +69,7 @@ from .task_forward import choose_region, predict_hidden, score_answers, score_ch
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead, VGPHeads
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
-from .unpadding import UnpaddedEncoder, apply_packed, find_packing
+from .unpadding import UnpaddedEncoder, apply_packed, find_packing, keep_packing, unpack_recorded
 
 # The inputs are boxes divided by the image size. This tolerance corrects rounding errors of edges in pixels.
 _PIXEL_TOLERANCE = 1e-3
@@ -425,6 +425,7 @@ class VLBertModel(VLBertPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module):
         self.embeddings.word_embeddings = value
 
+    @unpack_recorded
     @merge_with_config_defaults
     @capture_outputs
     @auto_docstring(
@@ -500,9 +501,7 @@ class VLBertModel(VLBertPreTrainedModel):
         sequence_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=embedding_output, attention_mask=columns
         )
-        # Hidden states are recorded as inputs of the layers, so recording them requires a computation with padding.
-        recorded = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-        packing = find_packing(columns, self.config.unpad and not recorded)
+        packing = find_packing(columns, self.config.unpad)
         if grounding_queries is not None:
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
         encoder_outputs = self.encoder(
@@ -514,13 +513,14 @@ class VLBertModel(VLBertPreTrainedModel):
         if self.pooler is not None:
             pooled_output = self.pooler(get_first_state(text_states, text_mask)[:, None])
 
-        return VLBertModelOutput(
+        outputs = VLBertModelOutput(
             last_hidden_state=sequence_output,
             pooler_output=pooled_output,
             text_hidden_state=text_states,
             region_hidden_state=region_states,
             end_hidden_state=end_states[:, 0],
         )
+        return keep_packing(outputs, packing)
 
     def get_region_features(
         self,

@@ -80,8 +80,7 @@ class TaskConfig(PreTrainedConfig):
     box_layer (`int`, *optional*):
         The layer, counted from 0, whose output is the input of the box head in a model for VGP (`box_weight` of
         attention supervision). The box head predicts the box of the object that each word names. When not given, the
-        model has no box head. A head trained on one layer can be loaded for another layer. With a box head, `unpad`
-        does not apply to the layers.
+        model has no box head. A head trained on one layer can be loaded for another layer.
     alignment_level (`str`, *optional*):
         The level of grounding alignment: `"phrase"`, an LSTM reads the states of a phrase, or `"token"`, a word has
         its own state. When not given, the model has no head for it.

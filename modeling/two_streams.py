@@ -262,8 +262,7 @@ class TwoStreams:
         names = layer_names(config.grounding_calls)
         self.reporting = set(names if layers is None else [names[layer] for layer in layers])
         visible = {TEXT: text_mask, REGIONS: show_one_column(region_mask)}
-        unpad = config.unpad and not self.records_states
-        self.packing = {stream: find_packing(mask, unpad) for stream, mask in visible.items()}
+        self.packing = {stream: find_packing(mask, config.unpad) for stream, mask in visible.items()}
         embedded = {TEXT: text, REGIONS: regions}
         self.masks = {
             (queries, keys): create_bidirectional_mask(
@@ -320,8 +319,8 @@ class TwoStreams:
         self.states.update(states)
         self.reports += [report for report in reports if report is not None]
         if self.records_states:
-            for stream, found in states.items():
-                self.history[stream].append(found)
+            for stream in states:
+                self.history[stream].append(self.unpacked(stream))
 
     def unpacked(self, stream: str) -> torch.Tensor:
         """The states of a stream in the padded shape."""

@@ -20,11 +20,14 @@ Shape letters: B batch, N columns, M valid columns of the batch, H heads, D hidd
 """
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertEncoder, BertSelfAttention, eager_attention_forward
+
+_PACKING = "_packing"
 
 
 class Packing(NamedTuple):
@@ -49,6 +52,12 @@ class Packing(NamedTuple):
         """The inverse of `pack`: `(1, M, ...)` to `(B, N, ...)`, zeros in padded columns."""
         states = packed.new_zeros(self.batch_size * self.length, *packed.shape[2:])
         return states.index_copy_(0, self.places, packed[0]).unflatten(0, (self.batch_size, self.length))
+
+    def unpack_packed(self, states: torch.Tensor | None) -> torch.Tensor | None:
+        """`unpack` of states that are packed; others, and `None`, unchanged."""
+        # Padded states have B rows, or more columns than are valid.
+        is_packed = states is not None and states.shape[:2] == (1, len(self.places))
+        return self.unpack(states) if states is not None and is_packed else states
 
 
 def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
@@ -86,6 +95,35 @@ def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None,
     if packing is None:
         return function(*states)
     return packing.unpack(function(*(packing.pack(state) for state in states)))
+
+
+def unpack_recorded(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Decorates a `forward` with `capture_outputs`, whose hooks record what the layers compute: packed states.
+
+    Args:
+        forward (`Callable`): returns an output that [`keep_packing`] has seen, with the recorded `hidden_states`.
+
+    Returns:
+        `Callable`: the same function; its `hidden_states` have the padded shape, with zeros in padded columns.
+    """
+
+    @wraps(forward)
+    def wrapper(self: Any, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
+        outputs = forward(self, *args, return_dict=True, **kwargs)
+        packing, states = getattr(outputs, _PACKING), outputs.get("hidden_states")
+        if packing is not None and states is not None:
+            outputs["hidden_states"] = tuple(map(packing.unpack_packed, states))
+        wanted = getattr(self.config, "return_dict", True) if return_dict is None else return_dict
+        return outputs if wanted else outputs.to_tuple()
+
+    return wrapper
+
+
+def keep_packing(outputs: Any, packing: Packing | None) -> Any:
+    """Tells [`unpack_recorded`] the packing of the layers' states; returns the outputs."""
+    setattr(outputs, _PACKING, packing)
+    return outputs
 
 
 class UnpaddedSelfAttention(BertSelfAttention):
@@ -162,4 +200,12 @@ class UnpaddedEncoder(BertEncoder):
         return outputs
 
 
-__all__ = ["Packing", "UnpaddedEncoder", "UnpaddedSelfAttention", "apply_packed", "find_packing"]
+__all__ = [
+    "Packing",
+    "UnpaddedEncoder",
+    "UnpaddedSelfAttention",
+    "apply_packed",
+    "find_packing",
+    "keep_packing",
+    "unpack_recorded",
+]

@@ -104,7 +104,7 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
         `Prompt`: The prompt.
 
     Raises:
-        ValueError: The template changes, moves or leaves out a text, or a text contains the mark.
+        ValueError: The template fails, changes, moves or leaves out a text, or a text contains the mark.
     """
     texts: list[str] = []
     marked_conversation: list[dict[str, Any]] = []
@@ -116,10 +116,18 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
         raise ValueError(f"{name}: a text contains the character {MARK!r}; remove it.")
     owner = processor if getattr(processor, "chat_template", None) else processor.tokenizer
     generate = conversation[-1].get("role") != "assistant"
-    plain, marked = (
-        owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
-        for messages in ([dict(message) for message in conversation], marked_conversation)
-    )
+    try:
+        plain, marked = (
+            owner.apply_chat_template(messages, tokenize=False, add_generation_prompt=generate)
+            for messages in ([dict(message) for message in conversation], marked_conversation)
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # Jinja and the expressions of a template raise any type
+        raise ValueError(
+            f"{name}: the chat template of {type(processor).__name__} fails ({type(error).__name__}: "
+            f"{str(error)[:200]}); the file is damaged or expects other messages; copy the checkpoint again."
+        ) from error
     pieces = marked.split(MARK)
     if "".join(pieces) != plain or pieces[1::2] != [text.strip() for text in texts]:
         raise ValueError(

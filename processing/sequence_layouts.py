@@ -165,17 +165,27 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
 
     Returns:
         `EncodedTexts`: The pieces of the texts, without special tokens.
+
+    Raises:
+        ValueError: The tokenizer cannot encode a text, such as one whose vocabulary has no unknown word.
     """
-    encoding = tokenizer(
-        list(chain.from_iterable(texts)),
-        add_special_tokens=False,
-        padding=False,
-        truncation=False,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        verbose=False,
-    )
+    try:
+        encoding = tokenizer(
+            list(chain.from_iterable(texts)),
+            add_special_tokens=False,
+            padding=False,
+            truncation=False,
+            return_offsets_mapping=True,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+    except Exception as error:
+        if type(error) is not Exception:  # which `tokenizers` raises for its own errors
+            raise
+        raise ValueError(
+            f"the tokenizer cannot encode a text ({error}); its tokenizer.json is damaged: copy the checkpoint again."
+        ) from error
     count = len(encoding["input_ids"])
     lengths = np.fromiter(map(len, encoding["input_ids"]), dtype=np.int64, count=count)
     filled = np.arange(lengths.max(initial=0)) < lengths[:, None]

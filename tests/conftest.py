@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What every fixture-hungry test shares: an offline Hub and, where present, the folder of real excerpts."""
 
+import gc
 import logging
 import os
 import tempfile
@@ -20,6 +21,13 @@ os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Checkpoints' code, apart from the user's and from that of tests in another process.
 _MODULES = tempfile.TemporaryDirectory(prefix="checkpoint_code_")
 os.environ["HF_MODULES_CACHE"] = _MODULES.name
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frozen_heap() -> None:
+    """Leaves libraries out of garbage collections: each Trainer asks for a full one, a quarter of a tiny training."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

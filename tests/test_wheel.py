@@ -61,6 +61,12 @@ def call(installed, environment, cwd, *arguments, code=None):
     return done.stdout
 
 
+def test_the_licence_travels_with_the_package(installed):
+    [licence] = installed.glob("grounded_attention-*.dist-info/licenses/LICENSE")
+    assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
+    assert "Apache License" in licence.read_text()
+
+
 def test_the_wheel_trains_audits_grounds_pushes_and_loads(installed, tmp_path):
     scenes = tiny_scenes(tmp_path / "scenes")
     recipe = tiny_recipe(scenes, tmp_path / "run")

@@ -154,7 +154,7 @@ class CocoCaptions(LocalBuilder):
             citation=CITATION,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         path, report = self.config.path(split), Report()
         by_stem = self.config.image_id_format == "file_stem"
         if self.config.name == KARPATHY:
@@ -172,7 +172,7 @@ class CocoCaptions(LocalBuilder):
                 continue
             report.add("images")
             report.add("captions", count=len(row["captions"]))
-            yield row["image_id"], row
+            yield row
         self.report[str(SPLITS[split])] = report.as_dict()
 
 

@@ -176,7 +176,7 @@ class ConceptualCaptions(LocalBuilder):
             each.gen_kwargs["is_available"] = is_available
         return generators
 
-    def _generate_examples(self, split: str, is_available: "_ImageFilter") -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str, is_available: "_ImageFilter") -> Iterator[Row]:
         path, report = self.config.path(split), Report()
         checksums = array("I")
         for number, row in caption_rows(path, self.config.name, self.config.id_format()):
@@ -189,7 +189,7 @@ class ConceptualCaptions(LocalBuilder):
                 if self.config.id_format() == "crc32":
                     checksums.append(int(row["image_id"]))
                 caption_id = f"{split}-{number}"
-                yield caption_id, {"caption_id": caption_id, **row}
+                yield {"caption_id": caption_id, **row}
         self._finish(split, path, report, checksums)
 
     def _finish(self, split: str, path: Path, report: Report, checksums: "array[int]") -> None:

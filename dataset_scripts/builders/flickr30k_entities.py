@@ -18,6 +18,7 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.safe_paths import path_below
 
@@ -126,7 +127,7 @@ class Flickr30kEntities(LocalBuilder):
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         files = EntitiesFiles.locate(self.config.data_dir)
         files.unrelated()
-        splits = {name: files.image_ids(name) for name in self.config.requested_splits()}
+        splits = files.split_images(self.config.requested_splits())
         for name, image_ids in splits.items():
             files.check(name, image_ids, self.config.splits is not None)
         return [
@@ -134,22 +135,14 @@ class Flickr30kEntities(LocalBuilder):
             for name, image_ids in splits.items()
         ]
 
-    def _generate_examples(self, image_ids: list[str], split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _generate_rows(self, image_ids: list[str], split: str) -> Iterator[dict[str, Any]]:
         files = EntitiesFiles.locate(self.config.data_dir)
         unrelated = files.unrelated()
         for image_id in image_ids:
             width, height, entities = parse_annotation(files.annotation(image_id))
             captions = files.captions(split, image_id, unrelated, self.config.captions_per_image)
-            yield (
-                image_id,
-                {
-                    "image_id": image_id,
-                    "width": width,
-                    "height": height,
-                    "captions": captions,
-                    "entities": entities,
-                },
-            )
+            size = {"width": width, "height": height}
+            yield {"image_id": image_id, **size, "captions": captions, "entities": entities}
 
 
 @dataclass(frozen=True)
@@ -210,14 +203,42 @@ class EntitiesFiles:
 
         Raises:
             MissingFileError: The list or folder does not exist.
+            DataError: The list has an image twice.
         """
         if self.split_folders:
             folder = self.sentences(split, "").parent
             if not folder.is_dir():
                 raise MissingFileError("the folder is missing", file=folder, hint=WHERE_TO_GET)
             return sorted(path.stem for path in folder.glob("*.txt"))
-        lines = read_text(self._list(split)).split("\n")
-        return list(dict.fromkeys(line.strip() for line in lines if line.strip()))
+        found: dict[str, int] = {}
+        for number, line in text_lines(self._list(split), WHERE_TO_GET):
+            image_id = line.strip()
+            if image_id in found:
+                where, first = f"line {number}", f"unique ids; the first is line {found[image_id]}"
+                raise DataError(
+                    "the image occurs twice", file=self._list(split), where=where, found=image_id, expected=first
+                )
+            if image_id:
+                found[image_id] = number
+        return list(found)
+
+    def split_images(self, splits: Sequence[str]) -> dict[str, list[str]]:
+        """Returns split -> its image ids, as `image_ids`.
+
+        Raises:
+            MissingFileError: A list or folder does not exist.
+            DataError: An image occurs twice, in one list or in two.
+        """
+        found = {split: self.image_ids(split) for split in splits}
+        first: dict[str, str] = {}
+        for split, image_ids in found.items():
+            shared = [image_id for image_id in image_ids if image_id in first]
+            if shared:
+                other = f"images of this split alone, but {self._list(first[shared[0]])} has it too"
+                problem, hint = f"{len(shared)} images are in two splits", f"remove them from one; {WHERE_TO_GET}"
+                raise DataError(problem, file=self._list(split), found=shared[0], expected=other, hint=hint)
+            first.update(dict.fromkeys(image_ids, split))
+        return found
 
     def _list(self, split: str) -> Path:
         """The list of a split, or its folder."""

@@ -17,6 +17,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils import bounded_files
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
@@ -152,8 +153,9 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
     path = Path(path)
     root = _parse_xml(path)
     width, height = (_number(root.find(f"size/{side}"), side, path, "size") for side in ("width", "height"))
-    if width < 1 or height < 1 or width % 1 or height % 1:
-        raise DataError("impossible image size", file=path, found=(width, height), expected="whole numbers from 1")
+    if not (1 <= width <= MAX_INT32 and 1 <= height <= MAX_INT32) or width % 1 or height % 1:
+        expected = "whole numbers from 1 of 32 bits"
+        raise DataError("impossible image size", file=path, found=(width, height), expected=expected)
     entities: dict[str, dict[str, Any]] = {}
     for index, item in enumerate(root.iterfind("object"), 1):
         names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))

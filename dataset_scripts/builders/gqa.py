@@ -144,7 +144,7 @@ class GQA(LocalBuilder):
             citation=CITATION,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         report, choices_file = Report(), self.config.choices_file(split)
         with_choices = split in WITH_CHOICES and choices_file.is_file()
         choices = read_choices(choices_file) if with_choices else None
@@ -159,7 +159,7 @@ class GQA(LocalBuilder):
                     row["valid"], row["plausible"] = choices.get(question_id, ([], []))
                 report.add("questions")
                 report.add("balanced", count=row["is_balanced"])
-                yield question_id, row
+                yield row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 

@@ -117,13 +117,13 @@ class LlavaInstruct(LocalBuilder):
             homepage=HOMEPAGE,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         report, path = Report(), self.config.file(split)
         for _, index, element in json_elements(path, HINT):
             row = read_conversation(Record(element, path, f"element {index + 1}", HINT), index)
             report.add("conversations" if row else "without image")
             if row is not None:
-                yield row["example_id"], row
+                yield row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 

@@ -124,7 +124,7 @@ class LXMERTPretraining(LocalBuilder):
             citation=CITATION,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         excluded = read_image_ids(self.config.excluded_files())
         report, seen = Report(), set[str]()
         for path in self.config.needed_files(split):
@@ -143,7 +143,7 @@ class LXMERTPretraining(LocalBuilder):
                         continue
                     report.add("sentences")
                     report.add("sentences_with_answers", count=bool(row["answers"]))
-                    yield row["caption_id"], row
+                    yield row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 

@@ -125,12 +125,12 @@ class NLVR2(LocalBuilder):
             homepage=HOMEPAGE,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         report, path = Report(), self.config.file(split)
         for row in read_statements(path, self.config.image_id_format):
             report.add("statements")
             report.add({1: "true", 0: "false", -1: "without label"}[row["label"]])
-            yield row["example_id"], row
+            yield row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 

@@ -123,7 +123,7 @@ class Pope(LocalBuilder):
             citation=CITATION,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         config, report = self.config, Report()
         path, *listed = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
@@ -140,19 +140,15 @@ class Pope(LocalBuilder):
             for sampling, (shown, absent) in choose_objects(present, counts, config.questions, rng).items():
                 for name in (*shown, *absent):
                     report.add("questions")
-                    key = f"{image_id}:{sampling}:{name}"
-                    yield (
-                        key,
-                        {
-                            "example_id": key,
-                            "image_id": image_id,
-                            "file_name": file_name,
-                            "question": object_question(name),
-                            "answers": ["yes" if name in present else "no"],
-                            "sampling": sampling,
-                            "object": name,
-                        },
-                    )
+                    yield {
+                        "example_id": f"{image_id}:{sampling}:{name}",
+                        "image_id": image_id,
+                        "file_name": file_name,
+                        "question": object_question(name),
+                        "answers": ["yes" if name in present else "no"],
+                        "sampling": sampling,
+                        "object": name,
+                    }
         self.report[split] = report.as_dict()
 
 

@@ -172,7 +172,7 @@ class RefCOCO(LocalBuilder):
     def _objects(self) -> dict[int, Row]:
         return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         report, seen = Report(), set()
         for ref in self._refs:
             for row in _rows(
@@ -183,7 +183,7 @@ class RefCOCO(LocalBuilder):
                 seen.add(row["example_id"])
                 if _is_in_split(ref, split):
                     report.add("sentences")
-                    yield row["example_id"], row
+                    yield row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 

@@ -115,7 +115,7 @@ class TextCorpus(LocalBuilder):
             for split in requested
         ]
 
-    def _generate_examples(self, paths: tuple[Path, ...], split: str) -> Iterator[tuple[str, dict[str, str]]]:
+    def _generate_rows(self, paths: tuple[Path, ...], split: str) -> Iterator[dict[str, str]]:
         report = Report()
         root = Path(self.config.data_dir or ".")
         for path in paths:
@@ -127,7 +127,7 @@ class TextCorpus(LocalBuilder):
                     report.add("rows_too_short", text_id)
                     continue
                 report.add("rows")
-                yield text_id, {"text_id": text_id, "text": text}
+                yield {"text_id": text_id, "text": text}
         if not report.counts["lines"]:
             raise DataError("no text in the files", file=root, expected="one sentence a line")
         self.report[str(SPLITS[split])] = report.as_dict()

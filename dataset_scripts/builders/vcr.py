@@ -155,12 +155,11 @@ class VCR(LocalBuilder):
             citation=CITATION,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         report = Report()
         read = lru_cache(maxsize=64)(read_objects)  # questions about an image are consecutive
         for record in read_questions(self.config.questions(split)):
-            for row in _rows(record, split, self.config, read, report):
-                yield row["example_id"], row
+            yield from _rows(record, split, self.config, read, report)
         self.report[str(SPLITS[split])] = report.as_dict()
 
 

@@ -187,7 +187,7 @@ class VGP(LocalBuilder):
         requested = self.config.requested_splits()
         pair_files = {name: find_pair_file(self.config.pair_folders(), self.config.kind(), name) for name in requested}
         # All three lists, whichever splits are built: they show which rows leak between splits.
-        images = {name: files.image_ids(name) for name in SPLITS}
+        images = files.split_images(list(SPLITS))
         for name in requested:
             files.check(name, images[name], self.config.splits is not None)
         return [
@@ -241,7 +241,7 @@ class VGP(LocalBuilder):
         captions = files.captions(split, image_id, unrelated, self.config.captions_per_image)
         return [caption for caption in captions if caption["related"]]
 
-    def _generate_examples(self, jobs: list[ImageJob], split: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _generate_rows(self, jobs: list[ImageJob], split: str) -> Iterator[dict[str, Any]]:
         files = EntitiesFiles.locate(self.config.data_dir)
         unrelated = files.unrelated()
         for job in jobs:
@@ -249,17 +249,13 @@ class VGP(LocalBuilder):
             _, _, entities = parse_annotation(files.annotation(job.image_id))
             boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
             joined = join_pairs(job.rows, captions, self.config.kind(), Report())
-            examples = [
-                example(job.image_id, captions[i], captions[j], "both", boxes, joined.get((i, j), []))
-                for i, j in combinations(range(len(captions)), 2)
-            ]
+            for i, j in combinations(range(len(captions)), 2):
+                yield example(job.image_id, captions[i], captions[j], "both", boxes, joined.get((i, j), []))
             if job.negative_id is not None:
                 others = self._captions(files, split, job.negative_id, unrelated)
                 rng = seeded(self.config.seed, "captions", job.image_id)
                 for drawn in draw_negatives(captions, others, self.config.negatives_per_image, rng):
-                    examples.append(example(job.image_id, *drawn, boxes, []))
-            for row in examples:
-                yield row["example_id"], row
+                    yield example(job.image_id, *drawn, boxes, [])
 
 
 def vgp_features(kind: PairKind) -> datasets.Features:

@@ -120,14 +120,14 @@ class VisualGenomeRegions(LocalBuilder):
             each.gen_kwargs["excluded"] = excluded
         return generators
 
-    def _generate_examples(self, split: str, excluded: set[str]) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str, excluded: set[str]) -> Iterator[Row]:
         images = read_images(self.config.path(IMAGES_FILE))
         report = Report()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
             if row["regions"]:
                 report.add("images")
                 report.add("regions", count=len(row["regions"]))
-                yield image_id, row
+                yield row
             else:
                 report.add("images_without_regions", image_id)
         self.report[str(SPLITS[split])] = report.as_dict()

@@ -129,7 +129,7 @@ class VQAv2(LocalBuilder):
             citation=CITATION,
         )
 
-    def _generate_examples(self, split: str) -> Iterator[tuple[str, Row]]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         images, has_answers = SOURCES[split]
         answers = read_annotations(self.config.annotations(split)) if has_answers else None
         report = Report()
@@ -137,7 +137,7 @@ class VQAv2(LocalBuilder):
             if self.config.image_id_format == "file_stem":
                 row["image_id"] = f"COCO_{IMAGES_OF.get(images, images)}_{int(row['image_id']):012}"
             report.add("questions")
-            yield row["example_id"], row
+            yield row
         if answers:
             problem = f"answers to {len(answers)} questions that are not in the file of questions"
             path = self.config.annotations(split)

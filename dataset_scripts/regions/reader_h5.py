@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of HDF5 files of region features: bottom-up attention in PyTorch (hengyuan-hu), BAN, GQA and VOLTA."""
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -15,6 +16,8 @@ from grounded_attention.utils.bounded_files import read_json
 
 from .reader_records import FEATURE_SIZE, SourceRecord, import_library, regions_from_fields, whole_number
 from .rows import Regions, normalise_boxes
+
+logger = logging.getLogger(__name__)
 
 INDEX_SUFFIX = "_imgid2idx.pkl"
 GQA_INFO = "gqa_objects_info.json"
@@ -71,10 +74,17 @@ def _hengyuan(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord
         if name not in file:
             raise DataError(f"no dataset {name}", file=path, found=", ".join(file), expected=", ".join(HENGYUAN))
     rows = _image_rows(path)
+    _compare(path, len(file["pos_boxes"] if "pos_boxes" in file else file[HENGYUAN[0]]), len(rows))
     size = path.stat().st_size // len(rows)
     for number, (image_id, row) in enumerate(rows, start=1):
         decode = partial(_read_hengyuan, file, image_id, row, feature_size)
         yield SourceRecord(path, number, image_id, size, decode, f"image {image_id} (row {row})")
+
+
+def _compare(path: Path, images: int, named: int) -> None:
+    """Warns if the index of a file does not name each of its images."""
+    if images != named:
+        logger.warning("%s: %d images, but its index names %d; the index may be damaged", path, images, named)
 
 
 def _image_rows(path: Path) -> list[tuple[str, int]]:
@@ -93,10 +103,10 @@ def _image_rows(path: Path) -> list[tuple[str, int]]:
 def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Regions:
     place: Any = row
     if "pos_boxes" in file:
-        first, last = (int(value) for value in _rows(file, "pos_boxes", row))
-        if not 0 <= first < last:
-            raise DataError("pos_boxes is not a range", found=(first, last), expected="first < last")
-        place = slice(first, last)
+        bounds = np.asarray(_rows(file, "pos_boxes", row))
+        if bounds.shape != (2,) or not 0 <= bounds[0] < bounds[1] < np.inf:
+            raise DataError("pos_boxes is not a range", found=bounds.tolist(), expected="first < last")
+        place = slice(*map(int, bounds))
     features, boxes, spatial = (np.asarray(_rows(file, name, place)) for name in HENGYUAN)
     if features.shape != (len(boxes), feature_size):
         expected = f"({len(boxes)}, {feature_size})"
@@ -126,6 +136,7 @@ def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
 
 def _gqa(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
     info = _gqa_info(path)
+    _compare(path, len(file[GQA[0]]), len(info))
     size = path.stat().st_size // max(len(info), 1)
     for number, (image_id, entry) in enumerate(info, start=1):
         decode = partial(_read_gqa, file, image_id, entry, feature_size)
@@ -143,7 +154,7 @@ def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
         content = read_json(index)
         entries = [(str(key), entry) for key, entry in content.items() if int(entry["file"]) == int(number[1])]
         return sorted(entries, key=lambda pair: int(pair[1]["idx"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
         expected = "{image id: {width, height, objectsNum, idx, file}}"
         raise DataError("not the objects' info", file=index, found=repr(error)[:200], expected=expected) from error
 

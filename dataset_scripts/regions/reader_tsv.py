@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of tsv files of region features: bottom-up attention (also ViLBERT's) and LXMERT."""
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from .reader_records import (
     whole_number,
 )
 from .rows import Regions, normalise_boxes
+
+logger = logging.getLogger(__name__)
 
 BUTD_FIELDS = ("image_id", "image_w", "image_h", "num_boxes", "boxes", "features")
 BUTD_OPTIONAL = "cls_prob"
@@ -89,6 +92,8 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
             raise DataError(
                 "a line is too long for a row", file=file.name, hint="check that this is the format of the file"
             )
+        if not line.endswith(b"\n"):
+            logger.warning("%s: the last line has no end, so the file may be cut", file.name)
         yield line
 
 

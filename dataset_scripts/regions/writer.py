@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.safe_paths import refuse_links
+from grounded_attention.utils.whole_files import whole_file
 
 from .arrow_layout import LayoutError, messages
 from .files import (
@@ -67,6 +70,7 @@ class RegionTableWriter:
     Raises:
         DataError: The folder holds a finished table, an unfinished one without `resume`, or one from another source;
             or another process writes to it.
+        ValueError: The folder contains a symbolic link.
 
     Example:
         >>> with RegionTableWriter("data/regions", {"detector": "none"}) as writer:  # doctest: +SKIP
@@ -97,6 +101,7 @@ class RegionTableWriter:
 
     def _begin(self, resume: bool) -> IO[Any]:
         self.path.mkdir(parents=True, exist_ok=True)
+        refuse_links(self.path)
         partial = self.path / PARTIAL
         if (self.path / MANIFEST).exists():
             hint = "remove it or choose another folder"
@@ -133,6 +138,9 @@ class RegionTableWriter:
         if not end:
             shard.unlink()
             return
+        if shard.stat().st_nlink > 1:  # a copy made with hard links, which must not change with this file
+            with whole_file(shard) as draft:
+                shutil.copyfile(shard, draft)
         with open(shard, "r+b") as file:
             file.truncate(end)
             file.seek(end)
@@ -230,11 +238,10 @@ class RegionTableWriter:
         places = np.array(self._places, dtype=np.int64).reshape(-1, 3)
         columns = {name: places[:, column] for column, name in enumerate(("shard", "offset", "length"))}
         table = pa.table({"image_id": pa.array(self.written, pa.string()), **columns})
-        with open(self.path / INDEX, "wb") as file:
-            with pa.ipc.new_file(file, table.schema) as writer:
+        with whole_file(self.path / INDEX, durable=True) as draft:
+            with pa.ipc.new_file(str(draft), table.schema) as writer:
                 writer.write_table(table)
-            synchronise(file)
-            return file.tell()
+            return draft.stat().st_size
 
     def close(self) -> None:
         """Closes the files; without an earlier `finish`, the table stays unfinished."""

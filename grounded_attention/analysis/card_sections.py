@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.whole_files import write_text
 
 CARD = "README.md"
@@ -37,11 +38,7 @@ class CardSection:
         card = Path(path, CARD) if Path(path).is_dir() else Path(path)
         if not card.is_file():
             raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
-        try:
-            text = card.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{card}: not UTF-8 text ({error.reason})") from error
-        if self.place not in text:
+        if self.place not in read_text(card):
             raise ValueError(
                 f"{card}: no place for {self.title}; add this line where the section should be: {self.place}"
             )
@@ -58,7 +55,7 @@ class CardSection:
             ValueError: see `find`.
         """
         card = self.find(path)
-        write_text(card, self.put_in_text(section, card.read_text(encoding="utf-8")))
+        write_text(card, self.put_in_text(section, read_text(card)))
         return card
 
     def put_in_text(self, section: str, text: str) -> str:

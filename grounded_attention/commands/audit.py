@@ -44,6 +44,7 @@ from .choices import (
 )
 from .command_line import make_parser, run
 from .device_options import DTYPES
+from .number_options import count
 from .user_errors import explain_error
 from .vlm_options import BACK_ENDS
 
@@ -103,14 +104,14 @@ def build_parser() -> argparse.ArgumentParser:
         help="audit dependency relations; parse with spaCy, or read a CoNLL-U file or folder",
     )
     add("--correction", default=CORRECTIONS[0], choices=CORRECTIONS, help="multiple-test correction (default: holm)")
-    add("--explore", type=int, default=0, metavar="N", help="write audit.html and explorer.html with N images")
+    add("--explore", type=count, default=0, metavar="N", help="write audit.html and explorer.html with N images")
     add(
         "--card", metavar="DIR_OR_README", help="write the audit section into this model card; replaces an earlier one"
     )
-    add("--limit", type=int, metavar="N", help="use the first N rows of each split")
+    add("--limit", type=count, metavar="N", help="use the first N rows of each split")
     add(
         "--batch-size",
-        type=int,
+        type=count,
         metavar="N",
         help="captions per batch (default: 32, and 4 for a vision-language model)",
     )

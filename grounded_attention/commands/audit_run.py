@@ -20,6 +20,7 @@ import sys
 from collections.abc import Sequence
 
 from .command_line import make_parser, run
+from .number_options import count
 from .user_errors import explain_error
 
 
@@ -43,9 +44,9 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of the data, with the region table in regions/ (default: as in training)",
     )
-    add("--limit", type=int, default=200, metavar="N", help="use the first N images of each split (default: 200)")
-    add("--rows", type=int, default=200, metavar="N", help="rows to compare maps on, 0 for none (default: 200)")
-    add("--explore", type=int, default=4, metavar="N", help="captions in the explorer, 0 for none (default: 4)")
+    add("--limit", type=count, default=200, metavar="N", help="use the first N images of each split (default: 200)")
+    add("--rows", type=count, default=200, metavar="N", help="rows to compare maps on, 0 for none (default: 200)")
+    add("--explore", type=count, default=4, metavar="N", help="captions in the explorer, 0 for none (default: 4)")
     add("--output", metavar="DIR", help="output folder (default: audit in RUN)")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")

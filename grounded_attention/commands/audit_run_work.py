@@ -4,7 +4,7 @@
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,13 @@ from grounded_attention.dataset_scripts.licences import read_scenes, scenes_comm
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions
-from grounded_attention.training.experiments.output import read_json
+from grounded_attention.training.experiments.arguments import check_options
+from grounded_attention.training.experiments.output import RECIPE, read_run
 from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
 from grounded_attention.training.experiments.prepared_data import PreparedData, open_regions, prepare_data
 from grounded_attention.training.experiments.scoring import read_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .audit_run_models import BUILDER, CHOSEN_ON, REPORTED, Audited, Run, audit_method, picture_path, region_name
@@ -64,21 +65,19 @@ def find_run(options: argparse.Namespace) -> Run:
         ValueError: if there is no run, or the model of a method is missing, incomplete or of another task.
     """
     folder = Path(options.run)
-    recipe = read_json(folder / "recipe.json")
     remedy = "make it with `make train`, or with train.py and another recipe"
-    if recipe is None:
-        raise ValueError(f"{folder}: recipe.json is missing, so this is not a run of train.py; {remedy}")
-    data = Data(**{**recipe["data"], "scenes": None})
+    recipe = read_run(folder, remedy)
+    data = replace(recipe.data, scenes=None)
     if options.data_dir is not None:
         data.data_dir, data.regions = options.data_dir, str(Path(options.data_dir, "regions"))
-    methods = sorted(recipe["methods"], key=lambda name: name != UNSUPERVISED)
+    methods = sorted(recipe.methods, key=lambda name: name != UNSUPERVISED)
     for name in methods:
         if not (folder / name / "results.json").is_file():
             raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
-        read_config(str(folder / name), TASKS[recipe["task"]])
-    tokens = TASKS[recipe["task"]].image_tokens
-    instruction = GroundedGenerationOptions(**recipe["options"]).caption_prompt if tokens else None
-    return Run(folder, recipe["task"], methods, data, recipe["seed"], instruction)
+        read_config(str(folder / name), TASKS[recipe.task])
+    task_options = check_options(TASKS[recipe.task], recipe.options, f"{folder / RECIPE}: options")
+    instruction = task_options.caption_prompt if TASKS[recipe.task].image_tokens else None
+    return Run(folder, recipe.task, methods, data, recipe.seed, instruction)
 
 
 def load_rows(data: Data, limit: int) -> dict[str, Any]:
@@ -220,7 +219,7 @@ def _write_method(audited: Audited, folder: Path) -> None:
 def _put_card(result: AuditResult, model: Path) -> str | None:
     """Writes the section into the model card; returns a warning if there is no card or no place for it."""
     card = model / CARD
-    if not card.is_file() or PLACE not in card.read_text(encoding="utf-8"):
+    if not card.is_file() or PLACE not in read_text(card):
         return f"{card}: no card with a place for the audit section; nothing was written to it"
     put_in_card(result, card)
     return None

@@ -101,8 +101,11 @@ def check_options(options: argparse.Namespace) -> None:
     Checks the options before anything is loaded, and fills in the default of --choose-on.
 
     Raises:
-        ValueError: for an argument out of range; the message names it.
+        ValueError: for an argument that is empty or out of range; the message names it.
     """
+    for name in ("model", "against"):
+        if getattr(options, name) == "":
+            raise ValueError(f"--{name} is empty: give the folder or the Hub name of a checkpoint")
     for name in ("limit", "batch_size", "explore"):
         value = getattr(options, name)
         if value is not None and value < (name != "explore"):

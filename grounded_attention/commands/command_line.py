@@ -32,6 +32,10 @@ DISK_TEXTS = (
     "basic_ios::clear: iostream error",
 )
 LONGEST = 600  # characters of a message about an option
+# What the processes of a launch say when one of them has ended.
+PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError", "Broken pipe")
+# What PyTorch and Python say when a process that they started has ended.
+WORKER_TEXTS = ("DataLoader worker (pid", "process in the process pool was terminated abruptly")
 MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
@@ -87,6 +91,14 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(text).split()) or type(error).__name__
 
 
+def explain_name(error: BaseException) -> str | None:
+    """Formats an error about a file name or an argument that is not UTF-8 as one line; `None` for another error."""
+    if not isinstance(error, UnicodeEncodeError) or error.reason != "surrogates not allowed":
+        return None
+    name = printable(ascii(error.object.partition("\0")[0]), 300)
+    return f"the name {name} is not UTF-8 (its bytes are written as \\udc..): rename the file or folder"
+
+
 def explain_storage(error: BaseException) -> str | None:
     """
     Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it.
@@ -113,6 +125,19 @@ def explain_storage(error: BaseException) -> str | None:
         if type(cause).__name__ == "SafetensorError":
             return f"a .safetensors file is damaged or cannot be written ({text[:200]}); copy or make it again"
         cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def explain_process(error: BaseException) -> str | None:
+    """Formats the error that a process gets when another process of its work has ended; `None` for another error."""
+    text = str(error) if isinstance(error, RuntimeError) else ""
+    if any(mark in text for mark in WORKER_TEXTS):
+        return (
+            f"a process of this command was ended from outside ({' '.join(text.split())[:200]}), perhaps because the "
+            "memory was full: give fewer workers, or end other programs, then run the same command again"
+        )
+    if "WORLD_SIZE" in os.environ and any(mark in text for mark in PEER_TEXTS):
+        return "another process of this training has ended: its own message says why; then run the same command again"
     return None
 
 
@@ -173,8 +198,8 @@ def run(
         resumable (`str`, *optional*, defaults to `""`): printed after an interruption: how to continue.
 
     Returns:
-        `int`: the exit status: 0; 2 after a user error, which only the main process prints, as one line on standard
-        error; 130 after an interruption; that of a `CommandFailed`.
+        `int`: the exit status: 0; 2 after a user error, which is one line on standard error, of the main process alone
+        unless it is an error of the disk; 130 after an interruption; that of a `CommandFailed`.
     """
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
@@ -187,11 +212,13 @@ def run(
         _print_error(str(error))
         return error.status
     except Exception as error:
-        line = explain_error(error) if isinstance(error, ValueError | OSError) else None
-        line = line or explain_storage(error) or explain_memory(error) or explain_loading(error)
+        line = explain_name(error)
+        line = line or (explain_error(error) if isinstance(error, ValueError | OSError) else None)
+        line = line or explain_storage(error) or explain_memory(error)
+        line = line or explain_process(error) or explain_loading(error)
         if line is None:
             raise
-        _print_error(line)
+        _print_error(line, of_one=explain_storage(error) is not None)
         return 2
     finally:
         _leave_group()
@@ -220,9 +247,13 @@ def _leave_group() -> None:
         distributed.destroy_process_group()
 
 
-def _print_error(line: str) -> None:
-    if os.environ.get("RANK", "0") == "0":
+def _print_error(line: str, of_one: bool = False) -> None:
+    """Prints an error, of several processes in the main one only; `of_one`: the others may not have it."""
+    rank = os.environ.get("RANK", "0")
+    if rank == "0":
         print(f"{_red('error:')} {printable(line)}", file=sys.stderr)
+    elif of_one:
+        print(f"process {printable(rank)}: {printable(line)}", file=sys.stderr)
 
 
 def _red(word: str) -> str:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from grounded_attention.tasks import TASKS
 
 from .command_line import make_parser, run
-from .number_options import seed_number
+from .number_options import count, seed_number
 from .user_errors import explain_error
 
 
@@ -65,8 +65,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="score this official file of predictions, not a checkpoint (VQA v2, GQA)",
     )
-    add("--limit", type=int, metavar="N", help="at most N rows of a split, after a seeded shuffle")
-    add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
+    add("--limit", type=count, metavar="N", help="at most N rows of a split, after a seeded shuffle")
+    add("--batch-size", type=count, default=32, metavar="N", help="rows per batch (default: 32)")
     add(
         "--seed",
         type=seed_number,

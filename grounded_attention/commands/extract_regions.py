@@ -47,7 +47,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
-from .number_options import processes
+from .number_options import count, processes
 
 if TYPE_CHECKING:
     import torch
@@ -170,8 +170,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
     add("--detector-revision", metavar="REVISION", help="branch, tag or commit of the detector on the Hub")
     add("--features-revision", metavar="REVISION", help="branch, tag or commit of the feature model on the Hub")
-    add("--min-regions", type=int, default=10, metavar="N", help="fewest regions per image: %(default)s")
-    add("--max-regions", type=int, default=100, metavar="N", help="most regions per image: %(default)s")
+    add("--min-regions", type=count, default=10, metavar="N", help="fewest regions per image: %(default)s")
+    add("--max-regions", type=count, default=100, metavar="N", help="most regions per image: %(default)s")
     add(
         "--threshold",
         type=float,
@@ -186,7 +186,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="IOU",
         help="overlap above which the box with the lower score is removed: %(default)s",
     )
-    add("--batch-size", type=int, default=8, metavar="N", help="images of one size computed at once: %(default)s")
+    add("--batch-size", type=count, default=8, metavar="N", help="images of one size computed at once: %(default)s")
     add("--workers", type=processes, default=4, metavar="N", help="threads that read images: %(default)s")
     add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")

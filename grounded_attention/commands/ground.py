@@ -42,6 +42,7 @@ from typing import TYPE_CHECKING, Any
 
 from .command_line import make_parser, run
 from .image_options import add_region_options
+from .number_options import count
 from .vlm_options import BACK_ENDS, add_vlm_options, is_vision_language_model
 
 if TYPE_CHECKING:
@@ -146,8 +147,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_vlm_options(parser)
     add("--heads", metavar="FILE", help="heads.json of a vision-language model (default: the one beside the model)")
     add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
-    add("--layer", type=int, metavar="N", help="use this layer, counted from 0")
-    add("--head", type=int, metavar="N", help="use this head, counted from 0")
+    add("--layer", type=count, metavar="N", help="use this layer, counted from 0")
+    add("--head", type=count, metavar="N", help="use this head, counted from 0")
     add("--output", metavar="PNG", help="draw the picture into this file: .png, .pdf or .svg")
     add("--json", action="store_true", help="print JSON")
     return parser

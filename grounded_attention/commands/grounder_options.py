@@ -11,7 +11,7 @@ from grounded_attention.families import find_family
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
 
 from .choices import FLORENCE, PROMPTS
-from .number_options import seed_number
+from .number_options import count, seed_number
 
 if TYPE_CHECKING:
     import torch
@@ -62,8 +62,8 @@ def add_grounder_options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of the regions, or "scenes"; or --regions')
     own.add_argument("--features", metavar="NAME_OR_PATH", help='region-feature network, backbone, or "scenes"')
     own.add_argument("--queries", nargs="+", metavar="TEXT", help="what a zero-shot --detector looks for")
-    own.add_argument("--layer", type=int, metavar="N", help="layer, from 0; default: mean of the upper half")
-    own.add_argument("--head", type=int, metavar="N", help="head, from 0; default: mean of all")
+    own.add_argument("--layer", type=count, metavar="N", help="layer, from 0; default: mean of the upper half")
+    own.add_argument("--head", type=count, metavar="N", help="head, from 0; default: mean of all")
     scenes = parser.add_argument_group("for --grounder scenes")
     scenes.add_argument("--wrong", type=float, metavar="SHARE", help="share of phrases with a wrong box; default: 0")
     scenes.add_argument("--seed", type=seed_number, metavar="N", help="seed of the wrong boxes; default: 0")

@@ -34,7 +34,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 
 from .choices import BESIDE_MODEL, HEAD_RANKS, HEAD_WORDS, HEADS_ABLATED, HEADS_FILE
 from .command_line import make_parser, run
-from .number_options import seed_number
+from .number_options import count, seed_number
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
@@ -91,8 +91,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--images", required=True, metavar="DIR", help="folder of the images")
     add("--choose-on", default="train", metavar="SPLIT", help="split to choose heads on (default: train)")
     add("--split", default="validation", metavar="SPLIT", help="split to report (default: validation)")
-    add("--limit", type=int, default=LIMIT, metavar="N", help=f"first N rows of each split, 0 for all ({LIMIT})")
-    add("--top-k", type=int, default=3, metavar="K", help="number of heads to choose (default: 3)")
+    add("--limit", type=count, default=LIMIT, metavar="N", help=f"first N rows of each split, 0 for all ({LIMIT})")
+    add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--rank", choices=HEAD_RANKS, default=HEAD_RANKS[0], help="how heads are ranked (default: %(default)s)")
     add(
         "--words",
@@ -103,7 +103,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--instruction", metavar="TEXT", help="words of the user; the texts of the data are then answers")
     add(
         "--ablate",
-        type=int,
+        type=count,
         default=HEADS_ABLATED,
         metavar="N",
         help=f"examples of the ablation, 0 for none ({HEADS_ABLATED})",
@@ -115,7 +115,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"measure the heads of this file, or of {HEADS_FILE} beside the model, instead of choosing",
     )
-    add("--batch-size", type=int, default=4, metavar="N", help="texts in a batch (default: 4)")
+    add("--batch-size", type=count, default=4, metavar="N", help="texts in a batch (default: 4)")
     add(
         "--seed",
         type=seed_number,
@@ -123,7 +123,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seed of random heads in the ablation (default: 0)",
     )
-    add("--explore", type=int, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
+    add("--explore", type=count, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
     add("--card", metavar="FILE_OR_DIR", help="put the chosen heads into this model card, or the card of this folder")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--json", action="store_true", help="print the result as JSON")

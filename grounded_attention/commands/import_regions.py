@@ -55,6 +55,7 @@ from grounded_attention.dataset_scripts.regions.readers import (
 from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
 
 from .command_line import make_parser, run
+from .number_options import count
 
 # The count of skipped rows is exact; the list in the summary ends here.
 LISTED = 1000
@@ -232,7 +233,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--resume", action="store_true", help="continue an interrupted import")
     parser.add_argument(
-        "--feature-size", type=int, default=FEATURE_SIZE, metavar="D", help="feature values per region: %(default)s"
+        "--feature-size", type=count, default=FEATURE_SIZE, metavar="D", help="feature values per region: %(default)s"
     )
     parser.add_argument("--detector", metavar="NAME", help="name of the detector, stored in the table")
     parser.add_argument("--json", action="store_true", help="print the table's manifest as JSON")

@@ -3,17 +3,22 @@
 
 import argparse
 
-from grounded_attention.utils.bounded_numbers import MAX_PROCESSES, MAX_SEED
+from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
 
 def _read(text: str, lowest: int, highest: int) -> int:
     try:
         value = int(text)
-    except ValueError:
+    except ValueError:  # also for more than 4300 digits
         value = lowest - 1
     if not lowest <= value <= highest:
         raise argparse.ArgumentTypeError(f"expected a whole number from {lowest} to {highest}, found {text!r:.60}")
     return value
+
+
+def count(text: str) -> int:
+    """A count, a size or a limit; the command itself checks how small it may be."""
+    return _read(text, -MAX_COUNT, MAX_COUNT)
 
 
 def seed_number(text: str) -> int:

@@ -27,7 +27,7 @@ from grounded_attention.training.recipes.recipe import Data, Recipe
 from .choices import MAPS, STEPS
 from .command_line import make_parser, run
 from .command_settings import below, settings
-from .number_options import seed_number
+from .number_options import count, seed_number
 from .user_errors import explain_error
 
 # Measurement
@@ -147,14 +147,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add(
         "--steps",
-        type=int,
+        type=count,
         default=STEPS,
         metavar="N",
         help=f"number of steps in which regions are removed (default: {STEPS})",
     )
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/perturbation)")
-    add("--limit", type=int, metavar="N", help="at most N rows, after a seeded shuffle")
-    add("--batch-size", type=int, default=32, metavar="N", help="rows per batch (default: 32)")
+    add("--limit", type=count, metavar="N", help="at most N rows, after a seeded shuffle")
+    add("--batch-size", type=count, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--seed", type=seed_number, default=0, metavar="N", help="seed of --limit and of the random order")
     add(
         "--set",

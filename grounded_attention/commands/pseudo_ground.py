@@ -45,7 +45,7 @@ from .choices import BOXES_PER_PHRASE, NMS, PHRASE_SOURCES, SHEET, SPACY_MODEL, 
 from .command_line import make_parser, run
 from .device_options import add_device_options
 from .grounder_options import add_grounder_options
-from .number_options import processes
+from .number_options import count, processes
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -132,7 +132,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--contact-sheet",
-        type=int,
+        type=count,
         default=12,
         metavar="N",
         help=f"captions to draw in {SHEET}; 0 draws none: %(default)s",

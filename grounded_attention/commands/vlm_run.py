@@ -23,6 +23,7 @@ import sys
 from collections.abc import Sequence
 
 from .command_line import make_parser, run
+from .number_options import count
 from .user_errors import explain_error
 
 
@@ -41,14 +42,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention vlm-run", __doc__)
     add = parser.add_argument
     add("run", metavar="RUN", help="folder of a run of train.py with the task grounded_generation on scenes")
-    add("--limit", type=int, default=200, metavar="N", help="captions of each split, each of another image (200)")
-    add("--questions", type=int, default=400, metavar="N", help="questions of each kind (400)")
-    add("--top-k", type=int, default=3, metavar="K", help="number of heads to choose (3)")
+    add("--limit", type=count, default=200, metavar="N", help="captions of each split, each of another image (200)")
+    add("--questions", type=count, default=400, metavar="N", help="questions of each kind (400)")
+    add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (3)")
     add(
         "--words", choices=("mean", "last"), default="mean", help="tokens that ask for a phrase (default: %(default)s)"
     )
-    add("--ablate", type=int, default=0, metavar="N", help="captions of the ablation of heads, 0 for none (0)")
-    add("--pictures", type=int, default=4, metavar="N", help="pictures of what phrases look at (4)")
+    add("--ablate", type=count, default=0, metavar="N", help="captions of the ablation of heads, 0 for none (0)")
+    add("--pictures", type=count, default=4, metavar="N", help="pictures of what phrases look at (4)")
     add("--output", metavar="DIR", help="output folder (default: vlm in RUN)")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")

@@ -29,14 +29,17 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_comparison_figure
-from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions
+from grounded_attention.tasks import TASKS
+from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.models import load_model, make_processor
-from grounded_attention.training.experiments.output import read_json
+from grounded_attention.training.experiments.output import RECIPE, read_run
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import score_splits
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
+from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.whole_files import write_text
 
 from .image_options import folder_pictures
@@ -90,20 +93,20 @@ def find_run(folder: Path) -> Run:
     Finds the run and checks that its models are finished.
 
     Raises:
-        ValueError: if there is no run of the task, or a model is missing.
+        ValueError: if there is no run of the task, or a model is missing, incomplete or changed.
     """
-    recipe = read_json(folder / "recipe.json")
     remedy = "make it with `make vlm`, or with train.py and another recipe"
-    if recipe is None:
-        raise ValueError(f"{folder}: recipe.json is missing, so this is not a run of train.py; {remedy}")
-    if recipe["task"] != TASK or not recipe["data"]["images"]:
-        raise ValueError(f"{folder}: a run of the task {recipe['task']}, expected {TASK} with data.images; {remedy}")
-    names = [*recipe["methods"], *([TEXT_ONLY] if recipe["text_only_baseline"] else [])]
+    recipe = read_run(folder, remedy)
+    if recipe.task != TASK or not recipe.data.images:
+        raise ValueError(f"{folder}: a run of the task {recipe.task}, expected {TASK} with data.images; {remedy}")
+    names = [*recipe.methods, *([TEXT_ONLY] if recipe.text_only_baseline else [])]
     for name in names:
         if not (folder / name / "results.json").is_file():
             raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
-    options, data = GroundedGenerationOptions(**recipe["options"]), recipe["data"]
-    return Run(folder, names, data["data_dir"], data["images"], options.caption_prompt, recipe["seed"])
+        if (folder / name / MANIFEST).is_file() and not is_complete(folder / name):
+            raise ValueError(f"{folder / name}: the checkpoint is incomplete or was changed; copy or train it again")
+    options = check_options(TASKS[TASK], recipe.options, f"{folder / RECIPE}: options")
+    return Run(folder, names, recipe.data.data_dir, recipe.data.images, options.caption_prompt, recipe.seed)
 
 
 # Heads
@@ -145,7 +148,7 @@ def put_beside_model(ranking: HeadRanking, model: Path) -> None:
     content = ranking.to_dict()
     write_text(model / FILE, to_json(content, indent=1) + "\n")
     card = model / CARD
-    if card.is_file() and HEADS.place in card.read_text(encoding="utf-8"):
+    if card.is_file() and HEADS.place in read_text(card):
         put_heads_in_card(content, card)
 
 

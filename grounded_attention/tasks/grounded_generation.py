@@ -21,10 +21,12 @@ from grounded_attention.processing.chat_prompts import make_conversation
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_judge import judge_generation
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
+from .region_words import count_region_words, region_word_loss
 from .row_phrases import phrases_of_text
 from .task import Batch, Examples, LossComponent, Task, identify
 
-# What processors of transformers make for their models.
+STATES = "output_hidden_states"  # asked for by batches whose loss reads them
+# What processors of transformers make for their models, and what models may report.
 MODEL_INPUTS = (
     "input_ids",
     "attention_mask",
@@ -35,6 +37,7 @@ MODEL_INPUTS = (
     "image_sizes",
     "image_grid_thw",
     "batch_num_images",
+    STATES,
 )
 LOCATE, DESCRIBE = "locate", "describe"
 TEXT, BOX = "{text}", "{box}"
@@ -57,6 +60,9 @@ class GroundedGenerationOptions:
             the model generates; its accuracy is measured beside the likelihood of the gold answer. 0 generates none.
         box_scale (`int`, *optional*, defaults to `1000`): a box is written as `[x1, y1, x2, y2]`, whole numbers from
             0 to this one: the corners divided by width and height of the image, times `box_scale`.
+        region_words (`float`, *optional*, defaults to `0.0`): factor of a loss that brings the image tokens of a
+            phrase near the embeddings of its words ([`region_word_loss`]), for models that are trained from random
+            weights. 0 leaves it out.
 
     Raises:
         ValueError: if a prompt lacks its `{text}` or `{box}`, or another value is out of range.
@@ -69,6 +75,7 @@ class GroundedGenerationOptions:
     question_prompt: str = "{text}"
     generate: int = 0
     box_scale: int = 1000
+    region_words: float = 0.0
 
     def __post_init__(self) -> None:
         if self.expressions not in (LOCATE, DESCRIBE):
@@ -80,6 +87,8 @@ class GroundedGenerationOptions:
             raise ValueError(f"box_scale is {self.box_scale}, expected 1 or more")
         if self.generate < 0:
             raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
+        if not 0 <= self.region_words < float("inf"):
+            raise ValueError(f"region_words is {self.region_words}, expected a finite number of at least 0")
 
 
 @dataclass(frozen=True)
@@ -168,6 +177,8 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
     phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
     given = _texts(chats, int(examples.images is not None))
     inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
+    if options.region_words and examples.training:
+        inputs[STATES] = True
     texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
     if options.generate and not examples.training:
         texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
@@ -210,7 +221,10 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
 
 
 def configure(task: Task, options: GroundedGenerationOptions, config: Any) -> Task:
-    """Returns the task that also generates answers and measures them, if the options say so."""
+    """Returns the task that also learns region words, or generates and measures answers, as the options say."""
+    if options.region_words:
+        words = LossComponent("region_words", region_word_loss, count_region_words, options.region_words)
+        task = replace(task, losses=(*task.losses, words))
     if not options.generate:
         return task
 

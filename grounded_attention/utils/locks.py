@@ -10,6 +10,7 @@ is printed and two processes do not notice each other.
 import json
 import os
 import socket
+import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from pathlib import Path
 
 LOCK = ".lock"
 POLL = 0.2  # seconds between two attempts
+BEGIN = b'{"process"'  # of the content of a lock; a killed process leaves less
 GRACE = 2.0  # seconds in which a process that is just ending may let go
 
 
@@ -39,6 +41,7 @@ def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: 
 
     Raises:
         FolderInUse: if another process works in the folder; the message contains its number and its machine.
+        ValueError: if `.lock` is a link or the file of another program; it is left as it is.
         OSError: if the folder cannot be written.
     """
     path = Path(folder) / LOCK
@@ -60,11 +63,14 @@ def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: 
 
 def _take(path: Path) -> int | None:
     """The descriptor of the locked file; `None` if another process has the lock."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    if path.is_symlink():
+        raise ValueError(f"{path}: a symbolic link to {os.readlink(path)}, expected no file or a lock: remove it")
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
     try:
         if not _lock(descriptor, path) or not _is_at(descriptor, path):
             os.close(descriptor)
             return None
+        _check_ours(descriptor, path)
         os.truncate(descriptor, 0)
         os.write(descriptor, json.dumps({"process": os.getpid(), "machine": socket.gethostname()}).encode())
     except BaseException:
@@ -95,6 +101,18 @@ def _is_at(descriptor: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(descriptor), os.stat(path))
     except FileNotFoundError:
         return False
+
+
+def _check_ours(descriptor: int, path: Path) -> None:
+    """Raises an error for a file that no process of this package made, which would lose its content."""
+    found = os.fstat(descriptor)
+    content = os.read(descriptor, len(BEGIN)) if stat.S_ISREG(found.st_mode) else None
+    if content is None or not BEGIN.startswith(content) or found.st_nlink > 1:
+        raise ValueError(
+            f"{path}: this file is no lock of this package, or has a second name (a hard link), and would be "
+            "overwritten: move it, or give another folder"
+        )
+    os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _holder(path: Path) -> str:

@@ -54,6 +54,13 @@ def write_inputs(base: Path) -> None:
     shutil.copyfile(pictures[0], base / "photo.jpg")
 
 
+def write_run(place: Path, train: Callable[[Path], int], base: Path) -> None:
+    """Trains in `<place>/place`, with the recipe beside it."""
+    (place / "place").mkdir(parents=True)
+    with chdir(place / "place"):
+        assert train(base) == 0
+
+
 def write_stopped_run(base: Path, train: Callable[[Path], int]) -> None:
     """Trains in `stopped`, with the recipe beside it, and deletes what a run writes after its last checkpoint."""
     place = base / "stopped"

@@ -4,7 +4,6 @@
 Importing this module imports everything that the commands need, so that forked processes begin at once.
 """
 
-import sys
 from collections.abc import Callable
 from contextlib import chdir
 from dataclasses import dataclass
@@ -12,9 +11,7 @@ from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
 
-import yaml
-
-from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions, train
+from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -26,8 +23,9 @@ from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 from .fingerprint import fingerprint
-from .inputs import use_cache, write_inputs, write_models, write_stopped_run
-from .more_jobs import in_two_ranks, rank_heads, study, train_adapter, train_with
+from .hub_jobs import pushed_files, train_pushed
+from .inputs import use_cache, write_inputs, write_models, write_run, write_stopped_run
+from .more_jobs import in_two_ranks, rank_heads, run_recipe, study, train_adapter, train_vlm, train_with
 
 PRELOADED = (READERS, experiment, report)
 CAPTIONS = many_texts(12)
@@ -75,6 +73,9 @@ def prepare(base: Path, whole: bool = True) -> None:
         with chdir(base):
             assert rank_heads(base) == 0
         write_stopped_run(base, train_with())
+        write_run(base / "finished", train_with(), base)
+        write_run(base / "finished_study", study, base)
+        write_run(base / "finished_vlm", train_vlm, base)
 
 
 def as_command(work: Callable[[], object]) -> int:
@@ -94,11 +95,7 @@ def _train(changes: dict, training: dict) -> Callable[[Path], int]:
         recipe["training"] |= {**steps, "max_steps": 2, **training}
         recipe["start"] = {"task": "pretraining", "training": {**recipe["training"], "max_steps": 3}}
         recipe["data"]["limit"] = {"train": 16, "validation": 4, "test": 4}
-        text = yaml.safe_dump(recipe)
-        if not Path("../recipe.yaml").exists():
-            Path("../recipe.yaml").write_text(text)
-        sys.argv = ["train.py", "../recipe.yaml"]
-        return train.main()
+        return run_recipe(recipe)
 
     return work
 
@@ -163,6 +160,7 @@ JOBS = {
         Job("pseudo_labels", _labels),
         Job("train_two_ranks", in_two_ranks(train_with(methods=["none"])), ranks=2),
         Job("train_workers", train_with(dataloader_num_workers=2, logging_steps=2, save_total_limit=1)),
+        Job("train_pushed", train_pushed, pushed_files),
         Job("study", study),
         Job("train_adapter", train_adapter),
         Job("rank_heads", rank_heads),

@@ -26,7 +26,7 @@ SMALL = {"max_steps": 1, "per_device_train_batch_size": 4, "logging_steps": 1, "
 
 def run_recipe(recipe: dict[str, Any]) -> int:
     """Runs a recipe; the second run of a case finds the file of the first, as a user's second run does."""
-    path = Path("../recipe.yaml")
+    path = Path.cwd().parent / "recipe.yaml"  # without "..", or its writing would count as a file operation of the job
     if not path.exists():
         path.write_text(yaml.safe_dump(recipe))
     return train.main([str(path)])
@@ -67,15 +67,25 @@ def study(base: Path) -> int:
     return run_recipe(content)
 
 
-def train_adapter(base: Path) -> int:
-    """Trains an adapter of a vision-language model."""
+def _generation(base: Path, model: dict[str, Any], **training: Any) -> int:
+    """Trains a vision-language model."""
     use_cache(base)
     recipe = tiny_recipe(base / "scenes", Path("run"), task="grounded_generation", resume=True)
     images = {"images": str(base / "scenes" / "flickr30k-images"), "regions": None, "limit": LIMIT}
     recipe["data"] = {**recipe["data"], **images}
-    recipe["model"] = {"source": str(base / "vlm"), "adapter": {"lora": {"r": 2, "target_modules": ["q_proj"]}}}
-    recipe["training"] |= {**STEPS, "max_steps": 2, "per_device_train_batch_size": 2}
+    recipe["model"] = {"source": str(base / "vlm"), **model}
+    recipe["training"] |= {**STEPS, "per_device_train_batch_size": 2, **training}
     return run_recipe(recipe)
+
+
+def train_adapter(base: Path) -> int:
+    """Trains an adapter of a vision-language model."""
+    return _generation(base, {"adapter": {"lora": {"r": 2, "target_modules": ["q_proj"]}}}, max_steps=2)
+
+
+def train_vlm(base: Path) -> int:
+    """Trains a vision-language model for one step, and keeps no checkpoint of the training."""
+    return _generation(base, {}, max_steps=1, save_strategy="no")
 
 
 def rank_heads(base: Path) -> int:

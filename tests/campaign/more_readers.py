@@ -13,7 +13,7 @@ import torch
 
 from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.commands import check_scenes, convert, join_vcr, pseudo_ground
+from grounded_attention.commands import audit_run, check_scenes, convert, join_vcr, pseudo_ground, vlm_run
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
 from grounded_attention.training.experiments.models import load_model, make_processor
@@ -21,9 +21,10 @@ from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.vl_bert_checkpoints import vgp_checkpoint
 
+from .fingerprint import fingerprint
 from .inputs import use_cache
 from .jobs import as_command
-from .more_jobs import train_with
+from .more_jobs import study, train_with
 from .reader import OUT, Reader, keep, kept_rows
 
 _BASE: list[Path] = []  # the folder of `prepare`, whose cache of rows a continued run uses
@@ -87,6 +88,41 @@ def _continue(folder: Path) -> int:
 def _stopped(base: Path, folder: Path) -> None:
     _BASE[:] = [base]
     _copy_of("stopped")(base, folder)
+
+
+def _finished(name: str, base: Path, folder: Path) -> None:
+    _BASE[:] = [base]
+    shutil.copytree(base / name, folder / "run")
+
+
+def _again(folder: Path) -> int:
+    """Runs the study again: it reads its cells and writes its table; a damaged cell is trained again."""
+    shutil.rmtree("work", ignore_errors=True)
+    shutil.copytree(folder / "run", "work")
+    with chdir("work/place"):
+        status = study(_BASE[0])
+    if status == 0:
+        found = fingerprint(Path("work/place/run"))
+        keep((found["results.json"], found["table.png"]), 1)
+    return status
+
+
+def _audit_run(folder: Path) -> int:
+    use_cache(_BASE[0])
+    few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--cpu"]
+    status = audit_run.main([str(folder / "run" / "place" / "run"), *few])
+    if status == 0:
+        keep(Path("audited_run/direct/heads.csv").read_text(), 1)
+    return status
+
+
+def _vlm_run(folder: Path) -> int:
+    use_cache(_BASE[0])
+    few = ["--limit", "2", "--questions", "2", "--pictures", "0", "--output", "measured", "--cpu"]
+    status = vlm_run.main([str(folder / "run" / "place" / "run"), *few])
+    if status == 0:
+        keep(Path("measured/vlm.md").read_text(), 1)
+    return status
 
 
 def _ranked(folder: Path) -> int:
@@ -159,6 +195,9 @@ def _check_scenes(folder: Path) -> int:
 MORE_READERS = (
     Reader("original checkpoint", _original, _convert, kept_rows),
     Reader("stopped run", _stopped, _continue, kept_rows, slow=True),
+    Reader("study folder", partial(_finished, "finished_study"), _again, kept_rows, slow=True),
+    Reader("audited run", partial(_finished, "finished"), _audit_run, kept_rows, slow=True),
+    Reader("measured run", partial(_finished, "finished_vlm"), _vlm_run, kept_rows, slow=True),
     Reader("vision-language model", _copy_of("vlm"), partial(_load_vlm, "vlm"), kept_rows),
     Reader("adapter", _adapter, partial(_load_vlm, "adapter"), kept_rows, slow=True),
     Reader("heads.json", _copy_of("ranked"), _ranked, kept_rows),

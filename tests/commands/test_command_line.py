@@ -3,6 +3,7 @@
 
 import argparse
 import ast
+import errno
 import importlib
 import re
 import subprocess
@@ -109,9 +110,7 @@ def test_the_process_ends_with_the_status_of_main(name):
     assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"
 
 
-@pytest.mark.parametrize(
-    "program", ["grounded_attention.commands.join_vcr", "grounded_attention.commands.main join-vcr"]
-)
+@pytest.mark.parametrize("program", ["grounded_attention.commands.join_vcr", "grounded_attention join-vcr"])
 def test_a_process_returns_its_status(tmp_path, program):
     command = [sys.executable, "-m", *program.split(), str(tmp_path / "a"), str(tmp_path / "b")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -224,12 +223,38 @@ def doing(outcome, capsys, **options):
         (FileNotFoundError(2, "No such file or directory", "a.json"), "a.json: No such file or directory"),
         (OSError("not\nthere"), "not there"),
         (ValueError(), "ValueError"),
+        (
+            UnicodeEncodeError("utf-8", "a\udcff/b\0c", 1, 2, "surrogates not allowed"),
+            r"the name 'a\udcff/b' is not UTF-8 (its bytes are written as \udc..): rename the file or folder",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(capsys, monkeypatch, outcome, line):
     assert doing(outcome, capsys) == (2, "", f"error: {line}\n")
     monkeypatch.setenv("RANK", "1")
     assert doing(outcome, capsys) == (2, "", ""), "one of several processes tells it"
+
+
+def test_one_process_of_several_tells_of_its_disk_and_of_the_others_end(capsys, monkeypatch):
+    peer = RuntimeError("[gloo/pair.cc:553] Connection closed by peer [127.0.0.1]:20356. GLHF!")
+    with pytest.raises(RuntimeError):
+        doing(peer, capsys)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    status, _, err = doing(peer, capsys)
+    assert status == 2 and err.startswith("error: another process of this training has ended") and "GLHF" not in err
+    monkeypatch.setenv("RANK", "1")
+    assert doing(peer, capsys) == (2, "", ""), "the main process tells it"
+    full = OSError(errno.ENOSPC, "No space left on device", "a.json")
+    assert doing(full, capsys) == (2, "", "process 1: a.json: No space left on device\n")
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "9" * 5000, "1.5", "-9999999999"])
+def test_a_number_beyond_any_count_is_refused(capsys, text):
+    module = importlib.import_module("grounded_attention.commands.evaluate")
+    with pytest.raises(SystemExit):
+        module.main(["model", "--task", "vgp", "--data-dir", "d", f"--batch-size={text}"])
+    printed = capsys.readouterr().err
+    assert "--batch-size: expected a whole number from" in printed and len(printed) < 2500
 
 
 def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):

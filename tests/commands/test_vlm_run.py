@@ -22,6 +22,7 @@ from tests.helpers.tiny_scenes import run_train, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
 
 LIMIT = 2
+NO_MODELS = {"methods": [], "text_only_baseline": False}
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +149,16 @@ def test_hallucination_is_the_mean_over_samplings():
         (lambda folder, recipe: None, "recipe.json is missing.*make vlm"),
         (lambda folder, recipe: {**recipe, "task": "vgp"}, "a run of the task vgp, expected grounded_generation"),
         (lambda folder, recipe: {**recipe, "methods": ["indirect"]}, "indirect.*results.json is missing"),
+        (lambda folder, recipe: {**recipe, "methods": ["../none"]}, "found the name '../none' in the data"),
+        (lambda folder, recipe: {**recipe, "methods": [3]}, "recipe.json: methods.0 must be of type str"),
+        (
+            lambda folder, recipe: {**recipe, **NO_MODELS, "options": {"caption_prompt": 3}},
+            "recipe.json: options.caption_prompt must be of type str",
+        ),
+        (lambda folder, recipe: {**recipe, "data": []}, "recipe.json: data must be"),
+        (lambda folder, recipe: {**recipe, "task": "x"}, "recipe.json: task"),
+        (lambda folder, recipe: {}, "not the recipe of a run"),
+        (lambda folder, recipe: [1], "not the recipe of a run"),
     ],
 )
 def test_runs_that_cannot_be_measured(finished, tmp_path, capsys, change, message):

@@ -39,6 +39,7 @@ TESTS = (
     "tests/supervision/test_modules.py",
     "tests/supervision/test_parity.py",
     "tests/supervision/test_vlm_families.py",
+    "tests/training/test_preserve.py",
 )
 
 

@@ -282,3 +282,32 @@ def test_a_cut_list_of_images_is_named(entities, tmp_path):
     (entities / "train.txt").write_text("7\n90")
     with pytest.raises(DataError, match=r"train\.txt, line 2: the last image has no files: found '90'.*may be cut"):
         build(entities.parent, tmp_path / "cache", splits="train")
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ({"train": "797"}, r"train\.txt, line 3: the image occurs twice: found '7', expected .* the first is line 1"),
+        (
+            {"train": "79", "val": "9"},
+            r"val\.txt: 1 images are in two splits: found .9.,.*train\.txt has it",
+        ),
+    ],
+)
+def test_an_image_that_is_listed_twice(tmp_path, splits, message):
+    """Its rows would be counted twice, or be trained on and then judged."""
+    folder = write_entities(tmp_path / "flickr30k_entities", {"7": CAPTIONS, "9": CAPTIONS}, splits)
+    with pytest.raises(DataError, match=message):
+        build(folder, tmp_path / "cache")
+
+
+def test_an_image_of_two_splits_may_be_read_in_one(tmp_path):
+    folder = write_entities(tmp_path / "a", {"7": CAPTIONS, "9": CAPTIONS}, {"train": "79", "val": "9"})
+    assert len(build(folder, tmp_path / "cache", splits=["train"]).as_dataset("train")) == 2
+
+
+def test_a_list_without_an_end_is_read_with_a_warning(entities, tmp_path, caplog):
+    """The list was cut behind an id: it is whole by its looks."""
+    (entities / "train.txt").write_text("7")
+    assert len(build(entities, tmp_path / "cache").as_dataset("train")) == 1
+    assert "train.txt: line 1 has no end, so the file may be cut" in caplog.text

@@ -308,3 +308,37 @@ def test_every_reader_documents_its_format() -> None:
     assert sorted(READERS) == ["butd_tsv", "frcnn_vg", "h5", "lmdb", "lxmert_tsv", "npy", "vl_bert_zip"]
     assert all(reader.__doc__ and reader.__doc__.startswith("Reads ") for reader in READERS.values())
     assert integers(np.array([1])) == "AQAAAAAAAAA="
+
+
+def test_an_index_that_lacks_images_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One flipped bit makes two ids of a pickled index equal."""
+    source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
+    index = tmp_path / "train36_imgid2idx.pkl"
+    rows = pickle.loads(index.read_bytes())
+    assert len(list(read_regions(source, "h5", SIZE))) == len(rows) and not caplog.text
+    index.write_bytes(pickle.dumps(dict(list(rows.items())[1:])))
+    assert len(list(read_regions(source, "h5", SIZE))) == len(rows) - 1
+    assert f"{len(rows)} images, but its index names {len(rows) - 1}" in caplog.text
+
+
+def test_an_entry_of_gqa_with_another_file_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = write_gqa(tmp_path, rows_of("GQA"))
+    whole = len(list(read_regions(source, "h5", SIZE)))
+    assert not caplog.text
+    info = tmp_path / "gqa_objects_info.json"
+    content = json.loads(info.read_text())
+    content[IDS[1]]["file"] = 7
+    info.write_text(json.dumps(content))
+    assert len(list(read_regions(source, "h5", SIZE))) == whole - 1
+    assert f"{whole} images, but its index names {whole - 1}" in caplog.text
+
+
+def test_rows_of_gqa_that_are_no_numbers(tmp_path: Path) -> None:
+    source = write_gqa(tmp_path, rows_of("GQA"))
+    info = tmp_path / "gqa_objects_info.json"
+    content = json.loads(info.read_text())
+    for entry in content.values():
+        entry["idx"] = float("inf")
+    info.write_text(json.dumps(content))
+    with pytest.raises(DataError, match=r"gqa_objects_info\.json: not the objects' info"):
+        list(read_regions(source, "h5", SIZE))

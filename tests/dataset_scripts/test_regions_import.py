@@ -132,10 +132,14 @@ def test_torn_last_row(tmp_path: Path, cut: int) -> None:
     assert info["images"] == 3 and "row 4" in info["summary"]["problems"][0]
 
 
-def test_last_row_without_line_end_is_whole(tmp_path: Path) -> None:
+def test_last_row_without_line_end_is_whole(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """But the rows behind it may be cut off."""
     source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    run(source, tmp_path / "whole")
+    assert "no end" not in caplog.text
     source.write_bytes(source.read_bytes()[:-2])
     assert run(source, tmp_path / "regions")["images"] == 4
+    assert "obj36.tsv: the last line has no end, so the file may be cut" in caplog.text
 
 
 def test_several_files_make_one_table(tmp_path: Path) -> None:

@@ -236,3 +236,30 @@ def test_shards(tmp_path: Path) -> None:
     table = RegionTable.open(write_table(tmp_path, ids, shard_bytes=2500))
     assert 1 < len(table.info["shards"]) < 7 and table.ids == ids
     table.verify()
+
+
+def test_a_copy_with_hard_links_stays_when_the_table_is_continued(tmp_path: Path) -> None:
+    """Such as a backup of an unfinished table, whose files are those of the table."""
+    table, copy = tmp_path / "table", tmp_path / "copy"
+    with pytest.raises(RuntimeError), RegionTableWriter(table, PROVENANCE) as writer:
+        writer.write(sample("a"))
+        raise RuntimeError
+    copy.mkdir()
+    for path in table.iterdir():
+        (copy / path.name).hardlink_to(path)
+    (copy / "regions.index.arrow").write_bytes(b"years of work")
+    (table / "regions.index.arrow").hardlink_to(copy / "regions.index.arrow")
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    with RegionTableWriter(table, PROVENANCE, resume=True) as writer:
+        writer.write(sample("b"))
+    RegionTable.open(table).verify()
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
+def test_a_table_is_not_written_through_a_symbolic_link(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("years of work")
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "regions.index.arrow").symlink_to(tmp_path / "precious")
+    with pytest.raises(ValueError, match="a symbolic link"):
+        RegionTableWriter(tmp_path / "table", PROVENANCE)
+    assert (tmp_path / "precious").read_text() == "years of work"

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Trainings of the tiny model that are stopped and continued with other processes; started by torchrun or a test.
+"""Trainings of the tiny model that are stopped and continued with other processes; a test or two processes run it.
 
-`torchrun --nproc_per_node 2 elastic_steps.py OUTPUT ONE`: ONE is a folder in which one process has trained.
+The arguments are OUTPUT and ONE, a folder in which one process has trained.
 """
 
 import json

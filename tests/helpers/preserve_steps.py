@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A tiny start checkpoint, and training that preserves it; started by torchrun, or called by the tests.
+"""A tiny start checkpoint, and training that preserves it; a test or two processes run it.
 
-`torchrun --nproc_per_node 2 preserve_steps.py OUTPUT START CASE...`, where a case is `name:batch:accumulation` with a
+The arguments are OUTPUT START CASE..., where a case is `name:batch:accumulation` with a
 key of `SECTIONS` as name. Writes `OUTPUT/<case>.json` with the logged losses and `OUTPUT/<case>.safetensors` with the
 weights after two steps.
 """

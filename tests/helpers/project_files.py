@@ -32,8 +32,8 @@ FILES = {module_name(path): path for folder in (PACKAGE, *LINKS) for path in sor
 
 
 def room(module: str) -> str:
-    """Returns the top folder of a module in the package; empty for the package itself."""
-    return module.partition(".")[2].partition(".")[0]
+    """Returns the top folder of a module in the package; empty for the package itself and its `__main__`."""
+    return module.partition(".")[2].partition(".")[0].replace("__main__", "")
 
 
 def imports(module: str) -> Iterator[Import]:

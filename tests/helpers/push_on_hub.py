@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pushes a folder several times in one process; between the pushes the token, the clock or the Hub change.
 
-python -m tests.helpers.push_on_hub STEPS.json    (prints one JSON line per push)
+`main` reads the pushes from a file STEPS.json and prints one JSON line per push.
 """
 
 import contextlib
@@ -45,7 +45,8 @@ def push(step: dict, slept: list[float]) -> dict:
     return {"error": error, "err": err.getvalue(), "waited": waited}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Pushes as the file of the first argument says."""
     disable_progress_bars()
     slept: list[float] = []
     hub.time = mock.Mock(sleep=slept.append)

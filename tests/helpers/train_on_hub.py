@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs `train.py` several times in one process, and injects faults into the loopback Hub between the runs.
 
-python -m tests.helpers.train_on_hub STEPS.json    (prints one JSON line per run)
+`main` reads the runs from a file STEPS.json and prints one JSON line per run.
 """
 
 import contextlib
@@ -51,7 +51,8 @@ def run_step(step: dict) -> dict:
     return {"code": code, "out": out.getvalue(), "err": err.getvalue()}
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Runs what the file of the first argument says."""
     grounded_attention.training.publish.hub.WAITS = (0.0, 0.0)
     with open(sys.argv[1]) as file:
         for step in json.load(file):

@@ -49,12 +49,14 @@ FIXED = ("OMP_", "MKL_", "KMP_", "TORCH", "LD_", "PYTHONHASHSEED")
 # Reads one request a line. A fork waits for the script, which runs in a fork of that one: it leaves the loop, and its
 # process ends as Python ends it.
 SERVER = """
-import importlib, json, os, signal, sys, types
+import gc, importlib, json, os, signal, sys, types
 for name in sys.argv[1:]:
     try:
         importlib.import_module(name)
     except ImportError:
         pass  # an optional library
+gc.collect()
+gc.freeze()  # a fork does not copy what its garbage collector would otherwise look at
 print("ready", flush=True)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 while True:

@@ -144,12 +144,20 @@ def test_permuted_regions_change_only_their_order(family):
 @pytest.mark.parametrize("back_end", ["eager", "sdpa"])
 def test_padding_and_unpadding_change_no_valid_state(family, back_end):
     batch, cls = make_batch(9, 4), FAMILIES[family].base_model
-    padded, unpadded = (run(MAKE[family](cls, back_end, unpad=unpad), batch) for unpad in (False, True))
-    for name, mask in (("text", "attention_mask"), ("region", "region_attention_mask")):
+    padded, unpadded = (
+        run(MAKE[family](cls, back_end, unpad=unpad), batch, output_hidden_states=True) for unpad in (False, True)
+    )
+    for name, history, mask in (
+        ("text", "hidden_states", "attention_mask"),
+        ("region", "region_hidden_states", "region_attention_mask"),
+    ):
         seen = batch[mask].bool()
         one, other = (getattr(each, f"{name}_hidden_state") for each in (padded, unpadded))
         torch.testing.assert_close(one[seen], other[seen], **CLOSE)
         assert not other[~seen].any()
+        assert len(padded[history]) == len(unpadded[history]) > 2
+        for one, other in zip(padded[history], unpadded[history], strict=True):
+            torch.testing.assert_close(one[seen], other[seen], **CLOSE)
     alone = {name: value[2:, :-2] if name.startswith("region_") else value[2:] for name, value in batch.items()}
     torch.testing.assert_close(
         run(MAKE[family](cls, back_end), alone).pooler_output, padded.pooler_output[2:], **CLOSE

@@ -100,9 +100,15 @@ def test_long_texts_are_refused():
 @pytest.mark.parametrize("bypass", [False, True])
 def test_unpadded_states_are_the_same(bypass):
     model, inputs = make_model(bypass_transformer=bypass), make_inputs()
-    expected = valid(model(**inputs), inputs)
+    expected = model(**inputs, output_hidden_states=True)
     model.config.unpad = True
-    torch.testing.assert_close(valid(model(**inputs), inputs), expected, **CLOSE)
+    found = model(**inputs, output_hidden_states=True)
+    torch.testing.assert_close(valid(found, inputs), valid(expected, inputs), **CLOSE)
+    seen = torch.cat([inputs["attention_mask"], inputs["region_attention_mask"]], dim=1).bool()
+    assert len(found.hidden_states) == len(expected.hidden_states) > 2
+    for one, other in zip(found.hidden_states, expected.hidden_states, strict=True):
+        columns = seen[:, : other.shape[1]]  # with bypass_transformer the encoder has only text
+        torch.testing.assert_close(one[columns], other[columns], **CLOSE)
 
 
 def gradients(model, inputs):

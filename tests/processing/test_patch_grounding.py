@@ -248,6 +248,17 @@ def test_a_template_that_changes_a_text_is_refused():
         PatchGroundingProcessor(processor)(FIRST, images=IMAGES[0])
 
 
+@pytest.mark.parametrize(
+    "template", ["{% for", "{{ 1 + 'a' }}", "{{ ''.__class__.__mro__ }}", "{% for i in range(10**9) %}{% endfor %}"]
+)
+def test_a_template_that_fails_is_refused(template):
+    """A damaged one, or one that tries to reach Python: Jinja's sandbox stops it."""
+    processor = make_processor("llava")
+    processor.chat_template = template
+    with pytest.raises(ValueError, match=r"Example 0: the chat template of LlavaProcessorOfImages fails \(\w+Error"):
+        PatchGroundingProcessor(processor)(FIRST, images=IMAGES[0])
+
+
 def test_another_layout_of_image_tokens_is_refused():
     """As if another version of transformers left a word out."""
     grounding = PatchGroundingProcessor(make_processor("internvl"))

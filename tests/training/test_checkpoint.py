@@ -1,12 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checkpoints: only complete ones are resumed from."""
 
+import errno
 import json
 import os
+import shutil
+from fnmatch import fnmatch
 
 import pytest
 
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, last_complete_checkpoint, rotate, seal
+from grounded_attention.training.publish.hub import LEFT_OUT
 
 
 def checkpoint(run, step, sealed=True):
@@ -85,3 +89,42 @@ def test_checkpoints_beyond_the_newest_step_go_first(tmp_path):
         checkpoint(tmp_path, step)
     rotate(tmp_path, 3, 4, None)
     assert names(tmp_path) == ["checkpoint-2", "checkpoint-3", "checkpoint-4"]
+
+
+def test_a_manifest_that_names_no_file_is_no_manifest(tmp_path):
+    (tmp_path / MANIFEST).write_text("{}")
+    assert not is_complete(tmp_path)
+
+
+def test_an_old_checkpoint_that_cannot_be_deleted_is_told(tmp_path, monkeypatch, capsys):
+    """One failure is tried again; after two the training goes on."""
+    for step in (1, 2, 3):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "a.json").write_text("{}")
+    remove, failures = shutil.rmtree, []
+
+    def broken(path, ignore_errors=False):
+        if not failures:
+            return remove(path, ignore_errors)
+        failures.pop()
+        if not ignore_errors:
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(shutil, "rmtree", broken)
+    failures[:] = ["once"]
+    rotate(tmp_path, 2, 3, None)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoint-2", "checkpoint-3"}
+    assert capsys.readouterr().err == ""
+    failures[:] = ["once", "again"]
+    rotate(tmp_path, 1, 3, None)
+    assert capsys.readouterr().err.startswith(f"warning: {tmp_path / 'checkpoint-2'}: this old checkpoint could not")
+
+
+def test_torn_weights_of_a_killed_process_are_neither_sealed_nor_pushed(tmp_path):
+    directory = checkpoint(tmp_path, 1, sealed=False)
+    for place in (directory, directory / "shards"):
+        (place / ".tmpeLvTlC").write_bytes(b"half of the weights")
+    assert any(fnmatch(".tmpeLvTlC", pattern) for pattern in LEFT_OUT)
+    seal(directory)
+    assert is_complete(directory) and not list(directory.rglob(".tmp*"))
+    assert set(json.loads((directory / MANIFEST).read_text())) == {"model.safetensors", "shards/0"}

@@ -2,11 +2,7 @@
 """A training continued with other processes has the same steps; sharded weights (FSDP2) are those of one process."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
@@ -20,8 +16,8 @@ from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.elastic_steps import ALONE, STEPS, STOP, TOGETHER, elastic_trainer, train
 from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import assert_same
+from tests.helpers.two_processes import run_two
 
-ROOT = Path(__file__).resolve().parents[2]
 CHECKPOINT = f"checkpoint-{STOP}"
 
 
@@ -39,12 +35,7 @@ def two(tmp_path_factory, one):
     output = tmp_path_factory.mktemp("two")
     for name in ("two", "continued", "loss", "gradient", "sharded", "sharded_continued"):
         (output / name).mkdir()
-    launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    launch += ["--nproc_per_node", "2", str(ROOT / "tests" / "helpers" / "elastic_steps.py"), str(output), str(one)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
-    (output / "stderr").write_text(done.stderr)
+    (output / "stderr").write_text(run_two("tests.helpers.elastic_steps", output, one))
     return output
 
 

@@ -223,11 +223,11 @@ def test_another_recipe_is_refused_and_overwrite_starts_again(scenes, tmp_path, 
     for overrides, words in [((), "resume=true"), (("seed=7", "resume=true"), "different keys: seed")]:
         assert run_train(monkeypatch, tmp_path, recipe, *overrides) == 2
         assert words in capsys.readouterr().err
-    (tmp_path / "run" / "none" / "old").touch()
+    (tmp_path / "run" / "none" / "heads.json").touch()
     assert trained == [("none", None)]
     assert run_train(monkeypatch, tmp_path, recipe, "seed=7", "overwrite=true") == 0
     assert trained == [("none", None)] * 2
-    assert not (tmp_path / "run" / "none" / "old").exists()
+    assert not (tmp_path / "run" / "none" / "heads.json").exists()
     assert results(tmp_path / "run")["recipe"]["seed"] == 7
 
 

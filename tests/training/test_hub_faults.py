@@ -2,8 +2,6 @@
 """A Hub that fails: main is always a whole commit, the error is one line, and the next push goes on."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -12,6 +10,7 @@ from huggingface_hub.errors import HfHubHTTPError
 
 from grounded_attention.dataset_scripts.hub.hub_errors import wait_asked
 from tests.helpers.loopback_hub import TOKEN, LoopbackHub
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT, UPLOAD = "POST /api/models/org/{}/commit/", "PUT /lfs/"
@@ -44,9 +43,9 @@ def pushed(tmp_path_factory):
             steps += [{**common, "weights": f"{name} second", "faults": faults, "clock": clock, "check": False}]
             steps += [{**common, "weights": f"{name} third", "clear": True}]
         (folder / "steps.json").write_text(json.dumps(steps))
-        command = [sys.executable, "-m", "tests.helpers.push_on_hub", str(folder / "steps.json")]
         environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=300)
+        script = "from tests.helpers.push_on_hub import main; main()"
+        done = run_python(script, [folder / "steps.json"], cwd=ROOT, env=environment)
         assert done.returncode == 0, done.stderr[-3000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]
         yield hub, {name: lines[3 * n : 3 * n + 3] for n, name in enumerate(FAULTS)}

@@ -2,8 +2,6 @@
 """`train.py` pushes to a Hub over HTTP: each commit loads by itself, and no fault leaves a broken repository."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -37,8 +35,8 @@ class Trained:
         (self.folder / "steps.json").write_text(json.dumps(self.steps))
         paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(self.folder / "cache")}
         environment = {**self.hub.environment(self.folder / "home"), **paths}
-        command = [sys.executable, "-m", "tests.helpers.train_on_hub", str(self.folder / "steps.json")]
-        done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=400)
+        script = "from tests.helpers.train_on_hub import main; main()"
+        done = run_python(script, [self.folder / "steps.json"], cwd=ROOT, env=environment, timeout=400)
         assert done.returncode == 0, done.stderr[-3000:]
         for step, line in zip(self.steps, done.stdout.splitlines(), strict=True):
             self.done.setdefault(step["name"], []).append(json.loads(line))

@@ -15,7 +15,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.training.experiments.models import make_model, make_processor
 from grounded_attention.training.experiments.processes import say_once
 from grounded_attention.training.publish.hub import model_files
-from grounded_attention.training.recipes.adapters import load_base_model, load_merged
+from grounded_attention.training.recipes.adapters import base_of, load_base_model, load_merged
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
@@ -149,3 +149,10 @@ def test_what_is_refused(model, message, scenes, tmp_path, monkeypatch, capsys):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert re.search(message, error), error
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("content", ["[1]", "3", "{}", '{"base_model_name_or_path": 3}'])
+def test_an_adapter_that_names_no_model(tmp_path, content):
+    (tmp_path / "adapter_config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"adapter_config\.json: base_model_name_or_path is .* expected the name"):
+        base_of(str(tmp_path))

@@ -2,11 +2,7 @@
 """Losses against forgetting: their values by plain loops, exact counts, the Fisher information, whole runs."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -32,8 +28,7 @@ from tests.helpers.preserve_steps import (
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_trainer import assert_same, logged, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers.two_processes import run_two
 
 
 @pytest.fixture(scope="module")
@@ -213,12 +208,7 @@ CASES = [f"{name}:{split}" for name in SECTIONS for split in ("4:1", "2:2")]
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory, start):
     output = tmp_path_factory.mktemp("two")
-    launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    script = ROOT / "tests" / "helpers" / "preserve_steps.py"
-    launch += ["--nproc_per_node", "2", str(script), str(output), str(start), *CASES]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_two("tests.helpers.preserve_steps", output, start, *CASES)
     return output
 
 

@@ -33,6 +33,10 @@ def divide_by_zero(job):
     raise ValueError(1 / 0)
 
 
+def write_variable(job):
+    (job.directory / "found").write_text(str(os.environ.get("GROUNDED_ATTENTION_TEST")))
+
+
 def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
     for work, message in ((give_a_wrong_share, "exchanged is 3, expected a share in [0, 1]"), (divide_by_zero, None)):
         with pytest.raises((ValueError, ZeroDivisionError)) as caught:
@@ -82,3 +86,13 @@ def is_running(pid):
     except OSError:
         return False
     return state != "Z"
+
+
+def test_processes_have_the_variables_of_their_call(tmp_path, monkeypatch):
+    for value in ("first", "second"):
+        monkeypatch.setenv("GROUNDED_ATTENTION_TEST", value)
+        list(run_side_by_side([Job(tmp_path / value)], 1, write_variable, quiet=True))
+        assert (tmp_path / value / "found").read_text() == value
+    monkeypatch.delenv("GROUNDED_ATTENTION_TEST")
+    list(run_side_by_side([Job(tmp_path / "none")], 1, write_variable, quiet=True))
+    assert (tmp_path / "none" / "found").read_text() == "None"

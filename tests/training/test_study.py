@@ -2,6 +2,7 @@
 """Studies: which cells there are, what is shared, how they continue, what is compared, and what is refused."""
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -406,3 +407,26 @@ def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path
     assert not (tmp_path / "run").exists()
     run_study(study(gone, "plan=true"), Experiment())
     assert "0 of" in capsys.readouterr().out
+
+
+RECORDS = {
+    "cut": '{"fingerprint": "ab',
+    "a list": "[1]",
+    "a number as fingerprint": '{"fingerprint": 3}',
+    "a text as number": '{"fingerprint": "a", "seconds": "3"}',
+    "NaN": '{"fingerprint": "a", "spent": NaN}',
+    "nothing as number": '{"fingerprint": "a", "runs": null}',
+}
+
+
+@pytest.mark.parametrize("content", RECORDS.values(), ids=RECORDS)
+def test_a_damaged_record_of_a_cell_is_named(study, content):
+    run_study(study(), Experiment())
+    cell = plan_cells(study())[1]
+    (cell.directory / "cell.json").write_text(content)
+    with pytest.raises(RecipeError, match=rf"{cell.directory}/cell\.json.*delete {cell.directory}, and this cell"):
+        run_study(study(), Experiment())
+    shutil.rmtree(cell.directory)
+    again = Experiment()
+    run_study(study(), again)
+    assert again.names == [cell.name]

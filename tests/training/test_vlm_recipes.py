@@ -86,6 +86,35 @@ def test_a_model_from_a_configuration(trained, scenes):
     assert "| direct |" in (trained / "table.md").read_text()
 
 
+def test_region_words_and_a_vision_encoder_of_stages(scenes, tmp_path, monkeypatch):
+    """The loss has its own column, with and without supervision; that of the language is the same in micro-batches."""
+    stages = {"num_encoder_blocks": 2, "depths": [1, 1], "hidden_sizes": [8, 16], "hidden_size": 16}
+    stages |= {"patch_sizes": [3, 3], "strides": [2, 2], "sr_ratios": [2, 1], "num_attention_heads": [1, 2]}
+    stages |= {"mlp_ratios": [2, 2], "reshape_last_stage": False, "model_type": "segformer"}
+    stages |= dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "drop_path_rate"), 0.0)
+    words, language = [], []
+    for batch, accumulation in ((4, 1), (2, 2)):
+        recipe = vlm_recipe(
+            scenes, tmp_path / f"run_{batch}", methods=["none", "direct"], options={"region_words": 0.5}
+        )
+        full = {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
+        recipe["model"]["config"] |= {"vision_config": stages, **full}
+        recipe["training"] |= {"per_device_train_batch_size": batch, "gradient_accumulation_steps": accumulation}
+        recipe["training"] |= {"gradient_checkpointing": accumulation == 2}
+        assert run_train(monkeypatch, tmp_path, recipe) == 0
+        for method in recipe["methods"]:
+            (first, *_) = json.loads((tmp_path / f"run_{batch}" / method / "history.json").read_text())
+            attention = first["loss_text_to_region"] if method == "direct" else 0.0
+            expected = first["loss_language"] + 0.5 * first["loss_region_words"] + attention
+            assert first["loss"] == pytest.approx(expected, rel=1e-5)
+            words.append(first["loss_region_words"])
+            language.append(first["loss_language"])
+    assert words[0] == pytest.approx(words[1], rel=1e-5) and min(words) > 1
+    assert language == pytest.approx([language[0]] * 4, rel=1e-5)
+    config = AutoConfig.from_pretrained(tmp_path / "run_4" / "direct").vision_config
+    assert config.model_type == "segformer" and config.hidden_size == 16
+
+
 def test_semi_direct_trains_a_model_of_a_recipe(trained, scenes, tmp_path, monkeypatch):
     """Its loss is that of the rollout, which `tests/supervision/test_vlm_families.py` computes by hand."""
     recipe = from_checkpoint(scenes, trained, tmp_path / "run")

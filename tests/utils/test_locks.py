@@ -3,7 +3,9 @@
 
 import errno
 import fcntl
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from grounded_attention.utils.locks import LOCK, FolderInUse, folder_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
-import sys, os, time
+import sys, os
 from grounded_attention.utils.locks import folder_lock
 with folder_lock(sys.argv[1], doing="trains here", hint="wait"):
     {before}
@@ -83,7 +85,7 @@ def test_the_second_process_can_wait(tmp_path, capsys):
     assert capsys.readouterr().err.count("waiting: ") == 1
 
 
-@pytest.mark.parametrize("before", ["pass", "os.fork() or time.sleep(20)"])
+@pytest.mark.parametrize("before", ["pass", "os.fork() or (sys.stdin.read(), os._exit(0))"])
 def test_a_killed_process_has_no_lock_even_if_its_child_lives(tmp_path, before):
     with holder(tmp_path, before) as first:
         os.kill(first.pid, signal.SIGKILL)
@@ -112,3 +114,39 @@ def test_a_file_system_without_locks_is_used_with_a_warning(tmp_path, capsys, mo
     with lock(tmp_path):
         pass
     assert "has no locks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "file of another program", "pipe"])
+def test_a_file_that_is_no_lock_of_ours_is_kept(tmp_path, kind):
+    precious = tmp_path / "precious"
+    precious.write_text("years of work")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    place = folder / LOCK
+    make = {
+        "symbolic link": lambda: place.symlink_to(precious),
+        "hard link": lambda: place.hardlink_to(precious),
+        "file of another program": lambda: shutil.copyfile(precious, place),
+        "pipe": lambda: os.mkfifo(place),
+    }
+    make[kind]()
+    with pytest.raises(ValueError, match=r"\.lock: "), lock(folder):
+        pass
+    assert precious.read_text() == "years of work" and place.lstat()
+
+
+def test_a_hard_link_to_a_lock_of_ours_is_kept(tmp_path):
+    """A copy of a folder that was made with hard links, while a process trained there."""
+    (tmp_path / "copy").write_text('{"process": 1, "machine": "a"}')
+    (tmp_path / LOCK).hardlink_to(tmp_path / "copy")
+    with pytest.raises(ValueError, match="hard link"), lock(tmp_path):
+        pass
+    assert (tmp_path / "copy").read_text() == '{"process": 1, "machine": "a"}'
+
+
+@pytest.mark.parametrize("content", ["", '{"pro', '{"process": 7, "machine": "gone"}'])
+def test_the_lock_of_a_killed_process_is_taken(tmp_path, content):
+    (tmp_path / LOCK).write_text(content)
+    with lock(tmp_path):
+        assert json.loads((tmp_path / LOCK).read_text())["process"] == os.getpid()
+    assert not (tmp_path / LOCK).exists()

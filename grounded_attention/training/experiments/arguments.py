@@ -27,6 +27,15 @@ from grounded_attention.training.recipes.recipe import (
     without_hub,
 )
 
+# Arguments of scripts around the Trainer -> what to do instead.
+WITHOUT_EFFECT = {
+    "resume_from_checkpoint": "give resume=true, which continues a run from its last checkpoint",
+    "do_train": "remove it",
+    "do_eval": "remove it",
+    "do_predict": "remove it",
+    "local_rank": "remove it; the launcher sets it",
+}
+
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
     """Makes the training arguments of a `training` section that `check_training` has accepted.
@@ -57,11 +66,15 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}, {str}):
             convert(hints[name], value, "", prefix + name)
+    if not isinstance(training.get("debug"), str | list | None):  # the Trainer looks for words in it
+        raise RecipeError(f"{prefix}debug must be of type str, found {training['debug']!r:.200}")
     check_numbers(training, prefix)
     check_device(training, prefix)
     check_trackers(training.get("report_to"), f"{prefix}report_to")
     check_mapping(training.get(MAPPING), prefix + MAPPING)
     check_sharding_keys(training, prefix)
+    for name in WITHOUT_EFFECT.keys() & training.keys():
+        raise RecipeError(f"{prefix}{name} has no effect: {WITHOUT_EFFECT[name]}")
     if "logging_nan_inf_filter" in training:
         raise RecipeError(
             f"{prefix}logging_nan_inf_filter has no effect, because training stops at a loss that is not finite "

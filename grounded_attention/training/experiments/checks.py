@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checks of a recipe that run before any training."""
 
+import math
+
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -53,6 +55,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         )
     if not recipe.output_dir:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
+    _check_numbers(recipe, prefix)
     _check_workers(recipe)
     for split, limit in recipe.data.limit.items():
         if limit < 0:
@@ -78,6 +81,20 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         raise RecipeError(
             f"pictures show the attention of phrases, but the task {recipe.task!r} has no phrases: give pictures=0"
         )
+
+
+def _check_numbers(recipe: Recipe, prefix: str) -> None:
+    """Checks numbers that have no sense below 0, and the list of methods."""
+    weight = recipe.supervision.weight
+    if not 0 <= weight < math.inf:
+        raise RecipeError(f"{prefix}supervision.weight must be a number of 0 or more, found {weight}")
+    if recipe.pictures < 0:
+        raise RecipeError(f"{prefix}pictures must be 0 or more, found {recipe.pictures}")
+    if not recipe.methods and not recipe.text_only_baseline:
+        raise RecipeError(f"{prefix}methods is empty: give a method, such as methods=[none]")
+    twice = [name for name in recipe.methods if recipe.methods.count(name) > 1]
+    if twice:
+        raise RecipeError(f"{prefix}methods contains {twice[0]!r} twice: give each method once")
 
 
 def _check_workers(recipe: Recipe) -> None:

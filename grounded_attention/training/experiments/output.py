@@ -9,20 +9,25 @@ from typing import Any
 
 from accelerate import PartialState
 
+from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError, without_hub
+from grounded_attention.training.recipes.early_checks import check_known
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
-from grounded_attention.utils.safe_paths import refuse_links
+from grounded_attention.utils.safe_paths import path_below, refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
+from .foreign_files import foreign_files
 from .measuring import BEFORE_FILE, TEXT_ONLY
 
 # Keys that may differ when a run is resumed; the Hub keys and `training.skip_nonfinite_batches` may differ too.
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
+PICTURES = "pictures"
+OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
 WRITTEN = (
     BEFORE_FILE,
@@ -32,7 +37,7 @@ WRITTEN = (
     "layers.png",
     "log.txt",
     "loss_curves.png",
-    "pictures",
+    PICTURES,
     "results.json",
     "run.html",
     "start_heads.json",
@@ -103,12 +108,19 @@ def run_entries(output: Path) -> list[Path]:
     elif found is None:
         known = {"cell.json", "log.txt"}  # a cell of a study that stopped before its run
     others = [path for path in there if path.name not in known and path.suffix != DRAFT]
+    others += [path for folder in there if folder.is_dir() and folder.name in known for path in _others(folder)]
     if others:
         raise RecipeError(
-            f"{output} contains {others[0].name!r} ({len(others)} of {len(there)} entries), which no run of this "
-            "package wrote: overwrite=true deletes only an earlier run; move these files, or give another output_dir"
+            f"{output} contains {others[0].relative_to(output).as_posix()!r} ({len(others)} in all), which no run of "
+            "this package wrote: overwrite=true deletes only an earlier run; move it, or give another output_dir"
         )
     return sorted(there, key=lambda path: path.name == RECIPE)
+
+
+def _others(folder: Path) -> list[Path]:
+    if folder.name == PICTURES:
+        return [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".png", DRAFT)]
+    return foreign_files(folder)
 
 
 def delete_run(output: Path) -> None:
@@ -149,6 +161,33 @@ def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], res
         raise RecipeError(
             f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
         )
+
+
+def read_run(folder: Path, remedy: str) -> Recipe:
+    """
+    Reads what a finished run says of itself.
+
+    Args:
+        folder (`Path`): the folder of the run.
+        remedy (`str`): what the user can do if it is none, for the message.
+
+    Returns:
+        `Recipe`: task, options, methods, baseline, data and seed of the run; every other key has its default.
+
+    Raises:
+        ValueError: if there is no `recipe.json` of a run, or a value in it cannot be.
+    """
+    path = folder / RECIPE
+    content = read_json(path)
+    if content is None:
+        raise ValueError(f"{folder}: {RECIPE} is missing, so this is not a run of train.py; {remedy}")
+    if not _is_recipe(content):
+        raise ValueError(f"{path}: not the recipe of a run, expected keys such as task and methods; {remedy}")
+    recipe = build(Recipe, {key: value for key, value in content.items() if key in OF_RUN}, str(path), "")
+    check_known(f"{path}: task", recipe.task, TASKS)
+    for name in recipe.methods:
+        path_below(folder, name)
+    return recipe
 
 
 def identity(recipe: Recipe) -> dict[str, Any]:

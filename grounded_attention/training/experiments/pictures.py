@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from PIL import Image
 from transformers import PreTrainedModel, Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.metrics.attention_grounding import phrase_attention
 from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.figures import WordAttention, method_comparison_figure
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
@@ -151,5 +151,5 @@ def _word(phrase: Mapping[str, Any], boxes: np.ndarray, weights: np.ndarray, gol
 def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:
     path = path_below(directory, f"{row['image_id']}.png")
     path.parent.mkdir(parents=True, exist_ok=True)  # an id may have a folder
-    method_comparison_figure(Image.open(image).convert("RGB"), row["caption1"], words, path)
+    method_comparison_figure(open_image(image), row["caption1"], words, path)
     return path

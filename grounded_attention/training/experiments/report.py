@@ -18,7 +18,7 @@ from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.publish.card_results import with_text_only
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
-from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
@@ -71,7 +71,7 @@ def _complete_cards(results: dict[str, Any], output: Path) -> None:
         return
     for name in results["methods"]:
         card = output / name / CARD
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        text = read_text(card) if card.is_file() else ""
         completed = with_text_only(text, results["baselines"][TEXT_ONLY]["figures"])
         if completed != text:
             write_text(card, completed)

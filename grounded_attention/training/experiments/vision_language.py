@@ -67,7 +67,9 @@ def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> No
     """Checks the names of fields, also of the configurations inside."""
     with recipe_key_errors(f"{prefix}model_type"):
         config = AutoConfig.for_model(model_type)
-    check_names(fields, ["model_type", *config.to_dict(), *config.attribute_map], prefix)
+    known = ["model_type", *config.to_dict(), *config.attribute_map]
+    # Models read `hidden_size` of their vision encoder; one whose stages have several needs it for the last.
+    check_names(fields, [*known, "hidden_size"] if "hidden_sizes" in known else known, prefix)
     check_sizes(fields, prefix)
     for name, inner in config.sub_configs.items():
         given = fields.get(name)

@@ -6,7 +6,9 @@ import json
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.safe_paths import path_below
@@ -15,11 +17,17 @@ from grounded_attention.utils.whole_files import DRAFT, write_text
 MANIFEST = "checkpoint_manifest.json"
 # Users and `grounded-attention audit --card` may edit the card; the checkpoint stays complete.
 CARD = "README.md"
+# safetensors writes weights under such a name first.
+TORN = ".tmp??????"
 
 
 def seal(directory: str | Path) -> None:
-    """Marks a checkpoint as complete: writes the size and SHA-256 of every file except the card, durably."""
+    """Marks a checkpoint as complete: writes the size and SHA-256 of every file except the card, durably. Torn weights
+    of a process that was killed are deleted."""
     directory = Path(directory)
+    for path in directory.rglob(TORN):
+        if path.is_file():
+            path.unlink()
     files = {str(p.relative_to(directory)): _describe(p) for p in _files(directory)}
     write_text(directory / MANIFEST, json.dumps(files, indent=1, sort_keys=True), durable=True)
 
@@ -27,11 +35,8 @@ def seal(directory: str | Path) -> None:
 def is_complete(directory: str | Path) -> bool:
     """Whether every file of the manifest exists and is unchanged; the card may change."""
     directory = Path(directory)
-    try:
-        files = read_json(directory / MANIFEST)
-    except (OSError, ValueError):
-        return False
-    if not isinstance(files, dict):
+    files = _manifest(directory)
+    if not files:  # a manifest of ours names files
         return False
     files.pop(CARD, None)  # earlier manifests contain it
     try:
@@ -39,6 +44,19 @@ def is_complete(directory: str | Path) -> bool:
     except ValueError:  # no manifest of ours names files elsewhere
         return False
     return all(path.is_file() and _describe(path) == expected for path, expected in paths.items())
+
+
+def manifest_names(directory: Path) -> set[str]:
+    """The names of the files in a folder's manifest; none if the folder has no manifest that can be read."""
+    return set(_manifest(directory) or {})
+
+
+def _manifest(directory: Path) -> dict[str, Any] | None:
+    try:
+        files = read_json(directory / MANIFEST)
+    except (OSError, ValueError):
+        return None
+    return files if isinstance(files, dict) else None
 
 
 def step_of(checkpoint: Path) -> int:
@@ -72,7 +90,17 @@ def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> 
     kept = {f"checkpoint-{step}", Path(best).name if best else ""}
     extra = [path for path in found if path.name not in kept]
     for path in extra[: max(0, len(found) - limit)] if limit else ():
+        _delete(path)
+
+
+def _delete(path: Path) -> None:
+    """Deletes an old checkpoint. If that fails twice, training goes on with a warning: nothing reads what is left."""
+    try:
+        shutil.rmtree(path)
+    except OSError:
         shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        print(f"warning: {path}: this old checkpoint could not be deleted; delete it by hand", file=sys.stderr)
 
 
 def snapshot(directory: Path, target: Path) -> Path:

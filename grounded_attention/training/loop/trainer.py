@@ -73,7 +73,8 @@ class GroundingTrainer(FiniteTrainer):
             self.add_callback(self.progress)
         self.task, self.method, self.metrics = task, method, metrics
         self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
-        self.loss_is_scaled_for_ga = True
+        # The loss is divided by the counts of the whole step. Older transformers read the second attribute.
+        self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
         self._logged: dict[str, Tensor] = {}
         self._resumed_from: str | None = None
         self._visible = VisibleRows()
@@ -91,6 +92,7 @@ class GroundingTrainer(FiniteTrainer):
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
+        self.accelerator.gradient_accumulation_steps = 1  # or it divides gradients too (transformers 5.4)
         if self.args.fsdp and self.accelerator.num_processes > 1:
             plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
             prepare_sharding(self.accelerator, plugin, cast(torch.nn.Module, self.model))

@@ -31,9 +31,10 @@ from grounded_attention.dataset_scripts.hub.hub_errors import (
     status_of,
     wait_asked,
 )
-from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, snapshot, step_of
+from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
 from grounded_attention.training.loop.environment import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
+from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.whole_files import DRAFT
 
 from .card_place import EVAL_RESULTS, FIGURE, move_card
@@ -47,7 +48,16 @@ LAST_CHECKPOINT = "last-checkpoint"
 WAITS, LONGEST_WAIT = (1.0, 5.0), 120.0
 # Files of the Trainer, and scores of single examples, which are not part of a model.
 TRAINER_SUFFIXES, TRAINER_FILES = (".pt", ".pth", ".bin"), ("trainer_state.json", ENVIRONMENT, MANIFEST)
-LEFT_OUT = (MANIFEST, "checkpoint-*/*", f"{SNAPSHOTS}/*", "*.bin", f"*{DRAFT}", "items_*.json", "predictions_*.json")
+LEFT_OUT = (
+    MANIFEST,
+    "checkpoint-*/*",
+    f"{SNAPSHOTS}/*",
+    "*.bin",
+    f"*{DRAFT}",
+    TORN,
+    "items_*.json",
+    "predictions_*.json",
+)
 # Files of an earlier commit that a new commit deletes: old weights, and figures of other weights.
 STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.json", FIGURE, EVAL_RESULTS)
 
@@ -262,7 +272,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
         if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
             kept[name] = path
     if CARD in kept:
-        kept[CARD] = move_card((directory / CARD).read_text(encoding="utf-8"), repo.id, repo.revision).encode()
+        kept[CARD] = move_card(read_text(directory / CARD), repo.id, repo.revision).encode()
     for wait in (*WAITS, None):
         try:
             return push_files(repo, kept, message)

@@ -34,9 +34,12 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
         if remote is None:
             return source
         path = Path(remote)
-    found = read_json(path).get("base_model_name_or_path")
-    if not isinstance(found, str):
-        raise ValueError(f"{path}: base_model_name_or_path is {found!r}, expected the name of the adapter's model")
+    content = read_json(path)
+    found = content.get("base_model_name_or_path") if isinstance(content, dict) else content
+    if not isinstance(found, str) or not isinstance(content, dict):
+        raise ValueError(
+            f"{path}: base_model_name_or_path is {found!r:.200}, expected the name of the adapter's model"
+        )
     return found
 
 

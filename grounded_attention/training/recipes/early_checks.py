@@ -83,7 +83,10 @@ def check_trackers(report_to: Any, key: str) -> None:
     Raises:
         RecipeError: if one is not; the message contains the command that installs it.
     """
-    for name in [report_to] if isinstance(report_to, str) else report_to or ():
+    names = [report_to] if isinstance(report_to, str) else report_to or []
+    if not isinstance(names, list):
+        raise RecipeError(f"{key} must be a name or a list of names, found {report_to!r:.200}")
+    for name in names:
         if name in ("none", "all"):
             continue
         check_names([name], TRACKERS, f"{key}=")

@@ -20,6 +20,7 @@ POSITIVE = (
     "logging_steps",
     "save_total_limit",
 )
+NOT_NEGATIVE = ("weight_decay", "max_grad_norm", "label_smoothing_factor", "adam_epsilon", "neftune_noise_alpha")
 SEEDS = ("seed", "data_seed")
 SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
 WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor")
@@ -32,7 +33,8 @@ def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
     Checks the ranges of training arguments.
 
     Raises:
-        RecipeError: for a size, a number of steps or of epochs that is not above 0, a seed out of range, or NaN.
+        RecipeError: for a size, a number of steps or of epochs that is not above 0, a negative decay or norm, a seed
+            out of range, or NaN.
     """
     for name, value in training.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -40,6 +42,8 @@ def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
         if name in POSITIVE and is_number(value) and value <= 0:
             hint = "; remove it to train for num_train_epochs" if name == "max_steps" else ""
             raise RecipeError(f"{prefix}{name} must be above 0, found {value}{hint}")
+        if name in NOT_NEGATIVE and is_number(value) and value < 0:
+            raise RecipeError(f"{prefix}{name} must be 0 or more, found {value}")
         limit = MAX_PROCESSES if name in WORKERS else MAX_COUNT
         if is_number(value) and abs(value) > limit and name not in SEEDS:
             raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")

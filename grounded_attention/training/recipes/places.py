@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 
 from grounded_attention.dataset_scripts.hub.hub_errors import explain_failure, status_of
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
@@ -73,6 +75,10 @@ def _scenes_of(folder: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     summary = read_json(path)
+    if not isinstance(summary, Mapping):
+        raise RecipeError(
+            f"{path}: found {str(summary)[:100]!r}, expected the summary of drawn scenes; draw them again"
+        )
     return {field.name: summary.get(field.name, field.default) for field in fields(ScenesData)}
 
 
@@ -92,6 +98,8 @@ def data_places(data: Data) -> Iterator[tuple[str, str]]:
     named |= {"images": data.images, "text_corpus": data.text_corpus, "pseudo_labels": data.pseudo_labels}
     for name, places in named.items():
         for place in places if isinstance(places, list) else [places]:
+            if isinstance(places, list) and not isinstance(place, str):
+                raise RecipeError(f"data.{name} must be a table or a list of tables, found {place!r:.200} in it")
             if place:
                 yield name, str(place)
 
@@ -116,8 +124,9 @@ def check_checkpoints(model: Model, data: Data) -> None:
 
 def _missing(repository: str) -> str | None:
     """The reason why a name cannot be loaded from the Hub; `None` if it can."""
-    path = Path(repository)
-    if len(path.parts) > 2 or path.is_absolute():
+    try:
+        validate_repo_id(repository)  # also refuses paths with several folders
+    except HFValidationError:
         return "it is not a name on the Hub"
     if any(isinstance(try_to_load_from_cache(repository, name), str) for name in CACHED):
         return None

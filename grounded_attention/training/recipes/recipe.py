@@ -426,7 +426,8 @@ def build(kind: type, content: Any, source: str, prefix: str) -> Any:
         RecipeError: if a key is unknown or a value has the wrong type.
     """
     if not isinstance(content, dict):
-        raise RecipeError(f"{source}: {prefix or 'the recipe'} must be a section of keys, found {content!r}")
+        name = prefix.removesuffix(".") or "the recipe"
+        raise RecipeError(f"{source}: {name} must be a section of keys, found {content!r:.200}")
     known = {f.name: f for f in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
     place = f"{source}: " if source else ""
@@ -495,6 +496,8 @@ def convert(hint: Any, value: Any, source: str, key: str) -> Any:
         value = float(value)
     if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
         raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r:.200}")
+    if isinstance(value, str) and "\0" in value:
+        raise RecipeError(f"{source}{key} contains a NUL character, found {value!r:.200}: remove it")
     inner, checked = typing.get_args(kind), typing.cast(Any, value)
     if plain is dict and inner:
         return {name: convert(inner[1], each, source, f"{key}.{name}") for name, each in checked.items()}

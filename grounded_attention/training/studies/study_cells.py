@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 from grounded_attention.training.experiments.output import identity, read_json
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.recipes.recipe import Recipe
+from grounded_attention.training.recipes.number_checks import is_number
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError
+from grounded_attention.utils.bounded_files import FileError
 
 from .study_recipe import FINE_TUNING, Study
 
 RECORD = "cell.json"
+NUMBERS = ("runs", "spent", "seconds", "parameters", "train_rows")
 START, STARTS = "start", "starts"
 FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of another recipe"
 
@@ -64,8 +68,20 @@ class Cell:
     def record(self) -> dict[str, Any] | None:
         """The content of its record file: `fingerprint`, `runs` (how often it was started) and `spent` (seconds of
         runs that ended before it had finished); if it has finished `seconds` (of all runs), `parameters` and
-        `train_rows`."""
-        return read_json(self.directory / RECORD)
+        `train_rows`.
+
+        Raises:
+            RecipeError: if the file is no such record.
+        """
+        remedy = f"the file is damaged: delete {self.directory}, and this cell is trained again"
+        try:
+            found = read_json(self.directory / RECORD)
+        except FileError as error:
+            raise RecipeError(f"{error}; {remedy}") from error
+        if found is not None and not _is_record(found):
+            expected = "expected the fingerprint of a cell and numbers"
+            raise RecipeError(f"{self.directory / RECORD}: found {str(found)[:100]!r}, {expected}; {remedy}")
+        return found
 
     @property
     def state(self) -> str:
@@ -77,6 +93,15 @@ class Cell:
             return OTHER
         done = "seconds" in found and (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
         return FINISHED if done else STARTED
+
+
+def _is_record(found: Any) -> bool:
+    if not isinstance(found, dict) or not isinstance(found.get("fingerprint"), str):
+        return False
+    given = {name: found[name] for name in NUMBERS if name in found}
+    if given.get("train_rows", 0) is None:  # a cell whose model was complete before has not counted them
+        del given["train_rows"]
+    return all(is_number(value) and 0 <= value < math.inf for value in given.values())
 
 
 def plan_cells(study: Study) -> list[Cell]:

@@ -1,0 +1,128 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The loss of region words by loops, on every family of vision-language models, and as an option of the task."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, collate
+from grounded_attention.tasks.region_words import SCALE, count_region_words, region_word_loss
+from grounded_attention.tasks.task import Examples
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import make_processor
+
+TASK = TASKS["grounded_generation"]
+OPTIONS = GroundedGenerationOptions(region_words=0.5)
+BOXES = [[0.1, 0.1, 0.5, 0.9]], [[0.5, 0.2, 0.9, 0.8]]
+
+
+def rows(*texts):
+    """A caption for each text, of which two words are a phrase with boxes."""
+    made = []
+    for number, (text, words) in enumerate(texts):
+        start = text.index(words)
+        phrase = {"text": words, "start": start, "end": start + len(words), "boxes": BOXES[number % 2]}
+        made.append({"image_id": "7", "example_id": str(number), "kind": "caption", "text": text, "phrases": [phrase]})
+    return made
+
+
+TEXTS = rows(("a dog runs after the small cat .", "small cat"), ("the dog runs", "the dog"))
+
+
+def make_batch(processor, texts=TEXTS, training=True):
+    pictures = [Image.fromarray(np.full((48, 64, 3), 90 * i, dtype=np.uint8)) for i in range(len(texts))]
+    return collate(Examples(texts, None, None, images=pictures, training=training), processor, OPTIONS)
+
+
+def by_loops(states, batch):
+    """Sum and count of the loss, one phrase and word at a time."""
+    phrases, words = [], {}
+    for example in range(len(states)):
+        state = dict(enumerate(states[example].double()))
+        for tokens, regions in zip(batch["phrase_mask"][example], batch["phrase_regions"][example], strict=True):
+            if not tokens.any() or not regions.any():
+                continue
+            places = batch["region_positions"][example][regions].tolist()
+            mean = sum(state[place] for place in places) / len(places)
+            positions = batch["text_positions"][example][tokens].tolist()
+            ids = [int(batch["input_ids"][example, place]) for place in positions]
+            phrases.append((mean, ids))
+            for number, place in zip(ids, positions, strict=True):
+                words.setdefault(number, state[place])
+    cosine = torch.nn.CosineSimilarity(dim=0)
+    total, count = 0.0, 0
+    for mean, ids in phrases:
+        shares = {word: math.exp(SCALE * float(cosine(mean, state))) for word, state in words.items()}
+        for number in ids:
+            total, count = total - math.log(shares[number] / sum(shares.values())), count + 1
+    return total, count
+
+
+# The task needs a chat template, which PaliGemma has not.
+@pytest.mark.parametrize("model_type", sorted(set(IMAGE_TOKEN_FAMILIES) - {"paligemma"}))
+def test_the_loss_by_loops_and_its_gradients(model_type):
+    processor = PatchGroundingProcessor(make_processor(model_type))
+    model = make_model(model_type, processor.tokenizer).eval()
+    batch = make_batch(processor)
+    outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
+    loss, count = region_word_loss(outputs, batch), count_region_words(batch)
+    expected, words = by_loops(outputs.hidden_states[0].detach(), batch)
+    assert int(count) == words >= 4 and loss.item() == pytest.approx(expected, rel=1e-4)
+    loss.backward()
+    learning = {name for name, weight in model.named_parameters() if weight.grad is not None and weight.grad.any()}
+    assert any("vision" in name or "visual" in name for name in learning)
+    assert any("embed_tokens" in name for name in learning)
+    assert not any("self_attn" in name and "language_model" in name for name in learning)
+
+
+def test_steps_bring_regions_near_their_words():
+    processor = PatchGroundingProcessor(make_processor("llava"))
+    model = make_model("llava", processor.tokenizer)
+    batch = make_batch(processor)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
+        losses.append(region_word_loss(outputs, batch) / count_region_words(batch))
+        losses[-1].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert losses[-1] < losses[0] - 1
+
+
+def test_phrases_without_image_tokens_or_words_do_not_count():
+    processor = PatchGroundingProcessor(make_processor("llava"))
+    batch = make_batch(processor)
+    states = SimpleNamespace(hidden_states=[torch.randn(*batch["input_ids"].shape, 8, requires_grad=True)])
+    batch["phrase_regions"][1] = False
+    assert int(count_region_words(batch)) == 2
+    assert region_word_loss(states, batch).item() == pytest.approx(
+        by_loops(states.hidden_states[0].detach(), batch)[0]
+    )
+    batch["phrase_mask"][0] = False
+    assert int(count_region_words(batch)) == 0
+    loss = region_word_loss(states, batch)
+    assert loss.item() == 0.0 and loss.requires_grad
+
+
+def test_only_training_batches_ask_for_states():
+    processor = PatchGroundingProcessor(make_processor("llava"))
+    assert make_batch(processor)["output_hidden_states"] is True
+    assert "output_hidden_states" not in make_batch(processor, training=False)
+    configured = TASK.configure(TASK, OPTIONS, None)
+    assert [loss.name for loss in configured.losses] == ["language", "region_words"]
+    assert configured.losses[1].weight == 0.5
+    assert TASK.configure(TASK, GroundedGenerationOptions(), None) is TASK
+
+
+@pytest.mark.parametrize("weight", [-1.0, math.inf, math.nan])
+def test_other_weights_are_refused(weight):
+    with pytest.raises(ValueError, match=r"region_words is .* expected a finite number"):
+        GroundedGenerationOptions(region_words=weight)
