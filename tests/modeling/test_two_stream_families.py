@@ -88,9 +88,10 @@ def grounded_rows(batch, direction):
 @families
 @pytest.mark.parametrize("layers", [None, ["cross 1"]], ids=str)
 @pytest.mark.parametrize("unpad", [False, True])
-def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions, layers, unpad):
+@pytest.mark.parametrize("back_end", ["eager", "sdpa"])
+def test_direct_supervision_equals_loops_over_eager_maps(family, words, regions, layers, unpad, back_end):
     batch = make_batch(words, regions)
-    model, method = MAKE[family](VGP[family], unpad=unpad), get_method("direct", layers=layers)
+    model, method = MAKE[family](VGP[family], back_end, unpad=unpad), get_method("direct", layers=layers)
     method.prepare(model)
     found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
     for direction, maps in cross_maps(family, batch).items():
