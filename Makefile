@@ -44,7 +44,7 @@ families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size
 
 # Labels of the training captions of data/scenes; a finished folder only prints its statistics.
 LABEL = $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entities --data-dir data/scenes --split train \
-  --images data/scenes/flickr30k-images --regions data/scenes/regions --phrases given --quiet
+  --images data/scenes/flickr30k-images --regions data/scenes/regions --phrases given --num-proc 2 --quiet
 
 .PHONY: table3
 table3: $(INSTALLED)  ## how much data grounding in pre-training saves: Chou et al.'s Table III on scenes (three hours)
