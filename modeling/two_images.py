@@ -70,9 +70,9 @@ def split_images(
     if whole_image:
         first = torch.arange(mask.shape[1], device=mask.device) == 0
         own = own & ~first
-        weights = own.to(features.dtype)[..., None]
-        mean = (features * weights).sum(2, keepdim=True) / weights.sum(2, keepdim=True).clamp(min=1)
-        features = torch.where(first[:, None], mean, features)
+        weights = own.to(features.dtype)
+        mean = (weights / weights.sum(2, keepdim=True).clamp(min=1)) @ region_features  # (B, 2, F)
+        features = torch.where(first[:, None], mean[:, :, None], features)
         own = own | (first & mask[:, None])
     return {
         **rows,
