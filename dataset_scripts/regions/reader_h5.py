@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
@@ -144,24 +145,32 @@ def _gqa(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
 
 
 def _gqa_info(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Reads the entries of this file's images, in its order."""
+    """Reads the entries of this file's images, in its order; each has a row of its own."""
     index, number = path.with_name(GQA_INFO), re.search(r"_(\d+)$", path.stem)
     if not index.is_file():
         raise MissingFileError("no such file", file=index, expected=f"ids and image sizes for {path.name}")
     if number is None:
         raise DataError("the file name contains no number", file=path, expected="gqa_objects_<number>.h5")
     try:
-        content = read_json(index)
-        entries = [(str(key), entry) for key, entry in content.items() if int(entry["file"]) == int(number[1])]
-        return sorted(entries, key=lambda pair: int(pair[1]["idx"]))
-    except (ValueError, OverflowError, KeyError, TypeError, AttributeError) as error:
+        content = read_json(index).items()
+    except (ValueError, AttributeError) as error:
         expected = "{image id: {width, height, objectsNum, idx, file}}"
         raise DataError("not the objects' info", file=index, found=repr(error)[:200], expected=expected) from error
+    entries: dict[int, tuple[str, dict[str, Any]]] = {}
+    for image_id, values in content:
+        entry = Record(values, index, f"image {image_id}", "get the file again")
+        if entry.integer("file", minimum=0) != int(number[1]):
+            continue
+        row = entry.integer("idx", minimum=0)
+        if row in entries:
+            raise entry.error(f"the same idx as image {entries[row][0]}", found=row, expected="a row of its own")
+        entries[row] = (image_id, values)
+    return [entries[row] for row in sorted(entries)]
 
 
 def _read_gqa(file: Any, image_id: str, entry: Mapping[str, Any], feature_size: int) -> Regions:
     width, height, count = (whole_number(entry.get(name), name) for name in ("width", "height", "objectsNum"))
-    features, boxes = (np.asarray(_rows(file, name, int(entry["idx"]))) for name in GQA)
+    features, boxes = (np.asarray(_rows(file, name, entry["idx"])) for name in GQA)
     if count > len(boxes) or features.shape != (len(boxes), feature_size):
         expected = f"at least {count} boxes, {feature_size} values each"
         raise DataError("features has a wrong shape", found=features.shape, expected=expected)

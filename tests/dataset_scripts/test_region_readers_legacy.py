@@ -226,9 +226,10 @@ def test_hdf5_side_files(tmp_path: Path) -> None:
         run(source, tmp_path / "b")
     source = write_gqa(tmp_path, rows_of("GQA"))
     info_file = tmp_path / "gqa_objects_info.json"
-    info_file.write_text('{"a": 1}')
-    with pytest.raises(DataError, match="not the objects' info"):
-        run(source, tmp_path / "c")
+    for text, message in (("[1]", "not the objects' info"), ('{"a": 1}', "image a: not an object: found 1")):
+        info_file.write_text(text)
+        with pytest.raises(DataError, match=rf"gqa_objects_info\.json.*{message}"):
+            run(source, tmp_path / "c")
     info_file.unlink()
     with pytest.raises(MissingFileError, match=r"gqa_objects_info\.json: no such file"):
         run(source, tmp_path / "c")
@@ -333,12 +334,26 @@ def test_an_entry_of_gqa_with_another_file_is_told(tmp_path: Path, caplog: pytes
     assert f"{whole} images, but its index names {whole - 1}" in caplog.text
 
 
-def test_rows_of_gqa_that_are_no_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"idx": float("inf")}, "bad idx: found inf, expected a whole number"),
+        ({"idx": 0.9}, r"bad idx: found 0\.9, expected a whole number"),
+        ({"idx": True}, "bad idx: found True, expected a whole number"),
+        ({"idx": "1"}, "bad idx: found '1', expected a whole number"),
+        ({"idx": -1}, "impossible idx: found -1, expected a whole number from 0"),
+        ({"idx": 10**30}, "impossible idx: found 10+, expected a whole number from 0"),
+        ({"idx": 0}, f"the same idx as image {IDS[0]}: found 0, expected a row of its own"),
+        ({"file": 3.7}, r"bad file: found 3\.7, expected a whole number"),
+        ({"file": True}, "bad file: found True, expected a whole number"),
+    ],
+)
+def test_rows_of_gqa_that_are_no_rows(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
     source = write_gqa(tmp_path, rows_of("GQA"))
     info = tmp_path / "gqa_objects_info.json"
     content = json.loads(info.read_text())
-    for entry in content.values():
-        entry["idx"] = float("inf")
+    content = {image_id: content[image_id] for image_id in IDS}
+    content[IDS[1]].update(change)
     info.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=r"gqa_objects_info\.json: not the objects' info"):
+    with pytest.raises(DataError, match=rf"gqa_objects_info\.json, image {IDS[1]}: {problem}.*; get the file again"):
         list(read_regions(source, "h5", SIZE))
