@@ -119,11 +119,13 @@ class RegionExtractor:
         batch_size: int = 8,
         features_name: str = "",
     ) -> None:
-        if not 1 <= min_regions <= max_regions or not 0 <= nms_threshold <= 1 or batch_size < 1:
+        thresholds = (score_threshold, nms_threshold)
+        bounded = all(0 <= threshold <= 1 for threshold in thresholds)  # False for NaN
+        if not 1 <= min_regions <= max_regions or not bounded or batch_size < 1:
             raise ValueError(
-                f"min_regions={min_regions}, max_regions={max_regions}, nms_threshold={nms_threshold}, "
-                f"batch_size={batch_size}: expected 1 <= min_regions <= max_regions, a threshold in [0, 1], and at "
-                "least one image in a batch."
+                f"min_regions={min_regions}, max_regions={max_regions}, score_threshold={score_threshold}, "
+                f"nms_threshold={nms_threshold}, batch_size={batch_size}: expected 1 <= min_regions <= max_regions, "
+                "thresholds in [0, 1], and at least one image in a batch."
             )
         if features is not None and feature_processor is None:
             raise ValueError("A feature model needs its image processor: give feature_processor.")

@@ -55,7 +55,7 @@ from grounded_attention.dataset_scripts.regions.readers import (
 from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
 
 from .command_line import make_parser, run
-from .number_options import count
+from .number_options import positive
 
 # The count of skipped rows is exact; the list in the summary ends here.
 LISTED = 1000
@@ -112,7 +112,10 @@ def import_regions(
     Raises:
         MissingFileError: if a source does not exist.
         DataError: if a row is damaged (with "refuse"), no row is usable, or the folder contains another table.
+        ValueError: if the feature size is below 1.
     """
+    if feature_size < 1:
+        raise ValueError(f"feature_size: found {feature_size}, expected 1 or more")
     if format == "auto":
         format, _ = recognise(sources[0])
     provenance = _provenance(sources, format, feature_size, detector)
@@ -233,7 +236,11 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--resume", action="store_true", help="continue an interrupted import")
     parser.add_argument(
-        "--feature-size", type=count, default=FEATURE_SIZE, metavar="D", help="feature values per region: %(default)s"
+        "--feature-size",
+        type=positive,
+        default=FEATURE_SIZE,
+        metavar="D",
+        help="feature values per region: %(default)s",
     )
     parser.add_argument("--detector", metavar="NAME", help="name of the detector, stored in the table")
     parser.add_argument("--json", action="store_true", help="print the table's manifest as JSON")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Types of options that are whole numbers: a value out of range is refused before anything is read."""
+"""Types of options that are numbers: a value out of range is refused before anything is read."""
 
 import argparse
 
@@ -19,6 +19,27 @@ def _read(text: str, lowest: int, highest: int) -> int:
 def count(text: str) -> int:
     """A count, a size or a limit; the command itself checks how small it may be."""
     return _read(text, -MAX_COUNT, MAX_COUNT)
+
+
+def positive(text: str) -> int:
+    """A count or a size of at least 1."""
+    return _read(text, 1, MAX_COUNT)
+
+
+def not_negative(text: str) -> int:
+    """A count that may be 0."""
+    return _read(text, 0, MAX_COUNT)
+
+
+def share(text: str) -> float:
+    """A number from 0 to 1, for example an overlap."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:  # also for NaN
+        raise argparse.ArgumentTypeError(f"expected a number from 0 to 1, found {text!r:.60}")
+    return value
 
 
 def seed_number(text: str) -> int:

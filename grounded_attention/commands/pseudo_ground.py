@@ -45,7 +45,7 @@ from .choices import BOXES_PER_PHRASE, NMS, PHRASE_SOURCES, SHEET, SPACY_MODEL, 
 from .command_line import make_parser, run
 from .device_options import add_device_options
 from .grounder_options import add_grounder_options
-from .number_options import count, processes
+from .number_options import not_negative, positive, processes, share
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     add("--data-dir", required=True, type=Path, help="folder of the data set")
     add("--config", help="configuration of the builder")
     add("--split", action="append", help="split to label; may be repeated; default: all")
-    add("--limit", type=_positive, metavar="N", help="label only the first captions")
+    add("--limit", type=positive, metavar="N", help="label only the first captions")
     add(
         "--images",
         required=True,
@@ -97,7 +97,7 @@ def _add_phrase_options(parser: argparse.ArgumentParser) -> None:
     add("--spacy-model", default=SPACY_MODEL, metavar="NAME", help="pipeline of --phrases spacy: %(default)s")
     add(
         "--boxes-per-phrase",
-        type=_positive,
+        type=positive,
         default=BOXES_PER_PHRASE,
         metavar="N",
         help="most boxes of a phrase, best first: %(default)s",
@@ -121,8 +121,8 @@ def _add_phrase_options(parser: argparse.ArgumentParser) -> None:
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--regions", metavar="DIR", help="region table: counts the phrases that regions match; input of own models")
-    add("--iou", type=float, default=0.5, metavar="IOU", help="overlap of a match in that count: %(default)s")
-    add("--batch-size", type=_positive, default=8, metavar="N", help="captions grounded together: %(default)s")
+    add("--iou", type=share, default=0.5, metavar="IOU", help="overlap of a match in that count: %(default)s")
+    add("--batch-size", type=positive, default=8, metavar="N", help="captions grounded together: %(default)s")
     add("--num-proc", type=processes, metavar="N", help="number of processes that read the captions")
     add(
         "--on-error",
@@ -132,7 +132,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--contact-sheet",
-        type=count,
+        type=not_negative,
         default=12,
         metavar="N",
         help=f"captions to draw in {SHEET}; 0 draws none: %(default)s",
@@ -140,13 +140,6 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
     parser.set_defaults(dtype=None)
     add("--json", action="store_true", help="print the statistics as JSON")
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return value
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from grounded_attention.commands.number_options import port_number, processes, seed_number
+from grounded_attention.commands.number_options import not_negative, port_number, positive, processes, seed_number
 from grounded_attention.commands.user_errors import explain_error
 
 FULL = "/dev/full"
@@ -139,7 +139,15 @@ def test_an_option_is_not_repeated_without_end(capsys):
 
 
 @pytest.mark.parametrize(
-    ("kind", "bad"), [(seed_number, "-1"), (seed_number, str(2**32)), (processes, "257"), (port_number, "0")]
+    ("kind", "bad"),
+    [
+        (seed_number, "-1"),
+        (seed_number, str(2**32)),
+        (processes, "257"),
+        (port_number, "0"),
+        (positive, "0"),
+        (not_negative, "-1"),
+    ],
 )
 def test_numbers_out_of_range(kind, bad):
     assert kind("7") == 7

@@ -255,6 +255,19 @@ def test_command_reports_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture
     assert stop.value.code == 0 and "examples:" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("size", ["0", "-4"])
+def test_a_feature_size_below_one_is_refused_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: str
+) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    with pytest.raises(SystemExit) as stop:
+        main(command(source, tmp_path / "regions", "--feature-size", size)[3:])
+    assert stop.value.code == 2 and not (tmp_path / "regions").exists()
+    assert "argument --feature-size: expected a whole number from 1 to" in capsys.readouterr().err
+    with pytest.raises(ValueError, match=rf"feature_size: found {size}, expected 1 or more"):
+        run(source, tmp_path / "regions", feature_size=int(size))
+
+
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     def peak(count: int) -> int:
         rows = [lxmert_fields(sample(str(number), count=20, seed=number % 3, size=2048)) for number in range(count)]

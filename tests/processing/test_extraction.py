@@ -239,7 +239,16 @@ def test_an_image_without_detections_keeps_the_whole_image():
 
 
 @pytest.mark.parametrize(
-    "options", [{"min_regions": 0}, {"min_regions": 5, "max_regions": 4}, {"nms_threshold": 2}, {"batch_size": 0}]
+    "options",
+    [
+        {"min_regions": 0},
+        {"min_regions": 5, "max_regions": 4},
+        {"nms_threshold": 2},
+        {"score_threshold": 2},
+        {"score_threshold": float("nan")},
+        {"score_threshold": float("inf")},
+        {"batch_size": 0},
+    ],
 )
 def test_options_outside_their_range_are_refused(options):
     with pytest.raises(ValueError, match="expected 1 <= min_regions"):

@@ -155,6 +155,22 @@ def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
     assert not (tmp_path / "out" / "pseudo_labels.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--iou", "nan"], "argument --iou: expected a number from 0 to 1, found 'nan'"),
+        (["--iou", "half"], "argument --iou: expected a number from 0 to 1, found 'half'"),
+        (["--contact-sheet", "-1"], "argument --contact-sheet: expected a whole number from 0 to"),
+        (["--limit", "0"], "argument --limit: expected a whole number from 1 to"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_any_work(scenes, tmp_path, capsys, arguments, problem):
+    with pytest.raises(SystemExit) as stop:
+        label(scenes, tmp_path / "out", *arguments)
+    assert stop.value.code == 2 and problem in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 # The join
 
 
