@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of VL-BERT's region features: one JSON file an image, in a zip or a folder."""
 
+import lzma
 import os
 import zipfile
 import zlib
@@ -15,6 +16,9 @@ from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, region
 from .rows import Regions
 
 IN_ZIP = ".zip@"
+# What `zipfile` raises for damaged content; a ValueError for a name that is not UTF-8, a RuntimeError (of which
+# NotImplementedError is one) for an encrypted file or a version or method that it does not know.
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
 
 
 def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
@@ -64,7 +68,7 @@ def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[S
 def _open_zip(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
-    except (zipfile.BadZipFile, OSError) as error:
+    except ZIP_ERRORS as error:
         raise DataError("damaged zip archive", file=path, found=str(error), hint="copy or unpack it again") from error
 
 
@@ -84,7 +88,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, feature_size
     try:
         with archive.open(member) as file:
             content = file.read(MAX_RECORD_BYTES + 1)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError) as error:
+    except ZIP_ERRORS as error:
         raise DataError("damaged file in the zip", found=str(error)) from error
     return _regions(content, PurePosixPath(member.filename).stem, feature_size)
 

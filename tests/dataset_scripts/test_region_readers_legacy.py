@@ -4,6 +4,7 @@
 import json
 import os
 import pickle
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -193,6 +194,38 @@ def test_damaged_files(tmp_path: Path) -> None:
         source.write_bytes(source.read_bytes()[:size])
         with pytest.raises(DataError, match=source.name):
             run(source, tmp_path / f"{source.name}-{size}")
+
+
+@pytest.mark.parametrize(
+    ("place", "content", "problem"),
+    [
+        (b"PK\1\2..(.)", b"\x63", r"damaged zip archive: found 'zip file version 9\.9'"),
+        (b"PK\1\2.*train/(..)", b"\xff\xfe", "damaged zip archive: found .*can't decode byte 0xff"),
+    ],
+    ids=["a version that is not known", "a name that is not UTF-8"],
+)
+def test_a_zip_whose_list_is_damaged(tmp_path: Path, place: bytes, content: bytes, problem: str) -> None:
+    archive = write_zip(tmp_path, [sample("é")])
+    whole = bytearray(archive.read_bytes())
+    start = re.search(place, whole, re.DOTALL).start(1)  # type: ignore[union-attr]
+    whole[start : start + len(content)] = content
+    archive.write_bytes(whole)
+    with pytest.raises(DataError, match=rf"frcnn\.zip: {problem}.*; copy or unpack it again"):
+        run(archive, tmp_path / "out")
+
+
+def test_a_damaged_lzma_file_of_a_zip_is_left_out(tmp_path: Path) -> None:
+    archive = tmp_path / "frcnn.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as file:
+        for regions in rows_of("zip"):
+            file.writestr(f"{regions.image_id}.json", json.dumps(vl_bert_json(regions)))
+    content = bytearray(archive.read_bytes())
+    start = content.index(b"9.json") + 6
+    content[start : start + 30] = b"\xff" * 30
+    archive.write_bytes(content)
+    info = run(archive, tmp_path / "out", on_error="skip")
+    assert info["images"] == 3
+    assert "frcnn.zip, 9.json: damaged file in the zip" in info["summary"]["problems"][0]
 
 
 def test_damaged_npy_pairs(tmp_path: Path) -> None:
