@@ -24,6 +24,7 @@ HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
 # A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
 CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
+SENTENCE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 
@@ -60,7 +61,7 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) != 2 or not fields[1].isdecimal() or int(fields[1]) < 1:
+        if len(fields) != 2 or not SENTENCE_NUMBER.fullmatch(fields[1]):
             raise DataError(
                 "not an unrelated caption",
                 file=path,
@@ -188,7 +189,9 @@ def _parse_xml(path: Path) -> Element:
             found=str(error),
             hint="annotations of Flickr30K Entities have neither; get the file again from a trusted source",
         ) from None
-    except (ParseError, UnicodeDecodeError, LookupError) as error:
+    except bounded_files.FileError as error:
+        raise DataError(str(error), hint="get the file again") from None
+    except (ParseError, ValueError, LookupError) as error:  # the last two: an encoding that cannot be read
         raise DataError(
             f"not well-formed XML (a truncated or damaged file): {error}", file=path, hint="get the file again"
         ) from None

@@ -140,13 +140,28 @@ def test_truncated_xml_and_bad_size(tmp_path):
         parse_annotation(write_annotation(tmp_path / "4.xml", [], size=(0, 10)))
 
 
+@pytest.mark.parametrize("encoding", ["shift_jis", "utf-7", "gb2312", "idna", "undefined", "punycode", "nonsense"])
+def test_xml_of_another_encoding_names_its_file(tmp_path, encoding):
+    path = write_annotation(tmp_path / "3.xml", ["<name>4</name>" + box(1, 1, 2, 2)])
+    path.write_text(f'<?xml version="1.0" encoding="{encoding}"?>{path.read_text()}')
+    with pytest.raises(DataError, match=r"3\.xml: not well-formed XML .*; get the file again"):
+        parse_annotation(path)
+
+
+def test_a_compressed_annotation_names_its_file(tmp_path):
+    (tmp_path / "3.xml").write_bytes(b"\x1f\x8bxml")
+    with pytest.raises(DataError, match=r"3\.xml: the file is compressed with gzip.*; get the file again"):
+        parse_annotation(tmp_path / "3.xml")
+
+
 def test_unrelated_captions(tmp_path):
     path = tmp_path / "UNRELATED_CAPTIONS"
     path.write_text("# format: <imageID> <sentence number>\n129602216 5\n133010954 1")
     assert parse_unrelated(path) == {("129602216", 4), ("133010954", 0)}
-    path.write_text("# format\n129602216 five")
-    with pytest.raises(DataError, match="line 2"):
-        parse_unrelated(path)
+    for number in ("five", "0", "9" * 5000):
+        path.write_text(f"# format\n129602216 {number}")
+        with pytest.raises(DataError, match=r"UNRELATED_CAPTIONS, line 2: not an unrelated caption"):
+            parse_unrelated(path)
 
 
 @pytest.mark.parametrize("inside", [False, True])
