@@ -21,7 +21,12 @@ from grounded_attention.utils.bounded_files import read_text
 SPACY_MODEL = "en_core_web_sm"
 COLUMNS = 10
 ROOT = -1
-_WORD, _RANGE, _EMPTY = (re.compile(pattern) for pattern in (r"[1-9]\d*", r"([1-9]\d*)-([1-9]\d*)", r"\d+\.[1-9]\d*"))
+# Numbers have a bound, since Python reads none of thousands of digits.
+_NUMBER = "[1-9][0-9]{0,8}"
+_WORD, _RANGE, _EMPTY, _HEAD = (
+    re.compile(pattern)
+    for pattern in (_NUMBER, f"({_NUMBER})-({_NUMBER})", rf"(?:0|{_NUMBER})\.{_NUMBER}", f"0|{_NUMBER}")
+)
 _COMMENT = re.compile(r"#\s*(text|image_id|caption_id)\s*=\s*(.*)")
 # Penn Treebank escapes -> the characters in captions.
 ESCAPES = {"-lrb-": "(", "-rrb-": ")", "-lsb-": "[", "-rsb-": "]", "-lcb-": "{", "-rcb-": "}"}
@@ -161,7 +166,7 @@ def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> I
             covered = last
             yield form, first - 1, last
         elif name != str(next_word):
-            raise _error(path, number, f"the ID {name!r}", f"{next_word}: words are counted from 1")
+            raise _error(path, number, f"the ID {name!r:.80}", f"{next_word}: words are counted from 1")
         else:
             if next_word > covered:
                 yield form, next_word - 1, next_word
@@ -170,8 +175,8 @@ def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> I
 
 def _parsed_word(path: Path, number: int, row: Sequence[str], index: int, words: int) -> ParsedWord:
     form, head, relation = row[1], row[6], row[7]
-    if not head.isdecimal() or int(head) > words:
-        raise _error(path, number, f"the HEAD {head!r} of {form!r}", f"0 to {words}; parse the sentence first")
+    if not _HEAD.fullmatch(head) or int(head) > words:
+        raise _error(path, number, f"the HEAD {head!r:.80} of {form!r:.80}", f"0 to {words}; parse the sentence first")
     if int(head) == index + 1:
         raise _error(path, number, f"{form!r} as its own head", "another word, or 0 for the root")
     if not form or relation in ("", "_"):
@@ -180,12 +185,15 @@ def _parsed_word(path: Path, number: int, row: Sequence[str], index: int, words:
 
 
 def _check_tree(path: Path, words: Sequence[ParsedWord]) -> None:
-    for word in words:
-        above, steps = word, 0
-        while above.head != ROOT:
-            above, steps = words[above.head], steps + 1
-            if steps > len(words):
+    rooted = {ROOT}
+    for start, word in enumerate(words):
+        place, chain = start, list[int]()
+        while place not in rooted:
+            chain.append(place)
+            place = words[place].head
+            if len(chain) > len(words):
                 raise _error(path, word.line, f"{word.form!r} in a cycle of heads", "heads that lead to a root")
+        rooted.update(chain)
 
 
 def _spaced(rows: Sequence[tuple[int, list[str]]]) -> str:

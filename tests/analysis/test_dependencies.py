@@ -4,6 +4,7 @@
 import importlib.util
 import logging
 import sys
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,13 +116,24 @@ ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
         (ROW.replace("\t0\t", "\t_\t"), 1, "found the HEAD '_'"),
         (ROW.replace("\t0\t", "\t1\t"), 1, "'A' as its own head"),
         (ROW.replace("root", "_"), 1, "DEPREL '_'"),
+        (ROW.replace("\t0\t", "\t" + "9" * 5000 + "\t"), 1, "found the HEAD '9{79} of 'A', expected 0 to 1"),
+        (ROW + ROW.replace("1", "9" * 5000), 2, "found the ID '9{79}, expected 2"),
         ("1-3" + ROW[1:] + ROW, 1, "multiword token 1-3"),
+        ("1-" + "9" * 5000 + ROW[1:] + ROW, 1, "found the ID '1-9{77}, expected 1"),
         (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a cycle of heads"),
     ],
 )
 def test_invalid_conllu_is_reported_with_its_line(tmp_path, text, line, problem):
     with pytest.raises(ValueError, match=rf"parses\.conllu, line {line}: .*{problem}"):
         parses_of(tmp_path, text)
+
+
+def test_a_long_chain_of_heads_is_checked_in_one_pass(tmp_path):
+    count = 30_000
+    text = conllu([("a", n + 1 if n < count else 0, "dep") for n in range(1, count + 1)])
+    begin = time.process_time()
+    (parse,) = parses_of(tmp_path, text)
+    assert parse.words[0].head == 1 and time.process_time() - begin < 8  # with a walk from each word: a minute
 
 
 def test_a_file_of_other_bytes(tmp_path):
