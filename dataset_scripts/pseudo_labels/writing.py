@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -106,28 +107,33 @@ class PseudoLabelWriter:
         with whole_file(self.part_path(number), durable=True) as draft:
             pq.write_table(to_arrow(rows), draft)
 
-    def finish(self, parts: int, captions_per_shard: int = CAPTIONS_PER_SHARD) -> dict[str, Any]:
+    def finish(
+        self, bounds: Sequence[tuple[int, int]], captions_per_shard: int = CAPTIONS_PER_SHARD
+    ) -> dict[str, Any]:
         """Joins the parts into shards and writes the manifest; one part is in memory at a time.
 
         Args:
-            parts (`int`): The number of parts.
+            bounds (sequence of `tuple[int, int]`): First caption and the caption after the last of each part.
             captions_per_shard (`int`, *optional*, defaults to `CAPTIONS_PER_SHARD`): A shard ends with the part that
                 reaches this number.
 
         Returns:
             `dict`: The manifest.
+
+        Raises:
+            DataError: A part is damaged, or has not as many rows as captions.
         """
         counts, number = LabelCounts(), 0
         shards: list[dict[str, Any]] = []
-        while number < parts:
+        while number < len(bounds):
             path = self.path / shard_name(len(shards))
             with whole_file(path, durable=True) as draft, pq.ParquetWriter(draft, SCHEMA) as writer:
                 written = 0
-                while number < parts and written < captions_per_shard:
-                    part = pq.read_table(self.part_path(number), schema=SCHEMA)
+                while number < len(bounds) and written < captions_per_shard:
+                    part, rows = self._read_part(number, *bounds[number])
                     writer.write_table(part)
-                    for row in part.to_pylist():
-                        counts.add(CaptionLabels(**row))
+                    for row in rows:
+                        counts.add(row)
                     written, number = written + len(part), number + 1
             shards.append({"file": path.name, "bytes": path.stat().st_size, "sha256": sha256(path)})
         content = {"provenance": self.provenance, "statistics": counts.as_dict(), "shards": shards}
@@ -136,6 +142,22 @@ class PseudoLabelWriter:
         (self.path / PARTIAL).unlink()
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
         return KIND.read(self.path / MANIFEST)
+
+    def _read_part(self, number: int, start: int, end: int) -> tuple[pa.Table, list[CaptionLabels]]:
+        path, hint = self.part_path(number), "remove this file, then run the same command again"
+        try:
+            part = pq.read_table(path, schema=SCHEMA)
+            rows = [CaptionLabels(**row) for row in part.to_pylist()]
+        except (pa.ArrowException, OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # of the disk, not of the content
+                raise
+            problem = "the part is damaged"
+            raise DataError(
+                problem, file=path, found=str(error)[:200], expected="a Parquet file", hint=hint
+            ) from error
+        if len(rows) != end - start:
+            raise DataError("the part is cut", file=path, found=len(rows), expected=f"{end - start} rows", hint=hint)
+        return part, rows
 
     def close(self) -> None:
         """Releases the lock."""

@@ -107,7 +107,7 @@ def label_captions(
     state.wait_for_everyone()
     if state.process_index > 0:
         return None
-    return writer.finish(len(bounds))
+    return writer.finish(bounds)
 
 
 def _describe(processes: int, done: int, parts: int) -> str:

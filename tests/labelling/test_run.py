@@ -8,6 +8,7 @@ import signal
 import time
 
 import datasets
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -153,6 +154,43 @@ def test_a_kill_while_parts_are_joined(tmp_path, monkeypatch, stop):
             writing.shutil if stop == "manifest" else writing, "rmtree" if stop == "manifest" else "sha256", stopped
         )
         label(rows, images, tmp_path / "out")
+    label(rows, images, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def without_rows(path):
+    pq.write_table(pq.read_table(path).slice(0, 1), path)
+
+
+def halved(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def with_another_byte(path):
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"dog", b"d\xffg"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (without_rows, "the part is cut: found 1, expected 5 rows"),
+        (halved, "the part is damaged: found .*expected a Parquet file"),
+        (with_another_byte, "the part is damaged: found .*expected a Parquet file"),
+        (lambda path: path.write_bytes(b""), "the part is damaged: found .*expected a Parquet file"),
+    ],
+    ids=["rows", "half", "byte", "empty"],
+)
+def test_a_damaged_part_is_named_and_made_again(tmp_path, damage, problem):
+    rows, images = made(tmp_path, many_texts(12))
+    label(rows, images, tmp_path / "whole")
+    with pytest.raises(DataError, match="this caption is broken"):  # in the last of three parts
+        label(rows_of([*many_texts(11), "broken"]), images, tmp_path / "out")
+    part = tmp_path / "out" / "parts" / "0000000.parquet"
+    damage(part)
+    with pytest.raises(DataError, match=rf"0000000\.parquet: {problem}.*; remove this file, then run the same"):
+        label(rows, images, tmp_path / "out")
+    part.unlink()
     label(rows, images, tmp_path / "out")
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
