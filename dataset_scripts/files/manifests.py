@@ -14,6 +14,8 @@ from grounded_attention.utils.whole_files import write_text
 from .errors import DataError
 
 _SHOWN = 4
+MAX_SIZE = 2**63 - 1
+DAMAGED_HINT = "copy the folder again, or remove it and begin again"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,11 @@ class ManifestKind:
     hint: str
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Reads a manifest, finished or partial, and checks format and version."""
+        """Reads a manifest, finished or partial, and checks format, version, and that the provenance is an object.
+
+        Raises:
+            DataError: It is not a manifest of this kind, or is damaged.
+        """
         try:
             content = read_json(path)
             found = (content["format"], content["version"])
@@ -42,6 +48,9 @@ class ManifestKind:
         if found != (self.name, self.version):
             expected = repr((self.name, self.version))
             raise DataError("unknown format", file=path, found=found, expected=expected, hint=self.hint)
+        if not isinstance(provenance := content.get("provenance"), dict):
+            problem, found = "the manifest is damaged: no provenance", provenance
+            raise DataError(problem, file=path, found=found, expected="an object", hint=DAMAGED_HINT)
         return content
 
     def write(self, path: Path, content: dict[str, Any]) -> None:
@@ -53,6 +62,11 @@ class ManifestKind:
         """
         text = json.dumps({"format": self.name, "version": self.version, **content}, indent=2)
         write_text(path, text + "\n", durable=True)
+
+
+def is_size(value: object, largest: int = MAX_SIZE) -> bool:
+    """Returns whether a value of a manifest is a whole number from 1 that fits into the integers of Arrow."""
+    return type(value) is int and 0 < value <= largest
 
 
 def describe_changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.files.manifests import describe_changes,
 from grounded_attention.dataset_scripts.regions.files import lock_file
 from grounded_attention.utils.whole_files import whole_file
 
-from .files import KIND, MANIFEST, PARTIAL, PARTS, SHARDS, shard_name
+from .files import KIND, MANIFEST, PARTIAL, PARTS, SHARDS, read_manifest, shard_name
 from .rows import SCHEMA, CaptionLabels, check_labels, to_arrow
 from .statistics import LabelCounts
 
@@ -35,7 +35,7 @@ def finished_manifest(folder: Path, provenance: dict[str, Any]) -> dict[str, Any
     """
     if not (folder / MANIFEST).exists():
         return None
-    found = KIND.read(folder / MANIFEST)
+    found = read_manifest(folder)
     _check_same(folder, found, provenance, "finished")
     shutil.rmtree(folder / PARTS, ignore_errors=True)
     (folder / PARTIAL).unlink(missing_ok=True)
@@ -141,7 +141,7 @@ class PseudoLabelWriter:
         self.close()
         (self.path / PARTIAL).unlink()
         shutil.rmtree(self.path / PARTS, ignore_errors=True)
-        return KIND.read(self.path / MANIFEST)
+        return read_manifest(self.path)
 
     def _read_part(self, number: int, start: int, end: int) -> tuple[pa.Table, list[CaptionLabels]]:
         path, hint = self.part_path(number), "remove this file, then run the same command again"

@@ -32,7 +32,7 @@ from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.manifests import describe_changes
 from grounded_attention.utils.whole_files import synchronise_folder
 
-from .files import MANIFEST, PARTIAL, SHARDS, read_json, shard_name
+from .files import MANIFEST, PARTIAL, SHARDS, read_json, read_manifest, shard_name
 from .table import Regions, RegionTableWriter
 
 PARTS = "parts"
@@ -176,10 +176,9 @@ def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) 
 
 def _finished_manifest(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the manifest of a finished table with this provenance, or None if there is no finished table."""
-    manifest = folder / MANIFEST
-    if not manifest.exists():
+    if not (folder / MANIFEST).exists():
         return None
-    found = read_json(manifest)
+    found = read_manifest(folder)
     if found["provenance"] != provenance:
         hint = "choose another folder, or remove this one"
         raise DataError(f"a finished {_describe_changes(found, provenance)}", file=folder, hint=hint)
@@ -324,4 +323,4 @@ def _finish(folder: Path, provenance: dict[str, Any], summary: ExtractionSummary
     with writer:
         writer.summary = asdict(summary)
     shutil.rmtree(folder / PARTS, ignore_errors=True)
-    return read_json(folder / MANIFEST)
+    return read_manifest(folder)

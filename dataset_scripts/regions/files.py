@@ -8,7 +8,8 @@ from typing import IO, Any
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.manifests import ManifestKind
+from grounded_attention.dataset_scripts.files.manifests import DAMAGED_HINT, ManifestKind, is_size
+from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
 from .rows import ARRAYS
 
@@ -50,24 +51,27 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Reads a manifest, finished or partial, and checks format and version."""
+    """Reads a manifest, finished or partial, and checks format, version and provenance."""
     return KIND.read(path)
 
 
 def _check_manifest(content: dict[str, Any], path: Path) -> None:
     """Checks the parts of a finished manifest that opening the table uses."""
     try:
-        arrays = {name: width if width is None else int(width) for name, width in content["arrays"].items()}
-        shards = all(isinstance(each["file"], str) and int(each["bytes"]) > 0 for each in content["shards"])
-        numbers = [int(content[name]) > 0 for name in ("images", "feature_size", "index_bytes")]
-        valid = shards and all(numbers) and {"boxes", "features"} <= arrays.keys() <= ARRAYS.keys()
-        valid &= all((width is not None) == ARRAYS[name][1] for name, width in arrays.items())
-        valid &= arrays["features"] == content["feature_size"] and isinstance(content["provenance"], dict)
-        valid &= isinstance(content["checksum"], str)
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        arrays, shards = content["arrays"], content["shards"]
+        valid = isinstance(shards, list) and len(shards) > 0
+        valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) for each in shards)
+        valid &= all(is_size(content[name]) for name in ("images", "index_bytes"))
+        valid &= {"boxes", "features"} <= arrays.keys() <= ARRAYS.keys()
+        matrices = {name: width for name, width in arrays.items() if ARRAYS[name][1]}
+        valid &= all(is_size(width, MAX_INT32) for width in matrices.values())
+        valid &= all(arrays[name] is None for name in arrays.keys() - matrices.keys())
+        valid &= arrays["boxes"] == 4 and arrays["features"] == content["feature_size"]
+        valid &= type(content["feature_size"]) is int and isinstance(content["checksum"], str)
+    except (KeyError, TypeError, AttributeError):
         valid = False
     if not valid:
-        raise DataError("the manifest is damaged", file=path, hint="copy the table again")
+        raise DataError("the manifest is damaged", file=path, hint=DAMAGED_HINT)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

@@ -112,10 +112,17 @@ class RegionTable:
 
     @property
     def class_names(self) -> list[str]:
-        """The detector's names of its classes; empty if the provenance does not contain them."""
+        """The detector's names of its classes; empty if the provenance does not contain them.
+
+        Raises:
+            DataError: The provenance contains something else in their place.
+        """
         detector = self.provenance.get("detector")
         named = detector.get("label_names") if isinstance(detector, Mapping) else self.provenance.get("classes")
-        return list(named or ())
+        if not isinstance(names := named or [], list) or not all(isinstance(name, str) for name in names):
+            problem = "the class names of the detector are no list of texts"
+            raise DataError(problem, file=self.path / MANIFEST, found=named, hint="copy the table again")
+        return list(names)
 
     def __len__(self) -> int:
         return len(self._index)

@@ -42,7 +42,7 @@ from typing import Any
 from tqdm import tqdm
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_json
+from grounded_attention.dataset_scripts.regions.files import MANIFEST, read_manifest
 from grounded_attention.dataset_scripts.regions.readers import (
     FEATURE_SIZE,
     READERS,
@@ -119,9 +119,9 @@ def import_regions(
     if format == "auto":
         format, _ = recognise(sources[0])
     provenance = _provenance(sources, format, feature_size, detector)
-    manifest = Path(output) / MANIFEST
-    if resume and manifest.exists() and read_json(manifest)["provenance"] == provenance:
-        return read_json(manifest)
+    folder = Path(output)
+    if resume and (folder / MANIFEST).exists() and (found := read_manifest(folder))["provenance"] == provenance:
+        return found
     records = _numbered(sources, format, feature_size)
     with RegionTableWriter(output, provenance, resume=resume) as writer:
         total = sum(source["bytes"] for source in provenance["sources"])
@@ -130,7 +130,7 @@ def import_regions(
         if not writer.written:
             first = next(iter(writer.summary["problems"]), "the files are empty")
             raise DataError("no usable row", expected=f"the format {format}", hint=f"the first problem: {first}")
-    return read_json(manifest)
+    return read_manifest(folder)
 
 
 def _provenance(sources: Sequence[Any], format: str, feature_size: int, detector: str | None) -> dict[str, Any]:

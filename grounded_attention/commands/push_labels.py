@@ -20,13 +20,17 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST
 
 from .command_line import make_parser
 from .push_options import PushChoices, add_push_options, push_choices, push_table, run_push
+
+if TYPE_CHECKING:
+    from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
 
 def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
@@ -53,13 +57,23 @@ def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushC
         to,
         choices,
         name=f"the pseudo-labels {folder}",
-        terms=Licence(**table.provenance["captions"]["licence"]),
+        terms=_terms(table),
         files=[MANIFEST],
         write_card=lambda terms, _: write_label_card(
             to, table.info, terms, choices.get("permission"), next(iter(table))
         ),
         message=f"Pseudo-labels of {len(table)} captions",
     )
+
+
+def _terms(table: "PseudoLabelTable") -> Licence:
+    """The terms of the captions."""
+    try:
+        return Licence(**table.provenance["captions"]["licence"])
+    except (KeyError, TypeError, ValueError) as error:
+        hint = "label the captions again"
+        problem = "the provenance does not have the licence of the captions"
+        raise DataError(problem, file=table.path / MANIFEST, found=repr(error)[:200], hint=hint) from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

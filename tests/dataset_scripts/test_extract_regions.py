@@ -74,6 +74,14 @@ def test_a_finished_table_is_unchanged(photos, tmp_path):
     assert (tmp_path / "out" / "regions.json").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
+def test_a_manifest_without_provenance_is_named(photos, tmp_path, file):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / file).write_text('{"format": "grounded-attention region table", "version": 1}')
+    with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
+        extract(photos, tmp_path / "out")
+
+
 @pytest.mark.parametrize("finished", [True, False])
 def test_another_detector_option_or_set_of_images_is_refused(photos, tmp_path, finished):
     output = tmp_path / "out"

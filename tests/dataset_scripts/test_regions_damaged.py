@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Damaged Arrow files of region features: always one error, never the end of the interpreter, never other values."""
 
+import json
 import os
 import random
 import struct
@@ -12,6 +13,7 @@ import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.arrow_layout import RECORD_BATCH, Columns, messages
+from grounded_attention.dataset_scripts.regions.files import read_json
 from grounded_attention.dataset_scripts.regions.reader_arrow import read_frcnn_vg
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.regions.writer import intact_rows
@@ -117,6 +119,19 @@ def test_a_damaged_frcnn_vg_file_is_an_error_and_nothing_else(tmp_path, kind):
         {"shards": [{"file": "../secret", "bytes": 4}]},
         {"shards": None},
         {"shards": [{}]},
+        {"shards": []},
+        {"shards": {}},
+        {"shards": [{"file": "regions-00000.arrow", "bytes": "4"}]},
+        {"shards": [{"file": 5, "bytes": 4}]},
+        {"arrays": {"boxes": "4", "features": 8, "classes": None, "scores": None}},
+        {"arrays": {"boxes": 5, "features": 8, "classes": None, "scores": None}},
+        {"arrays": {"boxes": 4, "features": 8, "classes": 1, "scores": None}},
+        {"arrays": {"boxes": 4, "features": 10**12, "classes": None, "scores": None}, "feature_size": 10**12},
+        {"arrays": {"boxes": 4, "features": 8.0, "classes": None, "scores": None}},
+        {"arrays": []},
+        {"images": 10**30},
+        {"index_bytes": 4.0},
+        {"provenance": []},
         {"arrays": {"boxes": 4, "evil": 3, "features": 8}},
         {"arrays": {"boxes": None, "features": 8}},
         {"images": "many"},
@@ -127,14 +142,32 @@ def test_a_damaged_frcnn_vg_file_is_an_error_and_nothing_else(tmp_path, kind):
     ],
 )
 def test_a_damaged_manifest_is_an_error(tmp_path, change):
-    import json
-
     folder = write_table(tmp_path / "table")
     (tmp_path / "secret").write_text("data")
     content = json.loads((folder / "regions.json").read_text())
     (folder / "regions.json").write_text(json.dumps({**content, **change}))
     with pytest.raises(ValueError, match=r"damaged|inside this folder"):
         RegionTable(folder)
+
+
+@pytest.mark.parametrize(
+    "provenance", [{"classes": 5}, {"classes": "dog"}, {"classes": [5]}, {"detector": {"label_names": 5}}]
+)
+def test_class_names_that_are_no_list_of_texts(tmp_path, provenance):
+    folder = write_table(tmp_path / "table")
+    content = json.loads((folder / "regions.json").read_text())
+    (folder / "regions.json").write_text(json.dumps({**content, "provenance": provenance}))
+    with pytest.raises(DataError, match=r"regions\.json: the class names of the detector are no list of texts"):
+        _ = RegionTable(folder).class_names
+
+
+@pytest.mark.parametrize("provenance", [{}, {"provenance": None}, {"provenance": []}, {"provenance": 5}])
+@pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
+def test_a_manifest_without_provenance_is_an_error(tmp_path, file, provenance):
+    content = {"format": "grounded-attention region table", "version": 1, **provenance}
+    (tmp_path / file).write_text(json.dumps(content))
+    with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
+        read_json(tmp_path / file)
 
 
 def test_the_layout_is_that_of_arrow(tmp_path):

@@ -178,6 +178,21 @@ def test_wrong_sources(tmp_path: Path) -> None:
     assert run(source, tmp_path / "regions", resume=True)["images"] == 4
 
 
+@pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
+def test_resume_beside_a_damaged_manifest(tmp_path: Path, file: str) -> None:
+    source, folder = write_tsv(tmp_path / "obj36.tsv", lxmert_rows()), tmp_path / "regions"
+    kind = {"format": "grounded-attention region table", "version": 1}
+    folder.mkdir()
+    (folder / file).write_text(json.dumps(kind))
+    with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
+        run(source, folder, resume=True)
+    provenance = run(source, tmp_path / "whole")["provenance"]
+    (folder / file).unlink()
+    (folder / "regions.json").write_text(json.dumps({**kind, "provenance": provenance}))
+    with pytest.raises(DataError, match=r"regions\.json: the manifest is damaged; copy the folder again"):
+        run(source, folder, resume=True)
+
+
 def test_resume_notices_another_source(tmp_path: Path) -> None:
     rows = lxmert_rows()
     source = write_tsv(tmp_path / "obj36.tsv", [*rows, rows[0]])

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Labelling of captions: rows, kills, processes, refusals."""
 
+import json
 import multiprocessing
 import os
 import re
@@ -228,6 +229,48 @@ def test_two_processes_write_the_same_bytes_as_one_also_after_a_kill(tmp_path):
 
 
 # Bad input
+
+
+SHARD = {"file": "pseudo_labels-00000.parquet", "bytes": 4, "sha256": "0"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shards": None},
+        {"shards": []},
+        {"shards": {}},
+        {"shards": 5},
+        {"shards": ["a"]},
+        {"shards": [{**SHARD, "file": 5}]},
+        {"shards": [{**SHARD, "bytes": "4"}]},
+        {"shards": [{**SHARD, "sha256": None}]},
+        {"shards": [{"file": "pseudo_labels-00000.parquet", "bytes": 4}]},
+        {"statistics": None},
+        {"statistics": {"captions": 2}},
+        {"provenance": None},
+        {"provenance": []},
+    ],
+)
+def test_a_damaged_manifest_is_an_error(tmp_path, change):
+    rows, images = made(tmp_path, ["a dog", "a cat"])
+    label(rows, images, tmp_path / "out")
+    path = tmp_path / "out" / "pseudo_labels.json"
+    path.write_text(json.dumps({**manifest(tmp_path / "out"), **change}))
+    for work in (lambda: PseudoLabelTable(tmp_path / "out"), lambda: label(rows, images, tmp_path / "out")):
+        with pytest.raises(DataError, match=r"pseudo_labels\.json: the manifest is damaged.*; copy the folder again"):
+            work()
+
+
+@pytest.mark.parametrize("provenance", [{}, {"provenance": []}, {"provenance": 5}])
+def test_a_partial_manifest_without_provenance_is_an_error(tmp_path, provenance):
+    rows, images = made(tmp_path, ["a dog", "broken"])
+    with pytest.raises(DataError, match="this caption is broken"):
+        label(rows, images, tmp_path / "out")
+    path = tmp_path / "out" / "pseudo_labels.partial.json"
+    path.write_text(json.dumps({"format": "grounded-attention pseudo-labels", "version": 1, **provenance}))
+    with pytest.raises(DataError, match=r"partial\.json: the manifest is damaged: no provenance.*begin again"):
+        label(rows, images, tmp_path / "out")
 
 
 def test_captions_that_cannot_be_used_are_skipped_and_counted(tmp_path):

@@ -14,6 +14,7 @@ from PIL import Image
 from transformers import BertTokenizer
 
 from grounded_attention.commands.pseudo_ground import main
+from grounded_attention.commands.push_labels import push_labels
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.hub import check_files
@@ -296,6 +297,15 @@ def test_captions_that_were_never_labelled_stop_before_training(scenes, tmp_path
         match=r"data\.pseudo_labels: .*few, split \w+: \d+ of \d+ captions were never labelled: found '\d+#\d'",
     ):
         prepare_data(recipe)
+
+
+def test_labels_whose_provenance_has_no_licence_are_not_pushed(labels):
+    path = labels / "pseudo_labels.json"
+    content = json.loads(path.read_text())
+    for provenance in ({}, {"captions": 5}, {"captions": {"licence": {"identifier": "mit"}}}):
+        path.write_text(json.dumps({**content, "provenance": provenance}))
+        with pytest.raises(DataError, match=r"pseudo_labels\.json: the provenance does not have the licence"):
+            push_labels(labels, "me/labels")
 
 
 def test_labels_that_cannot_be_opened(scenes, labels, tmp_path):
