@@ -23,8 +23,9 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -37,6 +38,8 @@ from .number_options import processes
 if TYPE_CHECKING:
     from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
     from grounded_attention.dataset_scripts.hub.push_rows import RowsPush
+
+INFO_FILE = "dataset_info.json"  # `datasets` writes it for every data set
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -143,16 +146,39 @@ def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush |
 
 
 def _check_replaceable(output: Path, name: str) -> None:
-    """The build replaces the folder, so it must be new, empty, or an earlier build of the same data set."""
-    if not output.exists() or (output.is_dir() and not any(output.iterdir())):
-        return
+    """The build replaces two folders, so each must be new, empty, or an earlier build of the same data set."""
+    if output.is_symlink():
+        raise DataError("the output folder is a symbolic link", file=output, hint="give the folder that it leads to")
+    # The second is where `datasets` builds; a build that was killed leaves it.
+    for folder, finished in ((output, True), (output.with_name(f"{output.name}.incomplete"), False)):
+        if folder.exists() and (other := _other_file(folder, name, finished)):
+            raise DataError(
+                "the folder contains other files, which the build would delete",
+                file=folder,
+                found=other.name,
+                hint="give --output a new or empty folder",
+            )
+
+
+def _other_file(folder: Path, name: str, finished: bool) -> Path | None:
+    """A file in the folder that no build of this data set wrote."""
+    from grounded_attention.dataset_scripts.builders.local_builder import REPORT_FILE
+
+    if not folder.is_dir():
+        return folder
+    built = (INFO_FILE, REPORT_FILE, f"{name}-*.parquet")
+    inside = sorted(folder.iterdir())
+    other = next((path for path in inside if not any(fnmatch(path.name, pattern) for pattern in built)), None)
+    if other is None and inside and finished and _builder_name(folder) != name:
+        return inside[0]
+    return other
+
+
+def _builder_name(folder: Path) -> Any:
     try:
-        # `datasets` writes this file for every data set.
-        built = read_json(output / "dataset_info.json").get("builder_name")
+        return read_json(folder / INFO_FILE).get("builder_name")
     except (OSError, ValueError, AttributeError):
-        built = None
-    if built != name:
-        raise DataError("the output folder contains other files", file=output, hint="give a new or empty folder")
+        return None
 
 
 if __name__ == "__main__":

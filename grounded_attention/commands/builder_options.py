@@ -51,11 +51,13 @@ def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str
         DataError: if a text has another form, the builder has no such option, or the value has another type.
     """
     known = options_of(builder)
-    options = {}
+    options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or key not in known:
             raise DataError("unknown option", found=pair, expected=f"key=value with key of {', '.join(known)}")
+        if key in options:
+            raise DataError("an option is given twice", found=pair, hint=f"give {key} once")
         options[key] = _value(key, value, known[key].type)
     return options
 

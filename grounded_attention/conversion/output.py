@@ -18,6 +18,7 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,9 @@ from transformers import PreTrainedModel
 
 from .errors import CheckpointError, name_some
 from .keys import Conversion
+
+# The names of the files of a converted model.
+WRITTEN = ("config.json", "conversion.json", "generation_config.json", "model*.safetensors*", "*.py")
 
 
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
@@ -52,6 +56,11 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
     for path in inputs:
         if output.resolve() in path.resolve().parents:
             raise CheckpointError(f"{output}: contains {path}, which --force would delete. Give another --output.")
+    other = next((path for path in sorted(output.iterdir()) if not any(fnmatch(path.name, p) for p in WRITTEN)), None)
+    if other is not None:
+        raise CheckpointError(
+            f"{output}: contains {other.name}, which --force would delete. Move it, or give another --output."
+        )
 
 
 def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:

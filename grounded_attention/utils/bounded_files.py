@@ -158,7 +158,7 @@ def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.Sa
 
     Raises:
         FileError: if it is not YAML, uses a tag of a language, is nested too deeply, has too many values with its
-            aliases written out, or has a value that cannot be read.
+            aliases written out, has a key twice, or has a value that cannot be read.
     """
     if len(text) > MAX_CONFIG_BYTES:
         raise FileError(f"{source}: too long, found {len(text):,} characters, expected at most {MAX_CONFIG_BYTES:,}")
@@ -170,7 +170,7 @@ def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.Sa
             root = reader.get_single_node()
             if root is None:
                 return None
-            _check_size(root, source)
+            _check_nodes(root, source)
             return reader.construct_document(root)
         finally:
             reader.dispose()
@@ -185,8 +185,9 @@ def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.Sa
         raise FileError(f"{source}: invalid YAML: a value cannot be read ({str(error).split(';')[0]:.200})") from error
 
 
-def _check_size(root: yaml.Node, source: object) -> None:
-    """Bounds depth and number of values with every alias written out; each node is visited once."""
+def _check_nodes(root: yaml.Node, source: object) -> None:
+    """Bounds depth and number of values with every alias written out, and refuses keys that are given twice, of which
+    PyYAML keeps the last; each node is visited once."""
     known: dict[int, tuple[int, int]] = {}
     above: set[int] = set()
 
@@ -196,6 +197,7 @@ def _check_size(root: yaml.Node, source: object) -> None:
             raise FileError(f"{source}: invalid YAML: an alias contains itself")
         if id(node) not in known:
             above.add(id(node))
+            _check_keys(node, source)
             inside = [measure(child) for child in _children(node)]
             values, levels = 1 + sum(count for count, _ in inside), 1 + max((depth for _, depth in inside), default=0)
             if levels > MAX_DEPTH:
@@ -207,6 +209,19 @@ def _check_size(root: yaml.Node, source: object) -> None:
         return known[id(node)]
 
     measure(root)
+
+
+def _check_keys(node: yaml.Node, source: object) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+            line, name = key.start_mark.line + 1, (key.tag, key.value)
+            if name in lines:
+                raise FileError(
+                    f"{source}: invalid YAML: lines {lines[name]} and {line} have the same key {key.value[:40]!r}; "
+                    "remove one"
+                )
+            lines[name] = line
 
 
 def _children(node: yaml.Node) -> list[yaml.Node]:

@@ -23,4 +23,5 @@ def find_recipe(name: str) -> Path:
     path = Path(name)
     if path.exists() or path.suffix not in ("", ".yaml"):
         return path
-    return next(RECIPES.glob(f"*/{path.with_suffix('.yaml').name}"), path)
+    wanted = path.with_suffix(".yaml").name
+    return next((found for found in sorted(RECIPES.glob("*/*.yaml")) if found.name == wanted), path)

@@ -469,14 +469,27 @@ def test_a_wrong_config_is_refused(convert, tmp_path, text, message):
 def test_an_existing_directory_is_replaced_only_with_force(convert):
     _, state_dict = vgp_checkpoint()
     _, _, _, directory = convert(state_dict)
-    (directory / "old.txt").write_text("old")
+    old = directory / "model-00001-of-00002.safetensors"
+    old.write_text("old")
     code, _, error, _ = convert(state_dict)
     assert code == 2
     assert "or replace it with --force" in error
-    assert (directory / "old.txt").exists()
+    assert old.exists()
     code, _, _, _ = convert(state_dict, "--force")
     assert code == 0
-    assert not (directory / "old.txt").exists()
+    assert not old.exists()
+
+
+@pytest.mark.parametrize("place", ["vocab.txt", "my_runs/results.json"])
+def test_files_of_others_in_a_model_directory_are_not_deleted(convert, place):
+    _, state_dict = vgp_checkpoint()
+    _, _, _, directory = convert(state_dict)
+    mine = directory / place
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("precious")
+    code, _, error, _ = convert(state_dict, "--force")
+    assert code == 2 and f"contains {place.split('/')[0]}, which --force would delete" in error
+    assert mine.read_text() == "precious" and (directory / "model.safetensors").is_file()
 
 
 def test_a_directory_that_is_no_model_is_never_replaced(convert, tmp_path):

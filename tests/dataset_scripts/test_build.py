@@ -59,6 +59,7 @@ def test_a_second_build_replaces_the_first(tmp_path):
         (["vgp", "--data-dir", "data", "--config", "ternary"], "Available: ['typology', 'binary']"),
         (["vgp", "--data-dir", "data", "negative=random"], "unknown option: found 'negative=random'"),
         (["vgp", "--data-dir", "data", "negatives=random", "seed=x"], "bad option seed"),
+        (["vgp", "--data-dir", "data", "negatives=random", "seed=1", "seed=2"], "given twice: found 'seed=2'"),
         (["vgp", "--data-dir", "data", "seed=[1"], "bad option seed: found '[1', expected a whole number"),
         (["vgp", "--data-dir", "data", "only_images_with_pairs=maybe"], "expected true or false"),
         (["flickr30k_entities", "--data-dir", "data", "captions_per_image=five"], "bad option captions_per_image"),
@@ -81,6 +82,36 @@ def test_other_files_in_the_output_folder_are_not_removed(tmp_path, capsys):
     data = write_vgp(tmp_path / "data")
     assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(precious.parent)]) == 2
     assert "contains other files" in capsys.readouterr().err and precious.read_text() == "x"
+
+
+@pytest.mark.parametrize("place", ["built/notes/mine.txt", "built/vgp-train.parquet", "built.incomplete/mine.txt"])
+def test_files_of_others_in_an_earlier_build_are_not_removed(tmp_path, capsys, place):
+    data, output, mine = write_vgp(tmp_path / "data"), tmp_path / "built", tmp_path / place
+    arguments = ["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]
+    assert main(arguments) == main(arguments) == 0  # a build replaces its own
+    built = {path: path.read_bytes() for path in output.iterdir()}
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("x")
+    assert main(arguments) == 2
+    assert "contains other files" in capsys.readouterr().err and mine.read_text() == "x"
+    assert {path: path.read_bytes() for path in output.iterdir() if path in built} == built
+
+
+def test_a_build_may_follow_one_that_was_killed(tmp_path):
+    data, output = write_vgp(tmp_path / "data"), tmp_path / "built"
+    left = tmp_path / "built.incomplete" / "flickr30k_entities-train.parquet"
+    left.parent.mkdir()
+    left.write_bytes(b"PAR1")
+    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]) == 0
+    assert not left.parent.exists()
+
+
+def test_the_output_may_not_be_a_link(tmp_path, capsys):
+    data, target = write_vgp(tmp_path / "data"), tmp_path / "elsewhere"
+    target.mkdir()
+    (tmp_path / "built").symlink_to(target)
+    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(tmp_path / "built")]) == 2
+    assert "is a symbolic link" in capsys.readouterr().err and not any(target.iterdir())
 
 
 def test_data_sets_of_others_are_not_replaced(tmp_path, capsys):

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Recipes: what is read, what is refused and how the refusal reads."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -144,3 +145,25 @@ def test_shipped_recipes_give_builders_options_that_they_have(path):
             found += 1
             check_names(options, builder_options(BUILDERS[name]), "data.options.")
     assert found or path.name not in ("refcoco_plus.yaml", "table1.yaml"), "the scan finds no options"
+
+
+@pytest.mark.parametrize("name", ["*", "**", "scenes_vg[p]", "scenes_vg?"])
+def test_names_of_recipes_are_no_patterns(name, tmp_path):
+    assert find_recipe(name) == Path(name)
+    (tmp_path / "mine.yaml").write_text(f"extends: {json.dumps(name)}\n")
+    with pytest.raises(RecipeError, match="cannot be read"):
+        load_recipe(tmp_path / "mine.yaml")
+
+
+def test_a_recipe_does_not_extend_a_name_that_no_file_has(tmp_path):
+    (tmp_path / "mine.yaml").write_text('extends: "a\\0b"\n')
+    with pytest.raises(RecipeError, match="extends must be the path or the name of a recipe"):
+        load_recipe(tmp_path / "mine.yaml")
+
+
+def test_a_key_that_is_given_twice_is_refused_with_its_lines(tmp_path):
+    (tmp_path / "mine.yaml").write_text("task: vgp\ntraining: {max_steps: 5}\nseed: 1\ntraining: {max_steps: 3}\n")
+    with pytest.raises(RecipeError, match=r"mine\.yaml: .*lines 2 and 4 have the same key 'training'; remove one"):
+        load_recipe(tmp_path / "mine.yaml")
+    (tmp_path / "merged.yaml").write_text("task: vgp\nmodel: {config: {<<: {a: 1}, a: 2}}\n")  # no repetition
+    assert load_recipe(tmp_path / "merged.yaml").model.config == {"a": 2}

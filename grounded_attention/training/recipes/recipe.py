@@ -375,7 +375,7 @@ def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 def extended_path(path: Path, section: dict[str, Any]) -> Path:
     """Removes `extends` from a section and returns the file that it refers to."""
     name = section.pop("extends")
-    if not isinstance(name, str):
+    if not isinstance(name, str) or "\0" in name:
         raise RecipeError(f"{path}: extends must be the path or the name of a recipe, found {name!r}")
     beside = path.parent / name
     return beside if beside.exists() else find_recipe(name)

@@ -9,6 +9,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
+from grounded_attention.training.recipes.number_checks import check_seed
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names, convert
 
 from .study_sections import (
@@ -24,6 +25,7 @@ from .study_sections import (
 )
 
 FINE_TUNING = "fine_tuning"
+MAX_SEEDS = 1000
 
 
 @dataclass
@@ -176,7 +178,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         rows=_rows(sections, source),
         known_rows={name: _row(name, row, sections, source) for name, row in sections.known_rows.items()},
         original=original,
-        checkpoint=sections.original.get("checkpoint"),
+        checkpoint=convert(str | None, sections.original.get("checkpoint"), f"{source}: ", "original.checkpoint"),
         starts={name: _start(start, sections, source, f"starts.{name}.") for name, start in sections.starts.items()},
         downstream={stage: recipe for group in stages.values() for stage, (_, recipe) in group.items()},
         columns=[column for _, column in numbered],
@@ -196,21 +198,25 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
 
 def _seeds(seeds: Any, source: str) -> list[int]:
     """Parses seeds: a list of whole numbers, or a number n for [1, ..., n]."""
-    if type(seeds) is int and seeds > 0:
+    if type(seeds) is int and 0 < seeds <= MAX_SEEDS:
         return list(range(1, seeds + 1))
-    whole = isinstance(seeds, list) and bool(seeds) and all(type(seed) is int and seed >= 0 for seed in seeds)
-    if not whole or len(set(seeds)) < len(seeds):
+    listed = isinstance(seeds, list) and 0 < len(seeds) <= MAX_SEEDS and all(type(seed) is int for seed in seeds)
+    if not listed or len(set(seeds)) < len(seeds):
         raise RecipeError(
-            f"{source}: seeds must be a list of different whole numbers, or the number of seeds, found {seeds!r}"
+            f"{source}: seeds must be a list of different whole numbers, or the number of seeds, at most {MAX_SEEDS}, "
+            f"found {seeds!r:.80}"
         )
+    for seed in seeds:
+        check_seed(seed, f"{source}: seeds")
     return seeds
 
 
 def _rows(sections: Sections, source: str) -> list[str]:
     """The rows to run, in the order of the known rows; always contains the row of the comparison."""
-    wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
-    if not isinstance(wanted, list):
-        raise RecipeError(f"{source}: rows must be a list of names or `all`, found {wanted!r}")
+    given = sections.rows
+    if given != "all" and not (isinstance(given, list) and all(isinstance(name, str) for name in given)):
+        raise RecipeError(f"{source}: rows must be a list of names or `all`, found {given!r:.80}")
+    wanted = list(sections.known_rows) if given == "all" else given
     check_names(wanted, sections.known_rows, "rows.", f"{source}: ")
     return [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
 
@@ -286,6 +292,13 @@ def _columns(
         each = {f"{column.name} {stage.removeprefix(column.task)}": stage for stage in stages}
         columns += [(number, dataclasses.replace(column, name=name, task=stage)) for name, stage in each.items()]
         curves[column.name] = {name: stages[stage] for name, stage in each.items()}
+    numbers: dict[str | None, int] = {}
+    for number, column in columns:
+        if numbers.setdefault(column.name, number) != number:
+            raise RecipeError(
+                f"{source}: columns[{numbers[column.name]}] and columns[{number}] have the same name {column.name!r}: "
+                "give each its own `name`"
+            )
     return columns, curves
 
 

@@ -116,13 +116,14 @@ def _check_sections(sections: Sections, source: str) -> None:
     place = f"{source}: "
     if not sections.output_dir:
         raise RecipeError(f"{place}output_dir is empty: give the folder for the output of the study")
-    if not sections.study or Path(sections.study).name != sections.study:
+    if not _is_file_name(sections.study):
         raise RecipeError(f"{place}study must be a valid file name, found {sections.study!r}")
     for key in ("original", "known_rows", "downstream", "columns"):
         if not getattr(sections, key):
             raise RecipeError(f"{place}{key} is empty, but a study needs it")
     for name, keys in SECTION_KEYS.items():
         check_names(_own(getattr(sections, name)), keys, f"{name}.", place)
+        _check_data(name, getattr(sections, name), place)
     for group in GROUP_KEYS:
         _check_group(group, getattr(sections, group), place)
     if sections.workers < 1:
@@ -136,10 +137,20 @@ def _check_sections(sections: Sections, source: str) -> None:
         check_names(labelled.values(), sections.known_rows, f"groups.{name}.", place)
 
 
+def _check_data(name: str, section: Mapping[str, Any], place: str) -> None:
+    if not isinstance(section.get("data", {}), dict):
+        raise RecipeError(f"{place}{name}.data must be a section of keys, found {section['data']!r}")
+
+
+def _is_file_name(name: Any) -> bool:
+    """Whether a file or folder of this name is directly in the folder that it is joined to."""
+    return isinstance(name, str) and name not in ("", "..") and "\0" not in name and Path(name).name == name
+
+
 def _check_group(group: str, sections: Mapping[str, Any], place: str) -> None:
     for name, section in sections.items():
         reserved = name in RESERVED and (group, name) != ("known_rows", "original")
-        if not isinstance(name, str) or Path(name).name != name or reserved or SIZE_MARK in name:
+        if not _is_file_name(name) or reserved or SIZE_MARK in name:
             raise RecipeError(
                 f"{place}{group}.{name} must be a valid folder name without {SIZE_MARK}, other than "
                 f"{', '.join(RESERVED)}"
@@ -148,6 +159,7 @@ def _check_group(group: str, sections: Mapping[str, Any], place: str) -> None:
             continue
         if not isinstance(section, dict):
             raise RecipeError(f"{place}{group}.{name} must be a section of keys, found {section!r}")
+        _check_data(f"{group}.{name}", section, place)
         check_names(_own(section), GROUP_KEYS[group], f"{group}.{name}.", place)
 
 
