@@ -16,6 +16,7 @@ COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY, "black")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":")
 PANELS_ACROSS = 2
+SMALLEST_SPAN = 15  # percentage points of an axis: chance differences shall not look large
 
 
 def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
@@ -54,6 +55,10 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
     for axes, (name, labelled, points) in zip(panels, wanted, strict=False):
         _panel(axes, results["figures"], labelled, points)
         axes.set_title(name, fontsize=10)
+    for axes in panels[: len(wanted)]:  # after all are drawn, since panels share axes
+        low, high = axes.get_ylim()
+        room = max(0.0, SMALLEST_SPAN - (high - low)) / 2
+        axes.set_ylim(low - room, high + room)
     for axes in panels[len(wanted) :]:
         axes.set_axis_off()
     lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}

@@ -165,6 +165,10 @@ def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
     panels = learning_curves_figure({**found, "groups": groups}, tmp_path / "b.png").axes
     assert [axes.get_title() for axes in panels] == ["both\nmuch", "both\nlittle"]
     assert [[line.get_label() for line in axes.get_lines()] for axes in panels] == [["plain", "taught"], ["taught"]]
+    for axes in (*drawn.axes, *panels):
+        low, high = axes.get_ylim()
+        heights = [height for line in axes.get_lines() for height in line.get_ydata()]
+        assert high - low >= 15 and low < min(heights) and max(heights) < high
     with pytest.raises(ValueError, match="no learning curves"):
         learning_curves_figure({**RESULTS, "curves": {}}, tmp_path / "a.png")
 
