@@ -2,6 +2,7 @@
 """Recipes: what is read, what is refused and how the refusal reads."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,37 @@ def test_a_key_that_is_given_twice_is_refused_with_its_lines(tmp_path):
         load_recipe(tmp_path / "mine.yaml")
     (tmp_path / "merged.yaml").write_text("task: vgp\nmodel: {config: {<<: {a: 1}, a: 2}}\n")  # no repetition
     assert load_recipe(tmp_path / "merged.yaml").model.config == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "splits"),
+    [
+        ("scenes_vgp", "data.limit.val", "the splits of vgp are train, validation, test"),
+        ("scenes_vgp", "start.data.limit.dev", "the splits of flickr30k_entities are train, validation, test"),
+        ("scenes_refcoco", "data.limit.testC", "the splits of refcoco are train, validation, testA, testB, test"),
+    ],
+)
+def test_a_limit_of_a_split_that_no_data_set_has_is_refused(name, key, splits):
+    with pytest.raises(RecipeError, match=f"^unknown key '{re.escape(key)}'; {splits}$"):
+        check(load_recipe(find_recipe(name), [f"{key}=3"]))
+
+
+def test_recipes_of_a_study_share_a_limit_over_builders_with_other_splits():
+    check(load_recipe(find_recipe("scenes_vgp"), ["data.limit={train: 8, testA: 8, testB: 8}"]))
+
+
+def test_rows_on_the_hub_have_splits_of_their_own():
+    changes = ["data.data_dir=hub://ORG/NAME", "data.scenes=null", "data.limit={val: 3}"]
+    check(load_recipe(find_recipe("scenes_vgp"), changes))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
+def test_shipped_recipes_limit_splits_that_a_builder_has(path):
+    """Also the recipes within a study."""
+    known = {str(name) for each in BUILDERS.values() for name in each.BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()}
+    pending = [read_yaml(path)]
+    while pending:
+        section = pending.pop()
+        pending += [value for value in section.values() if isinstance(value, dict)]
+        if isinstance(section.get("data"), dict):
+            assert set(section["data"].get("limit", {})) <= known

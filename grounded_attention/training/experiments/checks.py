@@ -6,6 +6,7 @@ import math
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 from grounded_attention.supervision import AttentionMethod, method_names
 from grounded_attention.supervision.controls import LABELS
 from grounded_attention.supervision.grounding_alignment import HEAD_FIELDS
@@ -57,9 +58,7 @@ def check(recipe: Recipe, prefix: str = "") -> None:
         raise RecipeError("output_dir is empty: give the folder for the output of the run")
     _check_numbers(recipe, prefix)
     _check_workers(recipe)
-    for split, limit in recipe.data.limit.items():
-        if limit < 0:
-            raise RecipeError(f"{prefix}data.limit.{split} must be 0 or more, found {limit}")
+    _check_limit(recipe, prefix)
     for field, option in METHOD_FIELDS.items():
         if field in recipe.model.config:
             raise RecipeError(
@@ -107,6 +106,31 @@ def _check_workers(recipe: Recipe) -> None:
         raise RecipeError(
             f"workers={recipe.workers} needs a single process: run without the launcher, or give workers=1"
         )
+
+
+def _check_limit(recipe: Recipe, prefix: str) -> None:
+    """Checks the numbers of rows and the names of their splits; rows on the Hub may have splits of their own.
+
+    A limit is shared by the recipes of a study, so a split of another builder is allowed.
+    """
+    for split, limit in recipe.data.limit.items():
+        if limit < 0:
+            raise RecipeError(f"{prefix}data.limit.{split} must be 0 or more, found {limit}")
+    builder = recipe.data.builder or TASKS[recipe.task].builder
+    known = _split_names(builder)
+    others = [split for split in recipe.data.limit if split not in known]
+    if not others or is_on_hub(recipe.data.data_dir):
+        return
+    every = {split for name in BUILDERS for split in _split_names(name)}
+    for split in others:
+        if split not in every:
+            raise RecipeError(
+                f"unknown key {f'{prefix}data.limit.{split}'!r}; the splits of {builder} are {', '.join(known)}"
+            )
+
+
+def _split_names(builder: str) -> list[str]:
+    return [str(split) for split in BUILDERS[builder].BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()]
 
 
 def _check_sources(recipe: Recipe, task: Task, prefix: str) -> None:
