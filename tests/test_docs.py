@@ -76,6 +76,9 @@ def made(tmp_path_factory) -> Path:
     BertForPreTraining(config).save_pretrained(bert)
     save_qwen(folder / QWEN)
     save_llava(scenes / "vocab.txt", folder / "runs" / "vlm_scenes" / "direct")
+    # The tutorials have a run and scenes of their own.
+    (folder / "runs" / "mine").symlink_to("scenes_vgp")
+    (folder / "data" / "scenes_200").symlink_to("scenes")
     return folder
 
 

@@ -21,7 +21,7 @@ examples:
       --detector scenes --features scenes --output attention.png
 
   # a photograph, for a model trained on features of this network
-  grounded-attention ground dog.jpg "a dog chases a red ball" --model runs/vgp_direct \\
+  grounded-attention ground dog.jpg "a dog chases a red ball" --model runs/own/direct \\
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50 --output attention.png
 
   # an image whose regions are in a table; its id is the file name without suffix

@@ -11,7 +11,7 @@ examples:
   grounded-attention space run --model runs/scenes_vgp/none --model runs/scenes_vgp/direct --vlm runs/my_vlm
 
   # photographs, for a model trained on features of this network
-  grounded-attention space run --model runs/vgp_direct --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
+  grounded-attention space run --model runs/own/direct --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 """
 
 import argparse

@@ -7,10 +7,11 @@ a recipe in the package, such as `scenes_vgp`.
 examples:
   grounded-attention train scenes_vgp
   accelerate launch --quiet train.py recipes/scenes/scenes_vgp.yaml
-  accelerate launch --quiet train.py recipes/vl_bert/vgp_direct.yaml data.data_dir=/data/vgp
+  accelerate launch --quiet train.py recipes/vl_bert/vgp_direct.yaml \\
+      data.data_dir=/data/flickr30k data.regions=/data/flickr30k/regions
   python train.py recipes/scenes/pretrain_scenes.yaml options.relationship=true output_dir=runs/related
   python train.py recipes/scenes/table1_scenes.yaml rows=all seeds=5 plan=true
-  torchrun --nproc_per_node 2 train.py recipes/scenes/scenes_vgp.yaml methods=[direct] training.use_cpu=true
+  torchrun --standalone --nproc_per_node 2 train.py recipes/scenes/scenes_vgp.yaml methods=[direct] workers=1
   grounded-attention train scenes_vgp --job cpu-upgrade training.push_to_hub=true training.hub_model_id=ORG/NAME
 """
 
