@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
@@ -182,12 +182,7 @@ def _read_phrase(record: Record, messages: list[dict[str, str]]) -> Row:
 
 
 def _read_box(record: Record, box: Any) -> list[float]:
-    numbers = isinstance(box, list) and [x for x in box if isinstance(x, int | float) and not isinstance(x, bool)]
-    if (
-        not numbers
-        or not len(numbers) == len(box) == 4
-        or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1)
-    ):
+    if not are_numbers(box, 4) or not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
         expected = "x1 < x2, y1 < y2 in [0, 1]: divided by width and height of the image"
         raise record.error("bad box", found=box, expected=expected)
-    return [float(number) for number in numbers]
+    return [float(number) for number in box]

@@ -233,10 +233,7 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
             image_id = PurePosixPath(name).stem if by_stem else str(number)
             images[number] = {"image_id": image_id, **size}
         elif member == "annotations":
-            box = record.items("bbox")
-            if len(box) != 4 or not all(isinstance(value, int | float) for value in box):
-                raise record.error("bad bbox", found=box, expected="x, y, width, height")
-            objects[record.integer("id")] = {"image": record.integer("image_id"), "bbox": box}
+            objects[record.integer("id")] = {"image": record.integer("image_id"), "bbox": record.box("bbox")}
     for ann_id, item in objects.items():
         if item["image"] not in images:
             problem = "the object belongs to an image that is not in the file's list of images"

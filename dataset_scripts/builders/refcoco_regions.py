@@ -127,11 +127,7 @@ def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
         record = Record(element, path, f"element {index + 1}", DETECTIONS_HINT)
         if member is not None:
             raise DataError("not a list of detections", file=path, found=member, hint=DETECTIONS_HINT)
-        box = record.items("box")
-        if len(box) != 4 or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
-            raise record.error("bad box", found=box, expected="x, y, width, height")
-        if box[2] < 0 or box[3] < 0:
-            raise record.error("the box has a negative size", found=box, expected="x, y, width, height")
+        box = record.box("box")
         score = record.number("score") if "score" in record.values else None
         if scored is not None and scored != (score is not None):
             raise record.error(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.utils.bounded_files import FileError, parse_json, read_text
 
@@ -118,8 +118,7 @@ def _corners(record: Record, place: int, box: Any) -> list[float] | None:
     if box is None or box == []:
         return None
     expected = "x1, y1, x2, y2 in pixels, and optionally a score"
-    is_list = isinstance(box, list) and len(box) in (4, 5)
-    if not is_list or not all(isinstance(value, int | float) and not isinstance(value, bool) for value in box):
+    if not are_numbers(box, 4, 5):
         raise record.error(f"bad box {place}", found=box, expected=expected)
     if box[2] < box[0] or box[3] < box[1]:
         raise record.error(f"box {place} is inverted", found=box, expected=expected)

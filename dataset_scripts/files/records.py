@@ -9,6 +9,7 @@ from typing import Any
 from .errors import DataError
 
 MAX_INT32 = 2**31 - 1
+MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,22 @@ class Record:
             names (`str`): Names of the field; the first one that the record has counts.
 
         Raises:
-            DataError: The field is missing or is not a number. (The JSON reader refuses NaN and infinity.)
+            DataError: The field is missing, or is not a number that 32 bits can hold.
         """
-        value = self._value(self._first(names), (int, float), "a number")
+        name = self._first(names)
+        value = self._value(name, (int, float), "a number")
+        if not _is_finite(value):
+            raise self.error(f"impossible {name}", found=value, expected="a finite number of 32 bits")
         return float(value)
+
+    def box(self, name: str) -> list[float]:
+        """Returns the box in field `name`: x, y, width and height, the size not negative."""
+        value, expected = self._value(name, list, "a list"), "x, y, width, height"
+        if not are_numbers(value, 4):
+            raise self.error(f"bad {name}", found=value, expected=expected)
+        if value[2] < 0 or value[3] < 0:
+            raise self.error("the box has a negative size", found=value, expected=expected)
+        return value
 
     def items(self, name: str) -> list[Any]:
         """Returns the list in field `name`."""
@@ -115,3 +128,20 @@ class Record:
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise self.error(f"bad {name}", found=value, expected=expected)
         return value
+
+
+def are_numbers(values: Any, *lengths: int) -> bool:
+    """Whether a value is a list of finite numbers that 32 bits can hold.
+
+    Args:
+        values (`Any`): The value.
+        lengths (`int`): The possible lengths of the list.
+    """
+    if not isinstance(values, list) or len(values) not in lengths:
+        return False
+    return all(isinstance(each, int | float) and not isinstance(each, bool) and _is_finite(each) for each in values)
+
+
+def _is_finite(number: float) -> bool:
+    # Comparing is exact for an integer of any size, which `float` refuses; a comparison with NaN is false.
+    return -MAX_FLOAT32 <= number <= MAX_FLOAT32

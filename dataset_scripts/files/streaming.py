@@ -4,6 +4,7 @@
 import codecs
 import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -130,7 +131,7 @@ class _JsonStream:
         self._begun = False
         self._bad: DataError | None = None  # a byte that is not UTF-8, behind the text in the buffer
         self.place = ""
-        self._decode = json.JSONDecoder(parse_constant=_refuse_constant).raw_decode
+        self._decode = json.JSONDecoder(parse_float=_parse_float, parse_constant=_refuse_constant).raw_decode
 
     def peek(self) -> str:
         """Returns the next character that is not white space, or an empty text at the end of the file."""
@@ -198,7 +199,7 @@ class _JsonStream:
                     self.fail(error.msg)
             except RecursionError:
                 self.fail("nested too deeply")
-            except ValueError as error:  # NaN, or a number with too many digits
+            except ValueError as error:  # NaN, infinity, or a number with too many digits
                 self.fail(str(error).split(";")[0])
             else:
                 # A number near the end of the buffer may go on.
@@ -244,6 +245,13 @@ class _JsonStream:
         self._begun = True
         self.buffer, self.position, self.ended = rest + piece, 0, not content and self._bad is None
         return not self.ended
+
+
+def _parse_float(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:20]} is too large for a number")
+    return number
 
 
 def _refuse_constant(name: str) -> None:

@@ -143,9 +143,22 @@ def test_a_wrong_reference_is_named(tmp_path, refs, message):
         build(write(tmp_path / "data", refs), tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("bbox", "message"),
+    [
+        ([1, 2], r"bad bbox: found \[1, 2\], expected x, y, width, height"),
+        ([True, True, True, True], r"bad bbox: found \[True, True, True, True\]"),
+        ([10**400, 1, 5, 5], r"bad bbox: found \[10000"),
+        ([50, 50, -20, -20], "the box has a negative size"),
+    ],
+)
+def test_a_wrong_box_is_named(tmp_path, bbox, message):
+    folder = write(tmp_path / "data", references(), objects=[{**OBJECTS[0], "bbox": bbox}])
+    with pytest.raises(DataError, match=f"annotations, element 1: {message}"):
+        build(folder, tmp_path)
+
+
 def test_a_wrong_object_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"annotations, element 1: bad bbox: found \[1, 2\]"):
-        build(write(tmp_path / "data", references(), objects=[{**OBJECTS[0], "bbox": [1, 2]}]), tmp_path)
     with pytest.raises(
         DataError, match="annotation 500: the object belongs to an image that is not in the file's list"
     ):

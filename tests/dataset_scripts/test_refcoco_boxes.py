@@ -139,6 +139,8 @@ def detection(**changes):
     [
         (detection(box=[1, 2, 3]), "dets.json, element 2: bad box: found [1, 2, 3], expected x, y, width, height"),
         (detection(box=[1, 2, "3", 4]), "element 2: bad box"),
+        (detection(box=[10**400, 2, 3.5, 4]), "element 2: bad box"),
+        (detection(score=10**400), "element 2: impossible score"),
         (detection(box=[1, 2, -3, 4]), "element 2: the box has a negative size"),
         (detection(image_id="x"), "element 2: bad image_id"),
         (detection(score=None), "element 2: bad score"),
@@ -163,6 +165,7 @@ def test_wrong_detections_are_one_line(data, tmp_path, capsys, detections, messa
         ([IMAGES[0], IMAGES[0]], OBJECTS[1:], "images, element 2: the image occurs twice: found 9"),
         ([], [], "instances.json: no images"),
         (IMAGES, [], "instances.json: no image has a box"),
+        (IMAGES, [{**OBJECTS[0], "bbox": [10**400, 1, 5.5, 5]}], "annotations, element 1: bad bbox"),
     ],
 )
 def test_wrong_instances_are_one_line(tmp_path, capsys, images, objects, message):

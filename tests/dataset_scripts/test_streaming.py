@@ -56,6 +56,7 @@ def test_elements_are_those_of_the_whole_file(tmp_path, monkeypatch, seed, chunk
         ("[1 2]", "element 1: not JSON: found '2]', expected ,"),
         ('[{"a": }]', "element 1: Expecting value"),
         ("[1, NaN]", "element 2: NaN is not JSON"),
+        ("[1, -1e999]", "element 2: -1e999 is too large for a number"),
         ('{"a": [1], "a": [2]}', "repeated name"),
         ("17", "not a list or an object"),
         ("[" * 100_000, "nested too deeply"),

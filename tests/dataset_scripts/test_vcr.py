@@ -170,6 +170,7 @@ def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
     [
         ({"boxes": [[1, 2, 3]]}, r"film_00\.01@0\.json, image: bad box 0: found \[1, 2, 3\]"),
         ({"boxes": [[1, 2, "3", 4]]}, "bad box 0"),
+        ({"boxes": [[1, 2, 10**400, 4.5]]}, "bad box 0"),
         ({"boxes": [[1, 2, 3, 4], [50, 2, 20, 4, 1.0]]}, "box 1 is inverted"),
         ({"boxes": [[1, 2, 3, 4]] * 4}, "more boxes than names: found 4, expected 3"),
         ({"width": 0}, "impossible width: found 0"),

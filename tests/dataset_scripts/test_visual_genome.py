@@ -100,6 +100,10 @@ def test_images_without_regions_and_images_of_coco(tmp_path):
         ([{"id": 7, "regions": [region(1, 8, (0, 0, 9, 9))]}], "region 1: the region belongs to another image"),
         ([{"id": 7, "regions": [region(1, 7, ("0", 0, 9, 9))]}], "region 1: bad x: found '0', expected a number"),
         ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, None))]}], "bad height"),
+        (
+            [{"id": 7, "regions": [region(1, 7, (10**400, 0, 9, 9))]}],
+            "region 1: impossible x.*a finite number of 32 bits",
+        ),
         ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9), phrase=None)]}], "bad phrase"),
         ([{"id": 7, "regions": [{"region_id": 1}]}], "image_id is missing"),
         ([{"id": 7}], "regions is missing"),
@@ -130,6 +134,14 @@ def test_bad_image_data(tmp_path, images, message):
     with pytest.raises(DataError, match=message) as caught:
         build(write(tmp_path / "data", images, []), tmp_path)
     assert "image_data.json" in str(caught.value)
+
+
+def test_infinity_is_no_place(tmp_path):
+    data = write(tmp_path / "data", [image(7)], [{"id": 7, "regions": [region(1, 7, ("X", 1, "Y", 5))]}])
+    path = data / "region_descriptions.json"
+    path.write_text(path.read_text().replace('"X"', "-1e999").replace('"Y"', "1e999"))
+    with pytest.raises(DataError, match=r"descriptions\.json, element 1: -1e999 is too large for a number"):
+        build(data, tmp_path)
 
 
 def test_missing_and_truncated_files(tmp_path):
