@@ -192,12 +192,15 @@ def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
     """
     hint = "is it captions_*.json? instances and keypoints have no captions"
     images: dict[int, Row] = {}
+    names = ImageNames(by_stem)
     captions: dict[int, list[dict[str, str]]] = defaultdict(list)
     seen: set[int] = set()
     for member, index, element in json_elements(path, WHERE_TO_GET[OFFICIAL]):
         record = Record(element, path, f"{member}, element {index + 1}", hint)
         if member == "images":
-            _add_image(images, record, by_stem)
+            number, image_id, name = names.read(record)
+            size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
+            images[number] = {"image_id": image_id, **size, "file_name": name}
         elif member == "annotations":
             caption_id, text = _new_id(record, "id", seen), record.text("caption")
             _add_caption(captions[record.integer("image_id")], caption_id, text, report)
@@ -206,8 +209,8 @@ def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
     if foreign := [image_id for image_id in captions if image_id not in images]:
         problem = f"captions of images that are not in the file's list of images ({len(foreign)} images)"
         raise DataError(problem, file=path, found=foreign[0], hint=WHERE_TO_GET[OFFICIAL])
-    for image_id, row in images.items():
-        yield {**row, "captions": captions.pop(image_id, [])}
+    for number, row in images.items():
+        yield {**row, "captions": captions.pop(number, [])}
 
 
 def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Report) -> Iterator[Row]:
@@ -245,7 +248,8 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
             counted = report if split in splits else ignored
             _add_caption(captions, _new_id(sentence_record, "sentid", seen), sentence_record.text("raw"), counted)
         if split in splits:
-            yield {**_image_row(number, name, by_stem), "captions": captions}
+            image_id = image_id_of(number, name, by_stem)
+            yield {"image_id": image_id, "width": None, "height": None, "file_name": name, "captions": captions}
         elif split == "restval" and "train" in splits:
             report.add("restval_images_left_out")
     if not images:
@@ -253,17 +257,42 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
         raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])
 
 
-def _add_image(images: dict[int, Row], record: Record, by_stem: bool) -> None:
-    number, name = record.integer("id"), record.non_empty_text("file_name")
-    if number in images:
-        raise record.error("the image occurs twice", found=number)
-    size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
-    images[number] = {**_image_row(number, name, by_stem), **size}
+class ImageNames:
+    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own.
+
+    Args:
+        by_stem (`bool`): Use the stem of the image file as the image id, not its number.
+    """
+
+    def __init__(self, by_stem: bool) -> None:
+        self._by_stem = by_stem
+        self._numbers: set[int] = set()
+        self._ids: set[str] = set()
+
+    def read(self, record: Record) -> tuple[int, str, str]:
+        """Returns number, id and file name of an image.
+
+        Args:
+            record (`Record`): The image.
+
+        Raises:
+            DataError: A field is missing, or an earlier image has the number or the id.
+        """
+        number, name = record.integer("id"), record.non_empty_text("file_name")
+        image_id = image_id_of(number, name, self._by_stem)
+        if number in self._numbers:
+            raise record.error("the image occurs twice", found=number)
+        if image_id in self._ids:
+            expected = "file names with stems of their own, or the image id format number"
+            raise record.error("two images have the same id", found=image_id, expected=expected)
+        self._numbers.add(number)
+        self._ids.add(image_id)
+        return number, image_id, name
 
 
-def _image_row(number: int, file_name: str, by_stem: bool) -> Row:
-    image_id = PurePosixPath(file_name).stem if by_stem else str(number)
-    return {"image_id": image_id, "width": None, "height": None, "file_name": file_name}
+def image_id_of(number: int, file_name: str, by_stem: bool) -> str:
+    """Returns the id of an image: its number, or the stem of its file."""
+    return PurePosixPath(file_name).stem if by_stem else str(number)
 
 
 def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, report: Report) -> None:

@@ -8,7 +8,7 @@ Python 2. The reader uses an allow-list and never executes the pickle; it also r
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import FileError, read_json
 
-from .coco_captions import IMAGE_ID_FORMATS
+from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .local_builder import LocalBuilder, LocalConfig, Report
 
 # Data set -> the groups that published its splits; the first is the usual one.
@@ -221,19 +221,22 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
 
     Raises:
         MissingFileError: The file does not exist.
-        DataError: The file is damaged, or an object belongs to an unknown image.
+        DataError: The file is damaged, an image or an object occurs twice, two images have one id, a size is
+            negative, or an object belongs to an unknown image.
     """
-    images: dict[int, Row] = {}
+    names, images = ImageNames(by_stem), dict[int, Row]()
     objects: dict[int, Row] = {}
     for member, index, element in json_elements(path, HINT):
         record = Record(element, path, f"{member}, element {index + 1}", HINT)
         if member == "images":
-            number, name = record.integer("id"), record.non_empty_text("file_name")
+            number, image_id, _ = names.read(record)
             size = {"width": record.integer("width", minimum=1), "height": record.integer("height", minimum=1)}
-            image_id = PurePosixPath(name).stem if by_stem else str(number)
             images[number] = {"image_id": image_id, **size}
         elif member == "annotations":
-            objects[record.integer("id")] = {"image": record.integer("image_id"), "bbox": record.box("bbox")}
+            ann_id = record.integer("id")
+            if ann_id in objects:
+                raise record.error("the annotation occurs twice", found=ann_id, expected="unique ids")
+            objects[ann_id] = {"image": record.integer("image_id"), "bbox": record.box("bbox")}
     for ann_id, item in objects.items():
         if item["image"] not in images:
             problem = "the object belongs to an image that is not in the file's list of images"
@@ -269,19 +272,26 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report)
     if item["image"] != ref.integer("image_id"):
         raise ref.error("its object is in another image", found=ref.integer("image_id"), expected=str(item["image"]))
     box, clipped = normalised_corners(item["bbox"], item["width"], item["height"])
+    if box[0] >= box[2] or box[1] >= box[3]:
+        size = f"{item['width']} x {item['height']}"
+        raise ref.error(
+            "no part of its object's box is in the image",
+            found=item["bbox"],
+            expected=f"a box in {size} pixels in annotation {ann_id} of {instances}",
+        )
     if clipped:
         report.add("boxes_clipped", str(ann_id))
     for place, sentence in enumerate(ref.items("sentences")):
         sentence_record = Record(sentence, ref.file, f"{ref.where}, sentence {place + 1}", ref.hint)
-        tokens = sentence_record.items("tokens")
-        if not tokens or not all(isinstance(token, str) for token in tokens):
-            raise sentence_record.error("bad tokens", found=tokens, expected="words")
+        text = " ".join(sentence_record.texts("tokens"))
+        if not text.strip():
+            raise sentence_record.error("bad tokens", found=sentence_record.items("tokens"), expected="words")
         yield {
             "example_id": str(sentence_record.integer("sent_id")),
             "ref_id": str(ref.integer("ref_id")),
             "ann_id": str(ann_id),
             "image_id": item["image_id"],
-            "text": " ".join(tokens),
+            "text": text,
             "width": item["width"],
             "height": item["height"],
             "box": box,

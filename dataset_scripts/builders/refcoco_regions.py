@@ -3,13 +3,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 
+from .coco_captions import ImageNames
 from .refcoco import HINT, read_instances
 
 DETECTIONS_HINT = (
@@ -76,18 +77,16 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
 
     Raises:
         MissingFileError: The file does not exist.
-        DataError: The file is damaged, lists an image twice, or lists none.
+        DataError: The file is damaged, lists an image twice or none, or two images have one id.
     """
-    images: dict[int, RefImage] = {}
+    names, images = ImageNames(by_stem), dict[int, RefImage]()
     for member, index, element in json_elements(path, HINT):
         if member != "images":
             continue
         record = Record(element, path, f"images, element {index + 1}", HINT)
-        number, name = record.integer("id"), record.non_empty_text("file_name")
-        if number in images:
-            raise record.error("the image occurs twice", found=number)
+        number, image_id, name = names.read(record)
         size = record.integer("width", minimum=1), record.integer("height", minimum=1)
-        images[number] = RefImage(PurePosixPath(name).stem if by_stem else str(number), name, *size)
+        images[number] = RefImage(image_id, name, *size)
     if not images:
         raise DataError("no images", file=path, expected="an object with the list images", hint=HINT)
     return images

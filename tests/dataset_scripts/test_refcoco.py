@@ -87,6 +87,22 @@ def test_image_ids_can_be_file_stems(tmp_path):
     assert builder.as_dataset("testA")["image_id"][:] == ["COCO_train2014_000000000030"]
 
 
+def test_images_with_one_stem_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setitem(IMAGES[1], "file_name", f"other/{IMAGES[0]['file_name']}")
+    folder = write(tmp_path / "data", references())
+    with pytest.raises(DataError, match=r"element 2: two images have the same id: found 'COCO_train2014_0+9'"):
+        build(folder, tmp_path, image_id_format="file_stem")
+    assert build(folder, tmp_path).as_dataset("testA")["image_id"][:] == ["30"]
+
+
+@pytest.mark.parametrize("bbox", [[500, 500, 20, 20], [-30, 5, 20, 20], [200, 5, 20, 20], [5, 5, 0, 20]])
+def test_a_box_outside_its_image_is_refused(tmp_path, bbox):
+    folder = write(tmp_path / "data", references(), objects=[*OBJECTS[:1], {**OBJECTS[1], "bbox": bbox}, OBJECTS[2]])
+    message = r"reference 2: no part of its object's box is in the image: found .*a box in 200 x 100 pixels.*501"
+    with pytest.raises(DataError, match=message):
+        build(folder, tmp_path)
+
+
 def test_refcocog_has_one_test_split(tmp_path):
     refs = [reference(1, 500, 9, "train", "a"), reference(2, 501, 9, "val", "b"), reference(3, 502, 30, "test", "c")]
     builder = build(write(tmp_path / "refcocog", refs, "refs(umd).p"), tmp_path, config_name="refcocog")
@@ -134,6 +150,10 @@ def broken(change):
             "reference 2: the sentence occurs twice: found '10'",
         ),
         (broken(lambda refs: refs[1]["sentences"][0].update(tokens=[])), "reference 2, sentence 1: bad tokens"),
+        (
+            broken(lambda refs: refs[1]["sentences"][0].update(tokens=["", " "])),
+            r"reference 2, sentence 1: bad tokens: found \['', ' '\], expected words",
+        ),
         (broken(lambda refs: refs[2].pop("split")), "reference 3: split is missing"),
         ({"refs": []}, "not a list of references: found 'dict'"),
     ],
@@ -159,6 +179,8 @@ def test_a_wrong_box_is_named(tmp_path, bbox, message):
 
 
 def test_a_wrong_object_is_named(tmp_path):
+    with pytest.raises(DataError, match="annotations, element 2: the annotation occurs twice: found 500"):
+        build(write(tmp_path / "twice", references(), objects=[OBJECTS[0], OBJECTS[0]]), tmp_path)
     with pytest.raises(
         DataError, match="annotation 500: the object belongs to an image that is not in the file's list"
     ):

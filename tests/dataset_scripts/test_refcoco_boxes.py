@@ -163,6 +163,7 @@ def test_wrong_detections_are_one_line(data, tmp_path, capsys, detections, messa
     [
         (IMAGES[:1], OBJECTS, "annotation 502: the object belongs to an image that is not in the file's list"),
         ([IMAGES[0], IMAGES[0]], OBJECTS[1:], "images, element 2: the image occurs twice: found 9"),
+        (IMAGES, [OBJECTS[0]] * 2, "annotations, element 2: the annotation occurs twice: found 502"),
         ([], [], "instances.json: no images"),
         (IMAGES, [], "instances.json: no image has a box"),
         (IMAGES, [{**OBJECTS[0], "bbox": [10**400, 1, 5.5, 5]}], "annotations, element 1: bad bbox"),
@@ -172,6 +173,12 @@ def test_wrong_instances_are_one_line(tmp_path, capsys, images, objects, message
     data = write(tmp_path / "data", images, objects)
     assert run(data, tmp_path / "boxes.json") == 2
     assert message in capsys.readouterr().err
+
+
+def test_images_with_one_stem_are_one_line(tmp_path, capsys):
+    data = write(tmp_path / "data", [IMAGES[0], {**IMAGES[1], "file_name": f"b/{IMAGES[0]['file_name']}"}])
+    assert run(data, tmp_path / "boxes.json", "--image-id-format", "file_stem") == 2
+    assert "images, element 2: two images have the same id: found 'COCO_train2014_" in capsys.readouterr().err
 
 
 def test_missing_files_and_options_are_one_line(data, tmp_path, capsys):
