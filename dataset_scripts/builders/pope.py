@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Object hallucination: yes-or-no questions made from COCO's instances, in the three samplings of POPE."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -11,11 +11,13 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.image_lists import read_ids
 from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import Licence
+from grounded_attention.utils.bounded_numbers import MAX_SEED
 
-from .coco_captions import IMAGE_ID_FORMATS
+from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .coco_captions import LICENCE as COCO_LICENCE
 from .local_builder import LocalBuilder, LocalConfig, Report
 from .pope_questions import ObjectCounts, choose_objects, object_question
@@ -90,6 +92,8 @@ class PopeConfig(LocalConfig):
                 raise DataError(f"bad option {name}", found=getattr(self, name), expected=f"{least} or more")
         if self.questions % 2:
             raise DataError("bad option questions", found=self.questions, expected="an even number")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise DataError("bad option seed", found=self.seed, expected=f"a whole number from 0 to {MAX_SEED}")
 
 
 class Pope(LocalBuilder):
@@ -127,7 +131,7 @@ class Pope(LocalBuilder):
         config, report = self.config, Report()
         path, *listed = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
-        wanted = {line.strip() for _, line in text_lines(listed[0], HINT)} if listed else set(images)
+        wanted = _listed_images(listed[0], images, path) if listed else set(images)
         enough = [name for name, (_, found) in images.items() if name in wanted and len(found) >= config.least_objects]
         if not enough:
             hint = "give a smaller least_objects, or another image_list"
@@ -152,6 +156,17 @@ class Pope(LocalBuilder):
         self.report[split] = report.as_dict()
 
 
+def _listed_images(path: Path, images: Mapping[str, object], instances: Path) -> set[str]:
+    """The ids of a list; each is an image of the file of objects."""
+    wanted = read_ids(path)
+    if unknown := sorted(wanted - images.keys()):
+        problem = f"ids of images that are not in {instances} ({len(unknown)} of {len(wanted)})"
+        hint = "correct the list, or give the image_id_format of its ids"
+        expected = f"ids such as {min(images, default='')!r}"
+        raise DataError(problem, file=path, found=unknown[0], expected=expected, hint=hint)
+    return wanted
+
+
 def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
     """Reads the objects of each image.
 
@@ -163,16 +178,18 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
         `dict[str, tuple[str, set[str]]]`: Image id -> file name, and the names of its objects.
 
     Raises:
-        DataError: The file is damaged, or an object belongs to an unknown image or category.
+        DataError: The file is damaged, an image occurs twice, two images have one id, or an object belongs to an
+            unknown image or category.
     """
+    names = ImageNames(by_stem)
     images: dict[int, tuple[str, str]] = {}
     categories: dict[int, str] = {}
     objects: list[tuple[Record, int, int]] = []
     for member, index, element in json_elements(path, HINT):
         record = Record(element, path, f"{member}, element {index + 1}", HINT)
         if member == "images":
-            number, name = record.integer("id"), record.non_empty_text("file_name")
-            images[number] = (PurePosixPath(name).stem if by_stem else str(number), name)
+            number, image_id, name = names.read(record)
+            images[number] = (image_id, name)
         elif member == "categories":
             categories[record.integer("id")] = record.non_empty_text("name")
         elif member == "annotations":

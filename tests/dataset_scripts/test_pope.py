@@ -48,7 +48,7 @@ def test_the_words_of_a_question():
     assert object_question("umbrella") == "Is there an umbrella in the image?"
 
 
-def write_instances(folder, images, **changes):
+def write_instances(folder, images, /, **changes):
     numbers = {name: place + 1 for place, name in enumerate(NAMES)}
     content = {
         "images": [
@@ -107,6 +107,8 @@ def test_scenes(tmp_path):
     [
         ({"questions": 3}, "bad option questions; found: 3; expected: an even number"),
         ({"images": 0}, "bad option images"),
+        ({"seed": -1}, "bad option seed: found -1, expected a whole number from 0"),
+        ({"seed": 2**32}, "bad option seed: found 4294967296"),
         ({"least_objects": 8}, "no image has 8 different objects"),
         ({"splits": ["train"]}, "unknown split"),
         ({"instances": "none.json"}, "the file is missing"),
@@ -116,6 +118,34 @@ def test_wrong_options(tmp_path, options, message):
     write_instances(tmp_path / "coco", draw_images(8))
     with pytest.raises(DataError, match=message.split(";")[0]):
         build(tmp_path / "coco", tmp_path / "cache", **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\n77\n", r"few\.txt: ids of images that are not in .* \(1 of 2\): found '77', expected ids such as '0'"),
+        ("1\nmany words\n", r"few\.txt, line 2: the line has several words"),
+        ("\n", r"few\.txt: the list of images is empty"),
+    ],
+)
+def test_a_wrong_list_of_images_is_named(tmp_path, text, message):
+    write_instances(tmp_path / "coco", draw_images(8))
+    (tmp_path / "coco" / "few.txt").write_text(text)
+    with pytest.raises(DataError, match=message):
+        build(tmp_path / "coco", tmp_path / "cache", image_list="few.txt")
+
+
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [
+        ({"id": 2, "file_name": "b/a.jpg"}, "images, element 2: two images have the same id: found 'a'"),
+        ({"id": 1, "file_name": "b.jpg"}, "images, element 2: the image occurs twice: found 1"),
+    ],
+)
+def test_images_with_one_id_are_refused(tmp_path, second, message):
+    write_instances(tmp_path / "coco", [], images=[{"id": 1, "file_name": "a.jpg"}, second])
+    with pytest.raises(DataError, match=message):
+        build(tmp_path / "coco", tmp_path / "cache", image_id_format="file_stem")
 
 
 @pytest.mark.parametrize("kind", ["image", "category"])
