@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
@@ -28,6 +29,7 @@ FILES = {
     "test": ("test.json",),
 }
 FOLDERS = ("", "llava")
+EXPECTED = "a list with one object a conversation, some with image"
 IMAGE_MARK = "<image>"
 ROLES = {"human": "user", "gpt": "assistant"}
 HOMEPAGE = "https://huggingface.co/datasets/liuhaotian/LLaVA-Instruct-150K"
@@ -119,11 +121,17 @@ class LlavaInstruct(LocalBuilder):
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report, path = Report(), self.config.file(split)
-        for _, index, element in json_elements(path, HINT):
-            row = read_conversation(Record(element, path, f"element {index + 1}", HINT), index)
+        for member, index, element in json_elements(path, HINT):
+            record = Record(element, path, f"element {index + 1}", HINT)
+            if member is not None:
+                raise record.error("not a list of conversations", found=f"an object with {member}", expected=EXPECTED)
+            row = read_conversation(record, index)
             report.add("conversations" if row else "without image")
             if row is not None:
                 yield row
+        if not report.counts["conversations"]:
+            found = f"{report.counts['without image']} without image"
+            raise DataError("no conversations about images", file=path, found=found, expected=EXPECTED, hint=HINT)
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
 
 

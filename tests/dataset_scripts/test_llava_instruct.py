@@ -82,6 +82,21 @@ def test_errors_name_the_element(tmp_path, change, message):
         build(folder, tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ([], "no conversations about images: found '0 without image', expected a list with one object a conversation"),
+        ({"a": 5}, "no conversations about images"),
+        (PUBLIC[1:2], "no conversations about images: found '1 without image'"),
+        ({"a": PUBLIC[:1], "b": PUBLIC[:1]}, "element 1: not a list of conversations: found 'an object with a'"),
+    ],
+)
+def test_a_file_without_a_list_of_conversations_is_refused(tmp_path, content, message):
+    folder = write(tmp_path, content)
+    with pytest.raises(DataError, match=rf"mix665k\.json.*{message}"):
+        build(folder, tmp_path)
+
+
 def test_a_missing_file_says_where_to_get_it(tmp_path):
     (tmp_path / "data").mkdir()
     with pytest.raises(MissingFileError, match=r"train\.json.*LLaVA-Instruct-150K"):
