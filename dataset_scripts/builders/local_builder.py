@@ -24,7 +24,8 @@ from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 logger = logging.getLogger(__name__)
 
 ROWS = 1000  # that are converted together
-PA_ERRORS = (pa.ArrowException, OverflowError)  # of a value that does not have the type of its column
+# Of a value that does not have the type of its column, or of a text that is not UTF-8.
+PA_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 VERSION = "1.0.0"
 REPORT_FILE = "report.json"
@@ -213,7 +214,7 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], features: datasets.Features
         `pyarrow.Table`: One row for each of `rows`, with the types of `features`.
 
     Raises:
-        DataError: A value does not fit its column, such as a number above 32 bits.
+        DataError: A value does not fit its column, such as a number above 32 bits or an unpaired surrogate.
     """
     types = features.arrow_schema
     columns = {}

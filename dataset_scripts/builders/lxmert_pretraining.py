@@ -202,10 +202,10 @@ def image_rows(image_id: str, record: Record) -> Iterator[Row]:
     """
     place = Record(record.values, record.file, f"image {image_id!r}", HINT)
     sentences, labels = place.member("sentf"), place.member("labelf")
-    for source in labels.values:
+    for source in labels.names():
         if source not in sentences.values:
             raise labels.error("answers without sentences", found=source, expected=f"one of {list(sentences.values)}")
-    for source in sentences.values:
+    for source in sentences.names():
         texts = sentences.texts(source)
         answers = labels.items(source) if source in labels.values else [{}] * len(texts)
         if len(answers) != len(texts):
@@ -225,7 +225,7 @@ def _scored(record: Record) -> list[dict[str, Any]]:
     """The answers of a sentence, with positive scores."""
     if not isinstance(record.values, dict):
         raise record.error("bad answers", found=record.values, expected="an object {answer: score}")
-    found = [{"answer": answer, "score": record.number(answer)} for answer in record.values]
+    found: list[Row] = [{"answer": answer, "score": record.number(answer)} for answer in record.names()]
     for each in found:
         if each["score"] < 0:
             raise record.error(f"bad score of {each['answer']!r}", found=each["score"], expected="0 or more")

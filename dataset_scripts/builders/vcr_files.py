@@ -95,9 +95,9 @@ def read_objects(path: Path) -> ImageObjects:
     width, height, names = (
         record.integer("width", minimum=1),
         record.integer("height", minimum=1),
-        record.items("names"),
+        record.texts("names"),
     )
-    if not all(isinstance(name, str) and name.strip() for name in names):
+    if not all(name.strip() for name in names):
         raise record.error("bad names", found=names, expected="the category of each object")
     boxes_in_file = record.items("boxes")
     if len(boxes_in_file) > len(names):

@@ -1,13 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checked reading of single values from the records of a user's file; errors name the record."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.utils.plain_text import has_surrogates
+
 from .errors import DataError
 
+TEXT = "a text without unpaired surrogates"
 MAX_INT32 = 2**31 - 1
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
@@ -31,8 +34,7 @@ class Record:
     def text(self, name: str) -> str:
         """Returns the text in field `name`; it may be empty."""
         value = self._value(name, str, "a text")
-        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            raise self.error(f"bad {name}", found=value, expected="a text without unpaired surrogates")
+        self._check_texts(name, [value])
         return value
 
     def non_empty_text(self, name: str) -> str:
@@ -97,7 +99,13 @@ class Record:
         wrong = [value for value in values if not isinstance(value, str)]
         if wrong:
             raise self.error(f"bad {name}", found=wrong[0], expected="a list of texts")
+        self._check_texts(name, values)
         return values
+
+    def names(self) -> list[str]:
+        """Returns the names of the fields of an object."""
+        self._check_texts("name", self.values)
+        return list(self.values)
 
     def member(self, name: str) -> "Record":
         """Returns the object in field `name`, as a record."""
@@ -113,6 +121,11 @@ class Record:
             expected (`str`, *optional*): The value expected.
         """
         return DataError(problem, file=self.file, where=self.where, found=found, expected=expected, hint=self.hint)
+
+    def _check_texts(self, name: str, texts: Iterable[str]) -> None:
+        for text in texts:
+            if has_surrogates(text):
+                raise self.error(f"bad {name}", found=text, expected=TEXT)
 
     def _first(self, names: tuple[str, ...]) -> str:
         there = self.values if isinstance(self.values, Mapping) else {}

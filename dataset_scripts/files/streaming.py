@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from grounded_attention.utils.bounded_files import open_data
+from grounded_attention.utils.plain_text import has_surrogates
 
 from .errors import DataError, MissingFileError
 
@@ -162,6 +163,9 @@ class _JsonStream:
             name = self.value()
             if not isinstance(name, str) or name in seen:
                 self.fail("not the name of a member, or a repeated name", expected="a new name")
+            if has_surrogates(name):
+                self.place = f"member {name!r}"
+                self.fail("bad name of a member", expected="a text without unpaired surrogates")
             seen.add(name)
             self.take(":")
             yield name

@@ -8,6 +8,7 @@ import unicodedata
 # Categories of characters that a terminal obeys or that change the direction of the text around them.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 REPLACEMENT = "\ufffd"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#$&])")
 
 
@@ -22,6 +23,17 @@ def printable(text: str, length: int = 4000) -> str:
     if len(text) > length:
         text = f"{text[: length // 2 - 3]} ... {text[-(length // 2 - 3) :]}"
     return "".join(REPLACEMENT if unicodedata.category(character) in HIDDEN else character for character in text)
+
+
+def has_surrogates(text: str) -> bool:
+    """
+    Whether a text contains half of a surrogate pair, which cannot be written as UTF-8. JSON may hold one as an escape;
+    Python reads an argument or a file name in another encoding as such halves.
+
+    Args:
+        text (`str`): any text.
+    """
+    return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def visible(text: str) -> str:

@@ -82,6 +82,12 @@ def test_errors_name_the_element(tmp_path, change, message):
         build(folder, tmp_path)
 
 
+def test_an_id_that_is_not_utf8_names_row_and_column(tmp_path):
+    folder = write(tmp_path, [{**PUBLIC[0], "id": "\ud800"}])
+    with pytest.raises(DataError, match=r"row '.ud800#0': column example_id: .*surrogates not allowed"):
+        build(folder, tmp_path)
+
+
 @pytest.mark.parametrize(
     "content, message",
     [

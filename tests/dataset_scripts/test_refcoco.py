@@ -154,13 +154,17 @@ def broken(change):
             broken(lambda refs: refs[1]["sentences"][0].update(tokens=["", " "])),
             r"reference 2, sentence 1: bad tokens: found \['', ' '\], expected words",
         ),
+        (
+            broken(lambda refs: refs[1]["sentences"][0].update(tokens=["a", "\ud800"])),
+            r"sentence 1: bad tokens: found '.ud800', expected a text without unpaired surrogates",
+        ),
         (broken(lambda refs: refs[2].pop("split")), "reference 3: split is missing"),
         ({"refs": []}, "not a list of references: found 'dict'"),
     ],
 )
 def test_a_wrong_reference_is_named(tmp_path, refs, message):
     with pytest.raises(DataError, match=message):
-        build(write(tmp_path / "data", refs), tmp_path)
+        build(write(tmp_path / "data", refs, "refs(unc).json"), tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,14 @@ def test_damaged_json_is_an_error(tmp_path, text, message):
     assert str(caught.value).startswith(str(path)) and str(caught.value).endswith(HINT)
 
 
+def test_a_member_with_half_a_surrogate_pair_in_its_name_is_an_error(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"a": [1], "\ud800": [2]}))
+    for read in (json_elements, json_members):
+        with pytest.raises(DataError, match=r"x\.json, member '.ud800': bad name of a member: .*unpaired surrogates"):
+            list(read(path, HINT))
+
+
 def test_damage_early_in_a_long_file_does_not_read_all_of_it(tmp_path, monkeypatch):
     monkeypatch.setattr(streaming, "_CHUNK", 256)
     path = tmp_path / "x.json"

@@ -176,6 +176,7 @@ def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
         ({"width": 0}, "impossible width: found 0"),
         ({"height": None}, "height is missing"),
         ({"names": ["person", 3]}, "bad names"),
+        ({"names": ["person", "\ud800", "car"]}, "bad names: .*unpaired surrogates"),
         ({"boxes": [[float("nan"), 0, 1, 1]]}, "not JSON: NaN is not JSON"),
     ],
 )
