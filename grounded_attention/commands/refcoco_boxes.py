@@ -24,7 +24,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.safe_paths import path_below, refuse_same_files
 
 from .choices import COCO_IMAGE_IDS, REFCOCO_SETS
 from .command_line import make_parser, run
@@ -53,6 +53,8 @@ def _write(options: argparse.Namespace) -> dict[str, Any]:
     if (options.image_list is None) != (options.images is None):
         raise DataError("--image-list and --images (the folder of the images) must be given together")
     instances = RefCOCOConfig(name=options.config, data_dir=str(options.data_dir)).instances_file
+    inputs = {"the file of objects": instances, "--detections": options.detections}
+    refuse_same_files({**inputs, "--output": options.output, "--image-list": options.image_list})
     images = read_ref_images(instances, options.image_id_format == "file_stem")
     if options.detections is None:
         found = annotated_candidates(instances, images)

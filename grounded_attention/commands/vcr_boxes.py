@@ -23,7 +23,7 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects, read_questions
 from grounded_attention.dataset_scripts.files.box_files import write_boxes, write_image_list
 from grounded_attention.utils.quiet import is_quiet
-from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.safe_paths import path_below, refuse_same_files
 
 from .choices import VCR_IMAGE_IDS
 from .command_line import make_parser, run
@@ -38,6 +38,8 @@ def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.builders.vcr import VCRConfig, image_id_of, read_image_objects
 
     config = VCRConfig(name="default", data_dir=str(options.data_dir), image_id_format=options.image_id_format)
+    inputs = {f"the questions of {split}": config.questions(split) for split in config.SPLIT_NAMES}
+    refuse_same_files({**inputs, "--output": options.output, "--image-list": options.image_list})
     records: dict[str, dict[str, Any]] = {}
     files: dict[str, Path] = {}
     missing = 0

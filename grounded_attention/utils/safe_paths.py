@@ -2,6 +2,7 @@
 """Paths that data name: they stay inside their folder, and output is never written through a symbolic link."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from .bounded_files import read_json
@@ -28,6 +29,26 @@ def path_below(folder: str | os.PathLike[str], name: str) -> Path:
             "no '..', not absolute; correct the id or the file name"
         )
     return Path(folder, name)
+
+
+def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
+    """
+    Checks that the files of a command are different ones, so that none is written over another.
+
+    Args:
+        files (`Mapping`): what a file is, such as its option -> its path, or `None` for a file that was not given.
+            Files that are read come first.
+
+    Raises:
+        ValueError: if two paths lead to one file, also through a link.
+    """
+    seen: dict[str, str] = {}
+    for name, path in files.items():
+        if path is None:
+            continue
+        earlier = seen.setdefault(os.path.realpath(path), name)
+        if earlier != name:
+            raise ValueError(f"{name} {path}: found the same file as {earlier}, expected a file of its own")
 
 
 def check_weight_index(folder: str | os.PathLike[str]) -> None:

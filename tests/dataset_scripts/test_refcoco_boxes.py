@@ -181,6 +181,30 @@ def test_images_with_one_stem_are_one_line(tmp_path, capsys):
     assert "images, element 2: two images have the same id: found 'COCO_train2014_" in capsys.readouterr().err
 
 
+def test_no_file_is_written_over_another(data, tmp_path, capsys):
+    """The file of objects also through a link, and the detections and the boxes through another spelling."""
+    detections = data / "dets.json"
+    detections.write_text(json.dumps(DETECTIONS))
+    (tmp_path / "link.json").symlink_to(data / "instances.json")
+    listed = ("--images", str(tmp_path), "--image-list")
+    before = {path: path.read_bytes() for path in data.iterdir()}
+    for output, options, message in (
+        (
+            data / "instances.json",
+            (),
+            "instances.json: found the same file as the file of objects, expected a file of",
+        ),
+        (tmp_path / "link.json", (), "--output"),
+        (detections, ("--detections", str(detections)), "found the same file as --detections"),
+        (tmp_path / "a.json", (*listed, str(data / ".." / ".." / "a.json")), "--image-list"),
+        (tmp_path / "a.json", (*listed, str(data / "instances.json")), "found the same file as the file of objects"),
+    ):
+        assert run(data, output, *options) == 2
+        error = capsys.readouterr().err
+        assert message in error and error.count("\n") == 1
+    assert {path: path.read_bytes() for path in data.iterdir()} == before and not (tmp_path / "a.json").exists()
+
+
 def test_missing_files_and_options_are_one_line(data, tmp_path, capsys):
     assert run(tmp_path, tmp_path / "boxes.json") == 2
     assert "instances.json" in capsys.readouterr().err

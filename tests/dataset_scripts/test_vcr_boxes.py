@@ -45,6 +45,15 @@ def test_ids_are_those_of_the_builder(data, tmp_path):
     assert list(read_boxes(tmp_path / "boxes.json")) == ["0", "1", "1000000"]
 
 
+def test_no_file_is_written_over_another(data, tmp_path, capsys):
+    questions, boxes = data / "vcr1annots" / "val.jsonl", tmp_path / "boxes.jsonl"
+    before = questions.read_bytes()
+    for output, listed, earlier in ((questions, boxes, "the questions of val"), (boxes, boxes, "--output")):
+        assert run(data, output, "--image-list", str(listed)) == 2
+        assert f"found the same file as {earlier}" in capsys.readouterr().err
+    assert questions.read_bytes() == before and not boxes.exists()
+
+
 def test_wrong_files_are_one_line(data, tmp_path, capsys):
     write(data, "train", [question(0), question(1, clip=OTHER)])
     assert run(data, tmp_path / "boxes.json", "--image-id-format", "img_id") == 2
