@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import make_parser, one_line, run
@@ -35,20 +36,37 @@ def build_parser() -> argparse.ArgumentParser:
 def _work(options: argparse.Namespace) -> str:
     from grounded_attention.tasks.vcr import join_runs
 
+    answers, rationales = _items(options.answers), _items(options.rationales)
     try:
-        figures = join_runs(*(_items(path) for path in (options.answers, options.rationales)))
-    except (ValueError, KeyError) as error:
+        figures = join_runs(answers, rationales)
+    except ValueError as error:
         raise ValueError(f"{options.answers}, {options.rationales}: {one_line(error)}") from error
     if options.json:
         return json.dumps(figures)
     return "\n".join(f"{name}: {value:.4g}" for name, value in figures.items())
 
 
-def _items(path: Path) -> Any:
+def _items(path: Path) -> dict[str, list[Any]]:
+    """Reads the columns of a run's items; the test split has no labels."""
     try:
-        return read_json(path)
+        content = read_json(path)
     except ValueError as error:
         raise ValueError(f"{path} is not valid JSON ({error}); expected the items_SPLIT.json of a run") from error
+    record = Record(content, path, "the items", "give the items_SPLIT.json of a run of the task vcr")
+    questions = record.texts("example_id")
+    if not questions or len(set(questions)) < len(questions):
+        raise record.error("bad example_id", found=questions, expected="the ids of questions, each once")
+    columns = {"example_id": questions, "chosen": _numbers(record, "chosen", len(questions), int)}
+    if "label" in content:
+        columns["label"] = _numbers(record, "label", len(questions), int | None)
+    return columns
+
+
+def _numbers(record: Record, name: str, count: int, kind: Any) -> list[Any]:
+    values = record.items(name)
+    if len(values) != count or not all(isinstance(each, kind) and not isinstance(each, bool) for each in values):
+        raise record.error(f"bad {name}", found=values, expected=f"{count} whole numbers, one for each question")
+    return values
 
 
 if __name__ == "__main__":

@@ -90,6 +90,36 @@ def test_two_runs_are_joined(tmp_path, capsys):
     assert "3 are in one run only, such as val-1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([1], "a.json, the items: not an object: found [1], expected an object with example_id"),
+        (None, "not an object: expected an object with example_id"),
+        ("x", "not an object: found 'x'"),
+        ({"chosen": [0]}, "example_id is missing: found ['chosen']"),
+        ({**items([0], [0]), "example_id": 5}, "bad example_id: found 5, expected a list"),
+        ({**items([0, 1], [0, 1]), "example_id": [[1], [2]]}, "bad example_id: found [1], expected a list of texts"),
+        ({**items([0, 1], [0, 1]), "example_id": [1, "a"]}, "bad example_id: found 1"),
+        ({**items([0, 1], [0, 1]), "example_id": ["a", "a"]}, "bad example_id: found ['a', 'a'], expected the ids of"),
+        (items([], []), "bad example_id: found [], expected the ids of questions, each once"),
+        (items(["x", "y"], [0, 1]), "bad chosen: found ['x', 'y'], expected 2 whole numbers, one for each question"),
+        (items([None], [0]), "bad chosen: found [None]"),
+        (items([True], [0]), "bad chosen: found [True]"),
+        ({**items([0, 1], [0, 1]), "chosen": [0]}, "bad chosen: found [0], expected 2 whole numbers"),
+        (items([0, 1], [0]), "bad label: found [0], expected 2 whole numbers"),
+        (items([0], None), "bad label: expected a list"),
+        (items([0], ["0"]), "bad label: found ['0']"),
+        (items([0], [None]), "some questions have no label"),
+    ],
+)
+def test_files_that_are_not_items_are_one_line(tmp_path, capsys, content, message):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    assert join_vcr.main([str(path), str(path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
 def test_the_test_split_cannot_be_joined_here():
     unlabelled = {name: values for name, values in items([0], [0]).items() if name != "label"}
     with pytest.raises(ValueError, match="have no label"):
