@@ -49,11 +49,19 @@ class TextCorpusConfig(LocalConfig):
         return self.paths() if self.data_dir else []
 
     def paths(self) -> list[Path]:
-        """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`."""
+        """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`.
+
+        Raises:
+            DataError: A pattern leads out of the folder.
+        """
         place = Path(self.data_dir or ".")
         if place.is_file():
             return [place]
         patterns: Sequence[str] = [pattern.strip() for pattern in self.files.split(",") if pattern.strip()]
+        for pattern in patterns:
+            if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
+                expected = f"names or patterns of files in {place}: no '..', not absolute"
+                raise DataError("bad option files", found=pattern, expected=expected)
         found = [path for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
         return list(dict.fromkeys(found))
 

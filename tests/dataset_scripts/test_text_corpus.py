@@ -110,6 +110,9 @@ def test_bad_files(tmp_path):
     [
         ({"min_words": -1}, "bad option min_words"),
         ({"join_until": True}, "bad option join_until"),
+        ({"files": "/tmp/*.txt"}, r"bad option files: found '/tmp/\*\.txt', expected names or patterns of files in"),
+        ({"files": "*.txt, ../*.txt"}, r"bad option files: found '\.\./\*\.txt', .* no '\.\.', not absolute"),
+        ({"files": "a/../../*.txt"}, "bad option files"),
         ({"splits": ["train", "val"]}, "no such split: found 'validation', expected train"),
     ],
 )
