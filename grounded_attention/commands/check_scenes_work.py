@@ -11,10 +11,17 @@ import numpy as np
 
 from grounded_attention.dataset_scripts.builders.vgp_negatives import nearest_negatives
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
-from grounded_attention.dataset_scripts.scenes.dataset import VERSION, scene_record, split_numbers
+from grounded_attention.dataset_scripts.scenes.dataset import (
+    MAX_IMAGES,
+    MIN_IMAGES,
+    VERSION,
+    scene_record,
+    split_numbers,
+)
 from grounded_attention.dataset_scripts.scenes.folder import HELD_OUT, MANIFEST
 from grounded_attention.dataset_scripts.scenes.held_out import names_held_out
 from grounded_attention.dataset_scripts.scenes.world import (
@@ -29,6 +36,7 @@ from grounded_attention.dataset_scripts.scenes.world import (
 )
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.bounded_numbers import MAX_SEED
 from grounded_attention.utils.boxes import box_iou
 from grounded_attention.utils.progress import phase
 
@@ -49,17 +57,13 @@ def report(folder: str | Path) -> Figures:
 
     Raises:
         MissingFileError: if the folder has no finished scenes.
-        DataError: if another version wrote them.
+        DataError: if another version wrote them, or their manifest is damaged.
     """
     root = Path(folder)
     if not (root / MANIFEST).is_file():
         hint = "write them with grounded-attention data scenes"
         raise MissingFileError("the folder has no finished scenes", file=root / MANIFEST, hint=hint)
-    manifest = read_json(root / MANIFEST)
-    if manifest.get("version") != VERSION:
-        raise DataError("scenes of another version", file=root, found=manifest.get("version"), expected=str(VERSION))
-    seed, images = manifest["seed"], manifest["images"]
-    held_out = manifest.get(HELD_OUT, False)
+    seed, images, held_out = _read_manifest(root / MANIFEST)
     records = []
     with phase("scene", images) as advance:
         for number in range(images):
@@ -74,6 +78,23 @@ def report(folder: str | Path) -> Figures:
         **feature_figures(records, table),
         **(held_out_figures(records) if held_out else {}),
     }
+
+
+def _read_manifest(path: Path) -> tuple[int, int, bool]:
+    """Seed and number of images of drawn scenes, and whether combinations are held out."""
+    record = Record(
+        read_json(path), path, "the manifest", "write the scenes again with grounded-attention data scenes"
+    )
+    if not isinstance(record.values, dict):
+        raise record.error("not an object", found=record.values, expected="an object with version, seed and images")
+    version = record.values.get("version")
+    if version != VERSION:
+        raise DataError("scenes of another version", file=path.parent, found=version, expected=str(VERSION))
+    for name, least, most in (("seed", 0, MAX_SEED), ("images", MIN_IMAGES, MAX_IMAGES)):
+        if not least <= record.integer(name) <= most:
+            raise record.error(f"impossible {name}", found=record.integer(name), expected=f"from {least} to {most}")
+    held_out = record.flag(HELD_OUT) if HELD_OUT in record.values else False
+    return record.integer("seed"), record.integer("images"), held_out
 
 
 def language_figures(records: Sequence[SceneRecord]) -> Figures:

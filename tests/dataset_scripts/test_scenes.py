@@ -272,6 +272,31 @@ def test_report_of_a_damaged_manifest_is_an_error_in_one_line(tmp_path, capsys):
     assert f"scenes of another version: expected {VERSION}" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ([1], "scenes.json, the manifest: not an object: found [1], expected an object with version, seed and images"),
+        (None, "the manifest: not an object: expected an object"),
+        ({"images": 5}, "the manifest: seed is missing"),
+        ({"seed": "x", "images": 5}, "bad seed: found 'x', expected a whole number"),
+        ({"seed": -4, "images": 5}, "impossible seed: found -4, expected from 0 to 4294967295"),
+        ({"seed": 0}, "images is missing"),
+        ({"seed": 0, "images": "5"}, "bad images: found '5', expected a whole number"),
+        ({"seed": 0, "images": 5.5}, "bad images: found 5.5"),
+        ({"seed": 0, "images": 0}, "impossible images: found 0, expected from 5 to 10000000"),
+        ({"seed": 0, "images": 10**30}, "impossible images"),
+        ({"seed": 0, "images": 5, "held_out": "no"}, "bad held_out: found 'no', expected true or false"),
+    ],
+)
+def test_a_wrong_value_of_the_manifest_is_an_error_in_one_line(tmp_path, capsys, content, message):
+    if isinstance(content, dict):
+        content = {"version": VERSION, **content}
+    (tmp_path / "scenes.json").write_text(json.dumps(content))
+    assert report_command.main([str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
 def test_checking_shows_its_progress_where_it_is_no_terminal(folder, capsys, monkeypatch):
     monkeypatch.setattr(progress, "PRINTED", 0)
     assert report_command.main([str(folder), "--json"]) == 0
