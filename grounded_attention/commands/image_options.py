@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.utils.plain_text import has_surrogates, printable
 from grounded_attention.utils.safe_paths import path_below
 
 if TYPE_CHECKING:
@@ -43,13 +44,18 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     stored pixels.
 
     Raises:
-        ValueError: if the file is not an image, or the caption is empty.
+        ValueError: if the file is not an image, or the caption is empty or is not UTF-8.
     """
     from grounded_attention.processing.open_images import open_image
 
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
     if not options.caption.strip():
         raise ValueError("the caption is empty: give the text for the model in quotation marks")
+    if has_surrogates(options.caption):
+        found = printable(ascii(options.caption), 120)
+        raise ValueError(
+            f"the caption is not UTF-8: found {found} (its bytes are written as \\udc..), give it as UTF-8"
+        )
     return image
 
 

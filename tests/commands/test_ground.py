@@ -121,6 +121,11 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
         ({"image": "cat.png"}, ["--boxes", "boxes.json", "--features", "backbone"], "no boxes for image 'cat'"),
         ({"caption": ""}, ["--regions", "table"], "the caption is empty"),
         ({"caption": ""}, ["--regions", "table", "--phrases", "dog"], "the caption is empty"),
+        (
+            {"caption": "a red \udcff ball"},
+            ["--regions", "table"],
+            r"caption is not UTF-8: found 'a red \udcff ball' (",
+        ),
         ({}, ["--regions", "table", "--phrases", ""], "has no phrases (given)"),
         ({"model": "weights"}, ["--regions", "table"], "weights"),
         ({"model": "words"}, ["--regions", "table"], "words"),
