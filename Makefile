@@ -57,7 +57,7 @@ table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how 
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table3_labels.yaml
 
 .PHONY: transfer
-transfer: $(INSTALLED)  ## does taught grounding help other tasks? five seeds, eight rows, learning curves (four hours)
+transfer: $(INSTALLED)  ## does taught grounding help other tasks? five seeds, eight rows, learning curves (five hours)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/transfer_scenes.yaml
 
 test: $(INSTALLED)  ## run the tests, in two processes
