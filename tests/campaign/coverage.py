@@ -22,7 +22,6 @@ READ_BY = {
     "grounded_attention/commands/export_model_work.py": "options export-model",
     "grounded_attention/commands/grounder_options.py": "options data pseudo-ground",
     "grounded_attention/commands/image_options.py": "options ground",
-    "grounded_attention/commands/import_regions.py": "import",
     "grounded_attention/commands/join_vcr.py": "items of VCR",
     "grounded_attention/commands/pseudo_ground_work.py": "pictures",
     "grounded_attention/commands/push.py": "options push",
