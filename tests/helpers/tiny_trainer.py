@@ -45,6 +45,9 @@ def weights(model):
 
 def assert_same(first, second, tolerance):
     for name, value in first.items():
+        # The gradient of a key's bias is zero but for rounding, which Adam scales to whole steps.
+        if tolerance and name.endswith("key.bias"):
+            continue
         assert torch.allclose(value, second[name], atol=tolerance, rtol=0), name
 
 

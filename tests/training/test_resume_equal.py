@@ -111,7 +111,7 @@ def test_rotation(tmp_path, steps, step, limit, best, kept):
 
 def test_the_best_checkpoint_is_kept_and_loaded(tmp_path):
     arguments = {"eval_strategy": "steps", "eval_steps": 1, "load_best_model_at_end": True, "save_total_limit": 1}
-    arguments |= {"metric_for_best_model": "eval_vgp_accuracy", "max_steps": 5, "learning_rate": 1.0}
+    arguments |= {"metric_for_best_model": "eval_vgp_accuracy", "max_steps": 5, "learning_rate": 0.1}
     trainer = trainer_of(tmp_path, arguments)
     trainer.train()
     figures = {e["step"]: e["eval_vgp_accuracy"] for e in trainer.state.log_history if "eval_vgp_accuracy" in e}
