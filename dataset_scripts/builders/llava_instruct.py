@@ -29,7 +29,7 @@ FILES = {
     "test": ("test.json",),
 }
 FOLDERS = ("", "llava")
-EXPECTED = "a list with one object a conversation, some with image"
+EXPECTED = "a list with one object for each conversation, some with image"
 IMAGE_MARK = "<image>"
 ROLES = {"human": "user", "gpt": "assistant"}
 HOMEPAGE = "https://huggingface.co/datasets/liuhaotian/LLaVA-Instruct-150K"

@@ -25,11 +25,14 @@ from typing import Any
 from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
+from grounded_attention.utils.project import PACKAGE
+
 from .errors import CheckpointError, name_some
 from .keys import Conversion
 
-# The names of the files of a converted model.
-WRITTEN = ("config.json", "conversion.json", "generation_config.json", "model*.safetensors*", "*.py")
+# The names of the files of a converted model; the code of its classes is beside them.
+WRITTEN = ("config.json", "conversion.json", "generation_config.json", "model*.safetensors*")
+CODE = {path.name for room in ("modeling", "processing") for path in (PACKAGE / room).glob("*.py")}
 
 
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
@@ -56,11 +59,11 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
     for path in inputs:
         if output.resolve() in path.resolve().parents:
             raise CheckpointError(f"{output}: contains {path}, which --force would delete. Give another --output.")
-    other = next((path for path in sorted(output.iterdir()) if not any(fnmatch(path.name, p) for p in WRITTEN)), None)
-    if other is not None:
-        raise CheckpointError(
-            f"{output}: contains {other.name}, which --force would delete. Move it, or give another --output."
-        )
+    for name in sorted(path.name for path in output.iterdir()):
+        if name not in CODE and not any(fnmatch(name, pattern) for pattern in WRITTEN):
+            raise CheckpointError(
+                f"{output}: contains {name}, which --force would delete. Move it, or give another --output."
+            )
 
 
 def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:

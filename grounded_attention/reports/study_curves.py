@@ -57,8 +57,9 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
         axes.set_title(name, fontsize=10)
     for axes in panels[: len(wanted)]:  # after all are drawn, since panels share axes
         low, high = axes.get_ylim()
-        room = max(0.0, SMALLEST_SPAN - (high - low)) / 2
-        axes.set_ylim(low - room, high + room)
+        room = max(0.0, SMALLEST_SPAN - (high - low))
+        below = min(room / 2, max(low, 0.0))  # no percentages below 0
+        axes.set_ylim(low - below, high + room - below)
     for axes in panels[len(wanted) :]:
         axes.set_axis_off()
     lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}

@@ -480,7 +480,7 @@ def test_an_existing_directory_is_replaced_only_with_force(convert):
     assert not old.exists()
 
 
-@pytest.mark.parametrize("place", ["vocab.txt", "my_runs/results.json"])
+@pytest.mark.parametrize("place", ["vocab.txt", "train.py", "my_runs/results.json"])
 def test_files_of_others_in_a_model_directory_are_not_deleted(convert, place):
     _, state_dict = vgp_checkpoint()
     _, _, _, directory = convert(state_dict)

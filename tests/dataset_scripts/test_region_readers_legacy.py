@@ -347,7 +347,7 @@ def test_an_index_that_lacks_images_is_told(tmp_path: Path, caplog: pytest.LogCa
     """One flipped bit makes two ids of a pickled index equal."""
     source = write_hengyuan(tmp_path, rows_of("hengyuan fixed"))
     index = tmp_path / "train36_imgid2idx.pkl"
-    rows = pickle.loads(index.read_bytes())
+    rows = pickle.loads(index.read_bytes())  # which this test has just written
     assert len(list(read_regions(source, "h5", SIZE))) == len(rows) and not caplog.text
     index.write_bytes(pickle.dumps(dict(list(rows.items())[1:])))
     assert len(list(read_regions(source, "h5", SIZE))) == len(rows) - 1
