@@ -91,7 +91,11 @@ def test_an_id_that_is_not_utf8_names_row_and_column(tmp_path):
 @pytest.mark.parametrize(
     "content, message",
     [
-        ([], "no conversations about images: found '0 without image', expected a list with one object for each conversation"),
+        (
+            [],
+            "no conversations about images: found '0 without image', "
+            "expected a list with one object for each conversation",
+        ),
         ({"a": 5}, "no conversations about images"),
         (PUBLIC[1:2], "no conversations about images: found '1 without image'"),
         ({"a": PUBLIC[:1], "b": PUBLIC[:1]}, "element 1: not a list of conversations: found 'an object with a'"),
