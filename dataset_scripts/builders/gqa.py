@@ -180,7 +180,10 @@ def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
     empty = True
     for question_id, values in json_members(path, HINT):
         empty = False
-        yield _row(question_id, Record(values, path, f"question {question_id!r}", HINT), has_answers)
+        record = Record(values, path, f"question {question_id!r}", HINT)
+        if not question_id.strip():
+            raise record.error("an empty id of a question", expected="a text that is not empty")
+        yield _row(question_id, record, has_answers)
     if empty:
         raise DataError("no questions", file=path, expected="an object with one member a question", hint=HINT)
 

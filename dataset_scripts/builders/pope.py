@@ -178,8 +178,8 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
         `dict[str, tuple[str, set[str]]]`: Image id -> file name, and the names of its objects.
 
     Raises:
-        DataError: The file is damaged, an image occurs twice, two images have one id, or an object belongs to an
-            unknown image or category.
+        DataError: The file is damaged, an image or category occurs twice, two images have one id, or an object
+            belongs to an unknown image or category.
     """
     names = ImageNames(by_stem)
     images: dict[int, tuple[str, str]] = {}
@@ -191,7 +191,10 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
             number, image_id, name = names.read(record)
             images[number] = (image_id, name)
         elif member == "categories":
-            categories[record.integer("id")] = record.non_empty_text("name")
+            number, name = record.integer("id"), record.non_empty_text("name")
+            if number in categories:
+                raise record.error("the category occurs twice", found=number, expected="unique ids")
+            categories[number] = name
         elif member == "annotations":
             objects.append((record, record.integer("image_id"), record.integer("category_id")))
     found: dict[str, tuple[str, set[str]]] = {image_id: (name, set()) for image_id, name in images.values()}

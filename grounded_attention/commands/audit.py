@@ -44,7 +44,7 @@ from .choices import (
 )
 from .command_line import make_parser, run
 from .device_options import DTYPES
-from .number_options import count
+from .number_options import count, share
 from .user_errors import explain_error
 from .vlm_options import BACK_ENDS
 
@@ -92,7 +92,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add(
         "--iou",
-        type=float,
+        type=share,
         default=IOU_THRESHOLD,
         metavar="X",
         help="smallest overlap of a right region with a gold box (default: 0.5)",

@@ -47,7 +47,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
-from .number_options import count, processes
+from .number_options import count, processes, share
 
 if TYPE_CHECKING:
     import torch
@@ -174,14 +174,14 @@ def build_parser() -> argparse.ArgumentParser:
     add("--max-regions", type=count, default=100, metavar="N", help="most regions per image: %(default)s")
     add(
         "--threshold",
-        type=float,
+        type=share,
         default=0.2,
         metavar="SCORE",
         help="regions with at least this score are kept: %(default)s",
     )
     add(
         "--nms",
-        type=float,
+        type=share,
         default=0.7,
         metavar="IOU",
         help="overlap above which the box with the lower score is removed: %(default)s",

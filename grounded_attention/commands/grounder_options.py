@@ -11,7 +11,7 @@ from grounded_attention.families import find_family
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
 
 from .choices import FLORENCE, PROMPTS
-from .number_options import count, seed_number
+from .number_options import count, seed_number, share
 
 if TYPE_CHECKING:
     import torch
@@ -65,7 +65,7 @@ def add_grounder_options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--layer", type=count, metavar="N", help="layer, from 0; default: mean of the upper half")
     own.add_argument("--head", type=count, metavar="N", help="head, from 0; default: mean of all")
     scenes = parser.add_argument_group("for --grounder scenes")
-    scenes.add_argument("--wrong", type=float, metavar="SHARE", help="share of phrases with a wrong box; default: 0")
+    scenes.add_argument("--wrong", type=share, metavar="SHARE", help="share of phrases with a wrong box; default: 0")
     scenes.add_argument("--seed", type=seed_number, metavar="N", help="seed of the wrong boxes; default: 0")
 
 

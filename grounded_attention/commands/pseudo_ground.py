@@ -104,14 +104,14 @@ def _add_phrase_options(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--threshold",
-        type=float,
+        type=share,
         default=THRESHOLD,
         metavar="SCORE",
         help="lowest score of a box: %(default)s, so that every phrase gets a box, as in the paper",
     )
     add(
         "--nms",
-        type=float,
+        type=share,
         default=NMS,
         metavar="IOU",
         help="overlap above which the box with the lower score is dropped: %(default)s",

@@ -12,7 +12,15 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from grounded_attention.commands.number_options import not_negative, port_number, positive, processes, seed_number
+from grounded_attention.commands.main import main
+from grounded_attention.commands.number_options import (
+    not_negative,
+    port_number,
+    positive,
+    processes,
+    seed_number,
+    share,
+)
 from grounded_attention.commands.user_errors import explain_error
 
 FULL = "/dev/full"
@@ -154,3 +162,31 @@ def test_numbers_out_of_range(kind, bad):
     for text in (bad, "x", "9" * 5000):
         with pytest.raises(argparse.ArgumentTypeError, match="expected a whole number from"):
             kind(text)
+
+
+@pytest.mark.parametrize("text", ["nan", "-0.1", "1.01", "inf", "half", ""])
+def test_a_share_out_of_range(text):
+    assert [share("0"), share("0.5"), share("1")] == [0.0, 0.5, 1.0]
+    with pytest.raises(argparse.ArgumentTypeError, match="expected a number from 0 to 1"):
+        share(text)
+
+
+EXTRACT = ["regions", "extract", "--images", "d", "--boxes", "b", "--features", "scenes", "--output", "o"]
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["audit", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
+        (EXTRACT, "--nms"),
+        (
+            ["regions", "extract", "--images", "d", "--boxes", "b", "--features", "scenes", "--output", "o"],
+            "--threshold",
+        ),
+    ],
+)
+def test_a_share_is_refused_before_anything_is_read(command, option, capsys):
+    with pytest.raises(SystemExit) as exit:
+        main([*command, option, "nan"])
+    assert exit.value.code == 2
+    assert f"argument {option}: expected a number from 0 to 1, found 'nan'" in capsys.readouterr().err

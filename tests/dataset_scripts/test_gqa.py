@@ -143,6 +143,7 @@ def test_invalid_records_are_named(data, tmp_path, changes, message):
         ("{}", "no questions"),
         ("[]", "not an object"),
         ('{"1": 3}', "question '1': not an object"),
+        ('{" ": {}}', "question ' ': an empty id of a question"),
         ('{"1": {"question"', "member '1': .*the file ends too early"),
         (r'{"\ud800": {}}', "member '.ud800': bad name of a member"),
         ('{"1": {}, "1": {}}', "question '1': question is missing"),

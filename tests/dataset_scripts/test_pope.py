@@ -148,6 +148,13 @@ def test_images_with_one_id_are_refused(tmp_path, second, message):
         build(tmp_path / "coco", tmp_path / "cache", image_id_format="file_stem")
 
 
+def test_a_category_that_occurs_twice_is_named(tmp_path):
+    categories = [{"id": 1, "name": "apple"}, {"id": 1, "name": "bench"}]
+    write_instances(tmp_path / "coco", draw_images(3), categories=categories)
+    with pytest.raises(DataError, match="categories, element 2: the category occurs twice: found 1, expected unique"):
+        build(tmp_path / "coco", tmp_path / "cache")
+
+
 @pytest.mark.parametrize("kind", ["image", "category"])
 def test_an_unknown_id_is_named(tmp_path, kind):
     object_of = {"id": 1, "image_id": 0, "category_id": 1, "bbox": [0, 0, 1, 1], f"{kind}_id": 99}

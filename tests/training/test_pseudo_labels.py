@@ -140,7 +140,6 @@ def test_grounding_dino_from_a_folder_and_a_list_of_images(scenes, tmp_path, cap
     [
         (["--prompt", "caption"], "--prompt is for another grounder: zero-shot detector; found scenes"),
         (["--layer", "0"], "--layer is for another grounder: model of this project"),
-        (["--wrong", "2"], "--wrong 2.0: expected a share"),
         (["--phrases", "words"], "the simulated grounder needs annotated boxes: give --phrases given"),
         (["--images", "nowhere"], "nowhere: no such folder or list of images"),
         (["captions_per_image=0", "nonsense=1"], "unknown option: found 'nonsense=1'"),
@@ -161,6 +160,8 @@ def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
     [
         (["--iou", "nan"], "argument --iou: expected a number from 0 to 1, found 'nan'"),
         (["--iou", "half"], "argument --iou: expected a number from 0 to 1, found 'half'"),
+        (["--wrong", "2"], "argument --wrong: expected a number from 0 to 1"),
+        (["--threshold", "-1"], "argument --threshold: expected a number from 0 to 1"),
         (["--contact-sheet", "-1"], "argument --contact-sheet: expected a whole number from 0 to"),
         (["--limit", "0"], "argument --limit: expected a whole number from 1 to"),
     ],
