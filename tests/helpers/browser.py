@@ -77,12 +77,31 @@ class Page:
         for kind in ("mousePressed", "mouseReleased"):
             self._mouse(kind, *place)
 
+    def click_until(self, selector: str, expression: str, clicks: int = 3, seconds: float = 20) -> None:
+        """Clicks an element until a JavaScript expression is true: again after some seconds without success."""
+        for left in range(clicks, 0, -1):
+            self.click(selector)
+            try:
+                self.wait(expression, seconds)
+                return
+            except AssertionError:
+                if left == 1:
+                    raise
+
     def middle(self, selector: str) -> tuple[float, float]:
-        """Scrolls to an element and returns the place of its middle."""
+        """Scrolls to an element and returns the place of its middle, once it stands still."""
         found = f"document.querySelector({json.dumps(selector)})"
-        self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
-        box = self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
+        before, box = None, self._box_in_view(found)
+        for _ in range(100):
+            if box == before:
+                break
+            time.sleep(0.05)
+            before, box = box, self._box_in_view(found)
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def _box_in_view(self, found: str) -> Any:
+        self.evaluate(f"{found}.scrollIntoView({{block: 'center'}})")
+        return self.evaluate(f"{found}.getBoundingClientRect().toJSON()")
 
     def drag(self, start: tuple[float, float], end: tuple[float, float], steps: int = 8) -> None:
         """Presses the mouse at one place and releases it at another."""

@@ -68,9 +68,12 @@ def write(page, selector, words):
 
 
 def open_scene(page, number, tab="grounded"):
-    page.click(f'#{tab}-scenes [data-scene="{number}"]')
-    caption = read_scenes()[number].caption
-    page.wait(f"document.querySelector('#{tab}-caption textarea').value === {json.dumps(caption)}")
+    caption = json.dumps(read_scenes()[number].caption)
+    # A page that is still being set up may miss a click.
+    page.click_until(
+        f'#{tab}-scenes [data-scene="{number}"]',
+        f"document.querySelector('#{tab}-caption textarea').value === {caption}",
+    )
 
 
 def error_of(page, tab="grounded"):
