@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -294,12 +295,21 @@ def _json(found: Mapping[str, Audited], page: Path) -> str:
     return to_json({"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods})
 
 
+def _best_method(found: Mapping[str, Audited]) -> str:
+    """The method whose best heads are right most often, mean over the directions."""
+
+    def accuracy(name: str) -> float:
+        return fmean(best.accuracy for best in found[name].result.best_heads() if best.group == "all")
+
+    return max(found, key=accuracy)
+
+
 def _text(found: Mapping[str, Audited], folder: Path, run: Path) -> str:
     return (
         f"{_table(found)}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
         "  grounded-attention ground --help    # what a model looks at in your image\n"
-        f"  grounded-attention push {run / list(found)[-1]} ORG/NAME --private"
+        f"  grounded-attention push {run / _best_method(found)} ORG/NAME --private"
     )
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from grounded_attention import __version__
+from grounded_attention.utils.quiet import calm_bars
 
 PROGRAM = "grounded-attention"
 USER_ERROR = 2
@@ -127,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         `int`: the exit status of the command; 2 if the command does not exist.
     """
+    calm_bars()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):
         print(help_text())

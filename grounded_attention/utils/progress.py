@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from .quiet import is_quiet
+from .quiet import PRINTED, is_quiet
 from .whole_files import write_text
 
-REDRAWN, PRINTED, WRITTEN = 0.1, 30.0, 0.3  # seconds between updates: terminal, pipe or log file, file of a job
+REDRAWN, WRITTEN = 0.1, 0.3  # seconds between updates: terminal, file of a job
 
 
 @dataclass(frozen=True)

@@ -94,6 +94,18 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     assert "Syntactic relations" not in page and "left out: no parses" in page
 
 
+def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, capsys):
+    run, few = root / "run", ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu"]
+    assert main([str(run), "--output", str(tmp_path / "out"), *few]) == 0
+    printed = capsys.readouterr().out
+    right = {}
+    for name in METHODS:
+        found = AuditResult.load(tmp_path / "out" / name)
+        best = {each.kind: each.accuracy for each in found.best_heads() if each.group == "all"}
+        right[name] = best["text_to_region"] + best["region_to_text"]
+    assert f"push {run / max(right, key=right.get)} ORG/NAME" in printed and len(set(right.values())) == 2
+
+
 def missing(run):
     (run / "direct" / "results.json").unlink()
 

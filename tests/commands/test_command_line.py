@@ -5,6 +5,7 @@ import argparse
 import ast
 import errno
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -264,6 +265,24 @@ def test_quiet_hides_progress_while_a_command_works(capsys, monkeypatch):
     for words in ([], ["--quiet"]):
         assert command_line.run(parser, lambda options: seen.append(is_quiet()), words) == 0
     assert seen == [False, True] and not is_quiet()
+
+
+def test_bars_do_not_fill_a_log_file():
+    bar = "from tqdm.auto import tqdm; list(tqdm(range(99), mininterval=0))"
+    short = "from tqdm.auto import tqdm; list(tqdm(range(99)))"
+    calm = "from grounded_attention.utils.quiet import calm_bars; calm_bars(); "
+
+    def printed(code, **environment):
+        bare = {name: value for name, value in os.environ.items() if not name.startswith("TQDM_")}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**bare, **environment}, capture_output=True, text=True
+        )
+        assert done.returncode == 0
+        return done.stderr
+
+    assert "99/99" in printed(bar) and "99/99" in printed(short)
+    assert printed(calm + bar) == printed(calm + short) == ""
+    assert "99/99" in printed(calm + short, TQDM_DELAY="0")
 
 
 def test_colours_are_for_terminals(capsys, monkeypatch):
