@@ -31,8 +31,10 @@ dt {{ color: var(--soft); }}
 /* Texts from data: direction marks turn no text beside them, and a word without end does not widen the page. */
 h1, h2, h3, h4, p, dt, dd, th, td, li, a, summary, figcaption, option, button {{
   unicode-bidi: isolate; overflow-wrap: anywhere; }}
-dd {{ margin: 0; overflow-wrap: anywhere; }}
+dd {{ margin: 0; }}
 .wide {{ overflow-x: auto; }}
+/* On a phone a table is scrolled; its short words stay whole. */
+.wide th, .wide td {{ overflow-wrap: break-word; max-width: 50ch; }}
 table {{ border-collapse: collapse; margin: 8px 0; }}
 th, td {{ text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }}
 th {{ font-size: 13px; color: var(--soft); font-weight: 600; }}

@@ -149,6 +149,16 @@ def _wider() -> HeadCounts:
     return HeadCounts(one.image_ids, one.items, *tall, one.baseline, one.chance)
 
 
+# Words of one text in a cell that are on two lines.
+SPLIT_WORDS = """[...document.querySelectorAll('td, th')].filter((cell) => cell.firstChild?.nodeType === 3).flatMap(
+  (cell) => [...cell.firstChild.data.matchAll(/[\\w-]+/g)].filter((word) => {
+    const range = document.createRange();
+    range.setStart(cell.firstChild, word.index);
+    range.setEnd(cell.firstChild, word.index + word[0].length);
+    return new Set([...range.getClientRects()].map((box) => box.top)).size > 1;
+  }).map((word) => word[0]))"""
+
+
 def test_a_browser_shows_every_figure_and_the_explorer(written, tmp_path):
     (tmp_path / "audit.html").write_text(written, encoding="utf-8")
     with open_browser(tmp_path / "profile") as page:
@@ -157,6 +167,7 @@ def test_a_browser_shows_every_figure_and_the_explorer(written, tmp_path):
         assert page.evaluate("document.getElementById('explorer').dataset.ready") == "true"
         assert page.evaluate("document.querySelectorAll('.pane').length") == 2
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate(SPLIT_WORDS) == []
         assert page.evaluate("[...document.querySelectorAll('nav a')].every((a) => document.querySelector(a.hash))")
         page.click('[data-pane="0"] [data-region="1"]')
         said = page.evaluate("document.querySelector('.said').textContent")
