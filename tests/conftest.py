@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from tests.helpers.loopback_hub import LoopbackHub
+from tests.helpers.quick_figures import blank_figure, no_objects
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
@@ -28,6 +30,16 @@ def frozen_heap() -> None:
     """Leaves libraries out of garbage collections: each Trainer asks for a full one, a quarter of a tiny training."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def figures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """White figures, unless a module is marked `drawn_figures`: drawing takes most of the time of a tiny training."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.node.get_closest_marker("drawn_figures") is None:
+            patch.setattr(Figure, "savefig", blank_figure)
+            patch.setattr(Figure, "findobj", no_objects)
+        yield
 
 
 @pytest.fixture(autouse=True)

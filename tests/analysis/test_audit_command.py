@@ -185,7 +185,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images; give their folder with --images"),
         ({"limit": "0"}, "--limit 0: expected 1 or more"),
-        ({"iou": "2"}, "iou_threshold=2.0: expected a number above 0 and at most 1"),
+        ({"iou": "0"}, "iou_threshold=0.0: expected a number above 0 and at most 1"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
         ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
     ],

@@ -10,6 +10,8 @@ from grounded_attention.analysis.audit.figures import changes_figure, entity_gro
 from grounded_attention.analysis.head_counts import HeadCounts
 from grounded_attention.reports.figure_style import BLUE, GREY, SKY
 
+pytestmark = pytest.mark.drawn_figures
+
 LAYERS, HEADS, IMAGES = 3, 4, 30
 
 

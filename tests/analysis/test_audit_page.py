@@ -14,6 +14,8 @@ from grounded_attention.analysis.example_attention import ExampleAttention
 from grounded_attention.analysis.head_counts import HeadCounts
 from tests.helpers.browser import open_browser
 
+pytestmark = pytest.mark.drawn_figures
+
 HOSTILE = "</script><script>x</script>\"'&<b>"
 LAYERS, HEADS, IMAGES = 2, 3, 40
 

@@ -11,6 +11,8 @@ from grounded_attention.analysis.audit.choice import SAME_SPLIT
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.head_counts import HeadCounts
 
+pytestmark = pytest.mark.drawn_figures
+
 
 def counts(accuracies, share=0.5, images=40, items=5, seed=0):
     """Random counts whose heads are right with these probabilities (L, H)."""

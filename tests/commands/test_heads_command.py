@@ -29,6 +29,8 @@ from tests.helpers.tiny_vgp import tiny_model
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.warm_python import run_python
 
+pytestmark = pytest.mark.drawn_figures
+
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):

@@ -3,10 +3,13 @@
 
 import matplotlib.colors
 import numpy as np
+import pytest
 from PIL import Image
 
 from grounded_attention.reports.contact_sheet import COLOURS, GAP, LINE, MARGIN, Labelled, contact_sheet
 from grounded_attention.reports.figure_style import GREY, WIDTH
+
+pytestmark = pytest.mark.drawn_figures
 
 
 def labelled(size, *phrases):

@@ -21,6 +21,8 @@ from grounded_attention.reports.figures import (
     method_comparison_figure,
 )
 
+pytestmark = pytest.mark.drawn_figures
+
 CAPTION = (
     "Two dogs run, a $5 red ball lies behind the small dog and a $3 bone is somewhere under the old green bench ."
 )

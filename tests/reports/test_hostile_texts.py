@@ -15,6 +15,8 @@ from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.utils.plain_text import HIDDEN, markdown_text, printable
 from tests.helpers.hostile_texts import HOSTILE
 
+pytestmark = pytest.mark.drawn_figures
+
 
 class Tags(HTMLParser):
     def __init__(self):

@@ -12,6 +12,8 @@ from grounded_attention.reports.figure_style import BLUE, VERMILLION
 from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 
+pytestmark = pytest.mark.drawn_figures
+
 
 def difference(mean, width, claimed, seeds=(1, 2, 3, 4, 5)):
     by_seed = {str(seed): mean + 0.001 * (seed - 3) for seed in seeds}

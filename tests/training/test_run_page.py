@@ -12,6 +12,8 @@ from grounded_attention.training.experiments.run_page import PAGE, write_run_pag
 from grounded_attention.training.publish.card_results import result_table, with_text_only
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
+pytestmark = pytest.mark.drawn_figures
+
 GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15}
 BETTER = {**GROUNDING, "best_head": 0.5}
 RESULTS = {
