@@ -110,6 +110,10 @@ class GroundedProcessor(ProcessorMixin):
         missing = [name for name in ("cls_token", "sep_token", "pad_token") if getattr(tokenizer, name) is None]
         if missing:
             raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")
+        words = tokenizer.get_vocab()
+        if len(set(words.values())) < len(words):
+            shared = _shared_id(words)
+            raise ValueError(f"The tokenizer gives one id to several tokens ({shared}); its files are damaged.")
         longest = tokenizer.model_max_length
         if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest >= 1:  # also NaN
             raise ValueError(f"model_max_length of the tokenizer must be a positive number, found {longest!r:.80}.")
@@ -454,6 +458,15 @@ class GroundedProcessor(ProcessorMixin):
         dropped = list_dropped(flat, texts, flags)
         warn_about_dropped(dropped, len(flat.records))
         return data, dropped
+
+
+def _shared_id(words: Mapping[str, int]) -> str:
+    """Names the first id of several tokens, and these tokens."""
+    tokens: dict[int, list[str]] = {}
+    for token, number in words.items():
+        tokens.setdefault(number, []).append(token)
+    number, shared = next((number, names) for number, names in tokens.items() if len(names) > 1)
+    return f"{number}: {', '.join(map(repr, shared[:3]))}"
 
 
 def _as_image_processor(value: Any) -> FastRCNNImageProcessor | None:

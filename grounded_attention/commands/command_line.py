@@ -128,6 +128,12 @@ def explain_storage(error: BaseException) -> str | None:
     return None
 
 
+def explain_missing(error: BaseException) -> str | None:
+    """Formats the error of an option that needs a package that is not installed; `None` for another error."""
+    text = " ".join(str(error).split())
+    return printable(text, 400) if isinstance(error, ImportError) and "install" in text else None
+
+
 def explain_process(error: BaseException) -> str | None:
     """Formats the error that a process gets when another process of its work has ended; `None` for another error."""
     text = str(error) if isinstance(error, RuntimeError) else ""
@@ -215,7 +221,7 @@ def run(
         line = explain_name(error)
         line = line or (explain_error(error) if isinstance(error, ValueError | OSError) else None)
         line = line or explain_storage(error) or explain_memory(error)
-        line = line or explain_process(error) or explain_loading(error)
+        line = line or explain_missing(error) or explain_process(error) or explain_loading(error)
         if line is None:
             raise
         _print_error(line, of_one=explain_storage(error) is not None)

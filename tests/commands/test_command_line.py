@@ -294,6 +294,14 @@ def test_colours_are_for_terminals(capsys, monkeypatch):
     assert doing(ValueError("a"), capsys)[2] == "error: a\n"
 
 
+def test_a_package_that_is_missing_is_one_line_and_a_fault_of_an_import_is_none(capsys):
+    missing = ImportError("liger-kernel is not available.\nPlease install it with `pip install liger-kernel`")
+    line = "error: liger-kernel is not available. Please install it with `pip install liger-kernel`\n"
+    assert doing(missing, capsys) == (2, "", line)
+    with pytest.raises(ImportError):
+        doing(ImportError("cannot import name 'x' from 'y'"), capsys)
+
+
 def test_results_faults_and_interruptions(capsys):
     assert doing("done", capsys) == (0, "done\n", "")
     assert doing(None, capsys) == (0, "", "")

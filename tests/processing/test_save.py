@@ -129,3 +129,17 @@ def test_an_old_transformers_gets_one_clear_error(saved, tmp_path, importable):
 
 def test_models_and_processors_need_the_same_transformers():
     assert modeling.OLDEST_TRANSFORMERS == OLDEST_TRANSFORMERS
+
+
+@pytest.mark.parametrize("value", [True, 3])
+def test_an_id_of_two_tokens_is_refused(tmp_path, value):
+    make_processor().save_pretrained(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    content = json.loads(path.read_text())
+    ids = content["model"]["vocab"]
+    token, other = (next(name for name, number in ids.items() if number == wanted) for wanted in (2, int(value)))
+    ids[token] = value  # true becomes 1
+    content["added_tokens"] = [each for each in content["added_tokens"] if each["content"] not in (token, other)]
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="gives one id to several tokens"):
+        AutoProcessor.from_pretrained(tmp_path)
