@@ -129,9 +129,13 @@ def explain_storage(error: BaseException) -> str | None:
 
 
 def explain_missing(error: BaseException) -> str | None:
-    """Formats the error of an option that needs a package that is not installed; `None` for another error."""
-    text = " ".join(str(error).split())
-    return printable(text, 400) if isinstance(error, ImportError) and "install" in text else None
+    """Formats the error of an option that needs a package that is not installed; `None` for another error.
+
+    Libraries raise such an error with a text alone; an import that fails has the name of its module.
+    """
+    if not isinstance(error, ImportError) or error.name is not None:
+        return None
+    return printable(one_line(error), 400)
 
 
 def explain_process(error: BaseException) -> str | None:

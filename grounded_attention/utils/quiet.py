@@ -5,8 +5,6 @@ import os
 import sys
 
 NO_BARS = "TQDM_DISABLE"  # tqdm reads it too, for bars that say nothing about it
-
-
 PRINTED = 30.0  # seconds between updates in a pipe or a log file
 
 

@@ -179,10 +179,7 @@ EXTRACT = ["regions", "extract", "--images", "d", "--boxes", "b", "--features", 
     [
         (["audit", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
         (EXTRACT, "--nms"),
-        (
-            ["regions", "extract", "--images", "d", "--boxes", "b", "--features", "scenes", "--output", "o"],
-            "--threshold",
-        ),
+        (EXTRACT, "--threshold"),
     ],
 )
 def test_a_share_is_refused_before_anything_is_read(command, option, capsys):
