@@ -9,7 +9,7 @@ test (5,000 each). restval is usually part of training.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
@@ -20,10 +20,10 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 
+from .coco_images import IMAGE_ID_FORMATS, ImageNames, image_id_of
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 
 OFFICIAL, KARPATHY = "official", "karpathy"
-IMAGE_ID_FORMATS = ("number", "file_stem")
 HOMEPAGE = "https://cocodataset.org"
 WHERE_TO_GET = {
     OFFICIAL: "get annotations_trainval2014.zip, or that of your year, from https://cocodataset.org/#download and "
@@ -255,44 +255,6 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
     if not images:
         expected = "an object with the list images"
         raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])
-
-
-class ImageNames:
-    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own.
-
-    Args:
-        by_stem (`bool`): Use the stem of the image file as the image id, not its number.
-    """
-
-    def __init__(self, by_stem: bool) -> None:
-        self._by_stem = by_stem
-        self._numbers: set[int] = set()
-        self._ids: set[str] = set()
-
-    def read(self, record: Record) -> tuple[int, str, str]:
-        """Returns number, id and file name of an image.
-
-        Args:
-            record (`Record`): The image.
-
-        Raises:
-            DataError: A field is missing, or an earlier image has the number or the id.
-        """
-        number, name = record.integer("id"), record.non_empty_text("file_name")
-        image_id = image_id_of(number, name, self._by_stem)
-        if number in self._numbers:
-            raise record.error("the image occurs twice", found=number)
-        if image_id in self._ids:
-            expected = "file names with stems of their own, or the image id format number"
-            raise record.error("two images have the same id", found=image_id, expected=expected)
-        self._numbers.add(number)
-        self._ids.add(image_id)
-        return number, image_id, name
-
-
-def image_id_of(number: int, file_name: str, by_stem: bool) -> str:
-    """Returns the id of an image: its number, or the stem of its file."""
-    return PurePosixPath(file_name).stem if by_stem else str(number)
 
 
 def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, report: Report) -> None:

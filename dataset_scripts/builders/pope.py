@@ -17,8 +17,8 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.bounded_numbers import MAX_SEED
 
-from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .coco_captions import LICENCE as COCO_LICENCE
+from .coco_images import IMAGE_ID_FORMATS, ImageNames
 from .local_builder import LocalBuilder, LocalConfig, Report
 from .pope_questions import ObjectCounts, choose_objects, object_question
 

@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import FileError, read_json
 
-from .coco_captions import IMAGE_ID_FORMATS, ImageNames
+from .coco_images import IMAGE_ID_FORMATS, ImageNames
 from .local_builder import LocalBuilder, LocalConfig, Report
 
 # Data set -> the groups that published its splits; the first is the usual one.

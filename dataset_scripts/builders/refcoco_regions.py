@@ -10,7 +10,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 
-from .coco_captions import ImageNames
+from .coco_images import ImageNames
 from .refcoco import HINT, read_instances
 
 DETECTIONS_HINT = (

@@ -298,11 +298,10 @@ def test_a_package_that_is_missing_is_one_line_and_a_fault_of_an_import_is_none(
     missing = ImportError("liger-kernel is not available.\nPlease install it with `pip install liger-kernel`")
     line = "error: liger-kernel is not available. Please install it with `pip install liger-kernel`\n"
     assert doing(missing, capsys) == (2, "", line)
-    for fault in ("from os import installed", "import installed"):
-        with pytest.raises(ImportError) as raised:
-            exec(fault)
-        with pytest.raises(ImportError):
-            doing(raised.value, capsys)
+    with pytest.raises(ImportError) as fault:
+        from os import installed  # noqa: F401
+    with pytest.raises(ImportError):
+        doing(fault.value, capsys)
 
 
 def test_results_faults_and_interruptions(capsys):
