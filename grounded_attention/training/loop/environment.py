@@ -16,7 +16,7 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.project import PACKAGE
 from grounded_attention.utils.whole_files import write_json
 
-from .matmul_precision import FLOAT32, matmul_precision
+from .matmul_precision import FLOAT32, describe_products
 
 ENVIRONMENT = "environment.json"
 PACKAGES = ("grounded-attention", "torch", "transformers", "accelerate", "numpy")
@@ -40,7 +40,7 @@ def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
         "batch": arguments.per_device_train_batch_size,
         "accumulation": arguments.gradient_accumulation_steps,
         "sharded": sharded,
-        "products": matmul_precision(arguments),
+        "products": describe_products(arguments),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "code": code_digests(),
     }

@@ -1,10 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The precision of linear layers when a CPU trains float32 weights.
 
-Processors with AMX multiply bfloat16 matrices twice as fast as float32 ones, or more. PyTorch can round the factors of
-a product to bfloat16 and sum in float32; weights, activations, attention, losses and the optimizer stay in float32.
+Processors with bfloat16 instructions multiply bfloat16 matrices twice as fast as float32 ones, or more. With AMX,
+PyTorch rounds the factors of a float32 product to bfloat16 and sums in float32. With AVX512-BF16 alone it has no such
+product: the factors are converted to bfloat16, and the product is rounded too, as under autocast. Weights,
+activations, attention, losses and the optimizer stay in float32.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -23,6 +26,10 @@ from grounded_attention.training.recipes.recipe import RecipeError
 MATMUL = "cpu_matmul_precision"
 AUTO, FLOAT32, BFLOAT16 = "auto", "float32", "bfloat16"
 PRECISIONS = (AUTO, FLOAT32, BFLOAT16)
+ROUNDED_RESULTS = "bfloat16 with rounded results"  # as a checkpoint records it
+# A user may limit oneDNN to an instruction set; these have no products in bfloat16.
+MAX_ISA = "ONEDNN_MAX_CPU_ISA"
+FLOAT32_ISAS = ("SSE41", "AVX", "AVX2", "AVX2_VNNI", "AVX2_VNNI_2", "AVX512_CORE", "AVX512_CORE_VNNI")
 MIN_OPERATIONS = 2**22  # multiplications of a linear layer; below it a product is not what costs
 
 
@@ -47,7 +54,7 @@ def check_precision(precision: str, key: str, other: str | None = None) -> None:
     if not has_bfloat16_products():
         raise RecipeError(
             f"{key} is bfloat16, but PyTorch {torch.__version__} computes products in float32 on this processor (it "
-            f"has no AMX instructions, or the program has set another precision): give {key}=auto"
+            f"has neither AMX nor AVX512-BF16 instructions, or the program has set another precision): give {key}=auto"
         )
 
 
@@ -69,6 +76,20 @@ def matmul_precision(arguments: TrainingArguments) -> str:
     return BFLOAT16 if has_bfloat16_products() else FLOAT32
 
 
+def describe_products(arguments: TrainingArguments) -> str:
+    """
+    The precision of matrix products, with what two processors do differently.
+
+    Args:
+        arguments (`TrainingArguments`): as for `matmul_precision`.
+
+    Returns:
+        `str`: `float32`, `bfloat16` (sums in float32, AMX) or `bfloat16 with rounded results` (AVX512-BF16).
+    """
+    precision = matmul_precision(arguments)
+    return ROUNDED_RESULTS if precision == BFLOAT16 and _converts_factors() else precision
+
+
 @contextmanager
 def use_matmul_precision(precision: str) -> Iterator[None]:
     """Computes the large linear layers of float32 models in this precision inside the block."""
@@ -79,14 +100,24 @@ def use_matmul_precision(precision: str) -> Iterator[None]:
         yield
 
 
-@cache
 def has_bfloat16_products() -> bool:
-    """Whether PyTorch rounds to bfloat16 here when it may, which it does only where the processor gains from it."""
-    if _precision_is_set():
-        return False
+    """Whether this processor gains from products in bfloat16, and the program has set no precision of its own."""
+    return not _precision_is_set() and (_rounds_factors() or _converts_factors())
+
+
+@cache
+def _rounds_factors() -> bool:
+    """Whether PyTorch rounds float32 factors to bfloat16 when it may, which it does only with AMX."""
     factor = torch.full((64, 64), 1 + 2**-12)  # 1 in bfloat16
     with _rounded_factors():
         return bool((factor @ torch.ones(64, 64) == 64).all())
+
+
+@cache
+def _converts_factors() -> bool:
+    """Whether products of bfloat16 tensors are the way: the processor has AVX512-BF16, and no AMX."""
+    forbidden = os.environ.get(MAX_ISA, "").upper() in FLOAT32_ISAS
+    return not forbidden and torch.cpu._is_avx512_bf16_supported() and not _rounds_factors()
 
 
 class _Bfloat16Layers(TorchFunctionMode):
@@ -110,23 +141,32 @@ class _Bfloat16Linear(Function):
 
     @staticmethod
     def forward(ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        states, weight = _factor(states), _factor(weight)
         ctx.save_for_backward(states, weight)
-        with _rounded_factors():
-            return functional.linear(states, weight, bias)
+        if states.dtype == torch.float32:
+            with _rounded_factors():
+                return functional.linear(states, weight, bias)
+        product = functional.linear(states, weight)
+        return product.float() if bias is None else product + bias  # the sum is in float32
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         states, weight = ctx.saved_tensors
         rows = gradients[0].flatten(0, -2)
+        factor = _factor(rows)
         for_states = for_weight = None
         with _rounded_factors():
             if ctx.needs_input_grad[0]:
-                for_states = (rows @ weight).view_as(states)
+                for_states = (factor @ weight).view_as(states).float()
             if ctx.needs_input_grad[1]:
-                for_weight = rows.T @ states.flatten(0, -2)
+                for_weight = (factor.T @ states.flatten(0, -2)).float()
         for_bias = rows.sum(0) if len(ctx.needs_input_grad) > 2 and ctx.needs_input_grad[2] else None
         return (for_states, for_weight, for_bias)[: len(ctx.needs_input_grad)]
+
+
+def _factor(tensor: Tensor) -> Tensor:
+    return tensor.bfloat16() if _converts_factors() else tensor
 
 
 @contextmanager
