@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from unittest import mock
 
-from huggingface_hub.utils import disable_progress_bars
+from huggingface_hub.utils import _http, disable_progress_bars
 
 from grounded_attention.training.publish import hub
 from tests.helpers.loopback_hub_state import State
@@ -50,5 +50,6 @@ def main() -> None:
     disable_progress_bars()
     slept: list[float] = []
     hub.time = mock.Mock(sleep=slept.append)
+    _http.time = mock.Mock(sleep=lambda seconds: None)  # the Hub's client waits before it tries again
     for step in json.loads(Path(sys.argv[1]).read_text()):
         print(json.dumps(push(step, slept)), flush=True)
