@@ -134,7 +134,7 @@ def _read_sentences(path: Path) -> Iterator[Parse]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}, byte {error.start}: not UTF-8; save the file as UTF-8") from None
     if lines:
-        yield _parse_sentence(path, lines)
+        raise _error(path, lines[-1][0], "the end of the file", "a line break; add one if the file is complete")
 
 
 def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:

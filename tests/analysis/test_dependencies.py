@@ -71,7 +71,7 @@ def test_multiword_tokens_empty_nodes_and_space_after(tmp_path):
     rows += ["2\tdid\t_\tX\t_\t_\t4\taux\t_\t_", "3\tn't\t_\tX\t_\t_\t4\tadvmod\t_\t_"]
     rows += ["4\tsit\t_\tX\t_\t_\t0\troot\t_\tSpaceAfter=No", "4.1\tghost\t_\t_\t_\t_\t_\t_\t0:root\t_"]
     rows += ["5\t.\t_\tX\t_\t_\t4\tpunct\t_\t_"]
-    (parse,) = parses_of(tmp_path, "\n".join(rows))
+    (parse,) = parses_of(tmp_path, "\n".join([*rows, ""]))
     assert parse.text == "He didn't sit." and [word.form for word in parse.words] == ["He", "did", "n't", "sit", "."]
     assert parse.written == (("He", 0, 1), ("didn't", 1, 3), ("sit", 3, 4), (".", 4, 5))
     places = align_words("He  didn't sit.", parse)
@@ -80,7 +80,7 @@ def test_multiword_tokens_empty_nodes_and_space_after(tmp_path):
 
 def test_words_of_a_multiword_token_that_do_not_spell_it_share_its_place(tmp_path):
     rows = ["1-2\tau\t_\t_\t_\t_\t_\t_\t_\t_", "1\tà\t_\tX\t_\t_\t3\tcase\t_\t_", "2\tle\t_\tX\t_\t_\t3\tdet\t_\t_"]
-    (parse,) = parses_of(tmp_path, "\n".join([*rows, "3\tlac\t_\tX\t_\t_\t0\troot\t_\t_"]))
+    (parse,) = parses_of(tmp_path, "\n".join([*rows, "3\tlac\t_\tX\t_\t_\t0\troot\t_\t_\n"]))
     assert align_words("Au lac", parse) == [(0, 2), (0, 2), (3, 6)]
 
 
@@ -121,6 +121,7 @@ ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
         ("1-3" + ROW[1:] + ROW, 1, "multiword token 1-3"),
         ("1-" + "9" * 5000 + ROW[1:] + ROW, 1, "found the ID '1-9{77}, expected 1"),
         (conllu([("a", 2, "x"), ("b", 1, "x"), ("c", 0, "root")]), 1, "'a' in a cycle of heads"),
+        (conllu([("a", 0, "root")]) + ROW[:-1], 3, "found the end of the file, expected a line break"),
     ],
 )
 def test_invalid_conllu_is_reported_with_its_line(tmp_path, text, line, problem):

@@ -12,7 +12,7 @@ import torch
 from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_int8, write_onnx
 from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.modeling import FastRCNNConfig
-from tests.helpers.exported import CASES, draw_inputs, tiny_model
+from tests.helpers.exported import CASES, TRANSLATED, draw_inputs, tiny_model
 
 SIZES = (
     {"batch": 3, "choices": 2, "words": 6, "regions": 4, "phrases": 3, "pairs": 2},
@@ -29,18 +29,22 @@ def run_onnx(path, inputs):
 
 
 @pytest.mark.parametrize(("family", "head"), CASES)
-def test_onnx_and_graph_equal_the_model(family, head, tmp_path):
+def test_graph_and_onnx_equal_the_model(family, head, tmp_path):
     # A base model also returns its attention maps; a model that skips padding is exported with padding.
     attentions, unpad = head is None, head == "vqa"
     model = tiny_model(family, head, unpad=unpad)
     inputs = export_inputs(model)
     program = export_graph(model, inputs, attentions)
-    path = tmp_path / "model.onnx"
-    write_onnx(program, inputs, path)
+    graph_module = program.module()
+    ways = [lambda given: {name: tensor.detach() for name, tensor in graph_module(**given).items()}]
+    if (family, head) in TRANSLATED:
+        path = tmp_path / "model.onnx"
+        write_onnx(program, inputs, path)
+        graph = onnx.load(path).graph
+        axes = {one.name: [d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.input}
+        assert axes == {each.name: list(each.axes) for each in inputs}
+        ways.append(lambda given: run_onnx(path, given))
 
-    graph = onnx.load(path).graph
-    axes = {each.name: [d.dim_param or d.dim_value for d in each.type.tensor_type.shape.dim] for each in graph.input}
-    assert axes == {each.name: list(each.axes) for each in inputs}
     for sizes in SIZES:
         given = draw_inputs(inputs, sizes)
         with torch.no_grad():
@@ -48,11 +52,10 @@ def test_onnx_and_graph_equal_the_model(family, head, tmp_path):
         assert list(expected) == output_names(program)
         calls = len(model.config.attention_calls) if attentions else 0
         assert sum(name.startswith("attentions_") for name in expected) == calls
-        found = run_onnx(path, given)
-        from_graph = program.module()(**given)
-        for name, tensor in expected.items():
-            np.testing.assert_allclose(found[name], tensor, **CLOSE, err_msg=name)
-            torch.testing.assert_close(from_graph[name], tensor, **CLOSE, msg=name)
+        for way in ways:
+            found = way(given)
+            for name, tensor in expected.items():
+                np.testing.assert_allclose(found[name], tensor, **CLOSE, err_msg=name)
 
 
 def test_int8_is_smaller_and_close(tmp_path):

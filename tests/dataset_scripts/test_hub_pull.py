@@ -2,6 +2,7 @@
 """Every class comes back from a repository over HTTP: without the project and with it, by revision, offline, private;
 a failed pull leaves no file that seems complete."""
 
+import ast
 import json
 import os
 from pathlib import Path
@@ -16,9 +17,13 @@ from tests.helpers.warm_python import run_python, without_project
 ROOT = Path(__file__).resolve().parents[2]
 VGP = next(entry for entry in HUB_MODELS if entry.name == "VLBertForVGP")
 KINDS = ("remote", "offline", "project")
-# Offline one class of each family: what is in the cache does not depend on the class.
+# Without the project one class of each family and one of each head: transformers downloads and compiles all the code
+# of a repository for each class again, and `test_a_repository_has_the_code_that_it_names` looks at the others. Offline
+# one class of each family.
 FIRST = list({entry.base: entry for entry in reversed(HUB_MODELS)}.values())
-PULLED = {"remote": HUB_MODELS, "offline": FIRST, "project": HUB_MODELS}
+HEADS = {entry.name.removeprefix(entry.base.removesuffix("Model")): entry for entry in HUB_MODELS}
+WITHOUT = {entry.name: entry for entry in (*FIRST, *HEADS.values())}
+PULLED = {"remote": list(WITHOUT.values()), "offline": FIRST, "project": HUB_MODELS}
 
 # Pulls what the lines of a JSON file name and writes each one's weights, so that the test may compare them.
 PULL = """
@@ -134,6 +139,26 @@ def assert_equal_weights(one: Path, two: Path) -> None:
 def test_every_class_comes_back(pushed, pulled, kind, name):
     stored = pushed[1] / ("newer" if name == VGP.name else name) / "model.safetensors"
     assert_equal_weights(stored, pulled[0] / kind / f"{name}.safetensors")
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in HUB_MODELS])
+def test_a_repository_has_the_code_that_it_names(pushed, name):
+    hub, _ = pushed
+    files = set(hub.files(f"org/{name}"))
+    config = json.loads(hub.read(f"org/{name}", "config.json"))
+    reached, left = set(), {f"{place.split('.')[0]}.py" for place in config["auto_map"].values()}
+    trees = {}
+    while left:
+        path = left.pop()
+        assert path in files, path
+        reached.add(path)
+        trees[path] = ast.parse(hub.read(f"org/{name}", path))
+        near = [n for n in ast.walk(trees[path]) if isinstance(n, ast.ImportFrom) and n.level == 1]
+        left |= {f"{node.module}.py" for node in near} - reached
+    for place in config["auto_map"].values():
+        module, cls = place.split(".")
+        assert cls in {node.name for node in trees[f"{module}.py"].body if isinstance(node, ast.ClassDef)}
+    assert name in {place.split(".")[1] for place in config["auto_map"].values()}
 
 
 @pytest.mark.parametrize("revision", ["v1", "side", "commit"])
