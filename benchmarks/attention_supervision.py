@@ -34,6 +34,7 @@ from tqdm.auto import tqdm
 from benchmarks.device import clock
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.supervision import get_method, supervised_implementation
+from grounded_attention.utils.quiet import is_quiet
 
 MODES = ("none", "direct", "semi_direct", "eager maps")
 BASELINES = {"none": "none", "eager": "eager maps"}
@@ -111,7 +112,7 @@ def measure_times(length: int, options: argparse.Namespace) -> dict[str, list[fl
     for workload in workloads.values():
         workload.step()
     times: dict[str, list[float]] = {mode: [] for mode in MODES}
-    for turn in tqdm(range(options.rounds), desc=f"time at N = {length}", leave=False):
+    for turn in tqdm(range(options.rounds), desc=f"time at N = {length}", leave=False, disable=is_quiet()):
         for mode in MODES if turn % 2 else MODES[::-1]:
             start = clock(options.device)
             workloads[mode].step()

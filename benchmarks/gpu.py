@@ -35,6 +35,7 @@ from benchmarks.device import clock, data_sheet_peak, matrix_peak
 from benchmarks.pretraining_step import TINY, TOKENS, make_batches, make_examples
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.supervision import get_method
+from grounded_attention.utils.quiet import is_quiet
 
 CLASSES: dict[str, Any] = {"pre-training": VLBertForPreTraining, "VGP": VLBertForVGP}
 LENGTHS = {"pre-training": TOKENS, "VGP": (20, 44)}  # VGP has two captions
@@ -237,7 +238,7 @@ def _measure_task(task: str, peak: float, options: argparse.Namespace, results: 
 def _table(task: str, size: int, ideal: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
     """Yields a line for each way; `ideal` is the seconds of a step at the peak."""
     medians: dict[Way, float] = {}
-    for way in tqdm(available(WAYS), desc=task, leave=False):
+    for way in tqdm(available(WAYS), desc=task, leave=False, disable=is_quiet()):
         found = attempt(measure, task, way, options)
         if isinstance(found, str):
             results[way.name] = found

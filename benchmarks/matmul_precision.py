@@ -32,6 +32,7 @@ from grounded_attention.training.loop.matmul_precision import (
     has_bfloat16_products,
     use_matmul_precision,
 )
+from grounded_attention.utils.quiet import is_quiet
 
 NO_DROPOUT: dict[str, Any] = {
     "hidden_dropout_prob": 0.0,
@@ -85,7 +86,7 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     for training in trainings:
         training.epoch(batches[:1])  # warm-up
     found, difference = [], 0.0
-    for turn in tqdm(range(options.rounds), desc=name, leave=False):
+    for turn in tqdm(range(options.rounds), desc=name, leave=False, disable=is_quiet()):
         done = {each.precision: each.epoch(batches) for each in trainings[:: 1 if turn % 2 else -1]}
         found.append(done[BFLOAT16][0] / done[FLOAT32][0])
         pairs = zip(done[BFLOAT16][1], done[FLOAT32][1], strict=True)

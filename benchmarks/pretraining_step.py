@@ -26,6 +26,7 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from benchmarks.device import clock
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
+from grounded_attention.utils.quiet import is_quiet
 
 TOKENS, REGIONS = (8, 22), (10, 100)
 MASKED = 0.15
@@ -151,7 +152,7 @@ def measure(workload: Workload, rounds: int, device: str) -> dict[str, list[floa
         workload.epoch(way, steps=None if workload.options.compile else 1)  # warm-up
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     turns = [(turn, way) for turn in range(rounds) for way in list(WAYS)[:: 1 if turn % 2 else -1]]
-    for _, way in tqdm(turns, desc="epochs", leave=False):
+    for _, way in tqdm(turns, desc="epochs", leave=False, disable=is_quiet()):
         begin = clock(device)
         workload.epoch(way)
         times[way].append(clock(device) - begin)

@@ -34,6 +34,7 @@ from tqdm.auto import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.files import INDEX
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.utils.quiet import is_quiet
 
 SMALL = 10_000  # images of the table to compare with
 REGIONS, FEATURE_SIZE = 2, 8
@@ -53,7 +54,9 @@ def write_table(folder: Path, images: int) -> None:
     features = random.random((997, REGIONS, FEATURE_SIZE), dtype=np.float32)  # drawn once: writing is what takes time
     boxes = np.tile(np.array([0.1, 0.2, 0.7, 0.9], dtype=np.float32), (REGIONS, 1))
     with RegionTableWriter(folder, {"source": "random numbers"}) as writer:
-        for number in tqdm(range(images), desc=f"table of {images:,} images", unit="row", leave=False):
+        for number in tqdm(
+            range(images), desc=f"table of {images:,} images", unit="row", leave=False, disable=is_quiet()
+        ):
             writer.write(Regions(image_id(number), 640, 480, boxes, features[number % 997]))
 
 
@@ -139,7 +142,7 @@ def compare(folders: Sequence[Path], rounds: int, reads: int) -> list[list[dict[
     """Measures tables in turns, each time in a new process: table -> round -> figures."""
     context = multiprocessing.get_context("spawn")
     found: list[list[dict[str, float]]] = [[] for _ in folders]
-    for _ in tqdm(range(rounds), desc="rounds", leave=False):
+    for _ in tqdm(range(rounds), desc="rounds", leave=False, disable=is_quiet()):
         for place, folder in enumerate(folders):
             with context.Pool(1) as pool:
                 found[place].append(pool.apply(measure, (str(folder), reads)))

@@ -38,6 +38,7 @@ from transformers import LlamaConfig, LlamaModel
 
 from grounded_attention.analysis.heads.reading import read_phrases
 from grounded_attention.supervision import get_method, supervise
+from grounded_attention.utils.quiet import is_quiet
 
 MODES = ("plain", "rows", "maps", "train", "supervised")
 TEXT, PHRASES, WORDS = 32, 4, 3
@@ -138,7 +139,9 @@ def measure_times(image_tokens: int, options: argparse.Namespace) -> dict[str, l
     for workload in workloads.values():
         workload.step()
     times: dict[str, list[float]] = {mode: [] for mode in MODES}
-    for turn in tqdm(range(options.rounds), desc=f"time at {image_tokens} image tokens", leave=False):
+    for turn in tqdm(
+        range(options.rounds), desc=f"time at {image_tokens} image tokens", leave=False, disable=is_quiet()
+    ):
         for mode in MODES if turn % 2 else MODES[::-1]:
             start = _clock(options.device)
             workloads[mode].step()

@@ -21,8 +21,8 @@ class GroundingTrainingArguments(TrainingArguments):
         skip_nonfinite_batches (`bool`, *optional*, defaults to `False`): leave out a step whose loss or gradients are
             not finite, instead of stopping; see `finite_steps.FiniteTrainer`.
         cpu_matmul_precision (`str`, *optional*, defaults to `"float32"`): precision of the large linear layers of
-            float32 models in the training steps of a CPU. `"bfloat16"` rounds the factors of their products and sums
-            in float32, `"auto"` does so where the processor gains from it (AMX). Evaluation always uses float32.
+            float32 models in the training steps of a CPU. `"bfloat16"` rounds the factors of their products, `"auto"`
+            does so where the processor gains from it (AMX, AVX512-BF16). Evaluation always uses float32.
 
     Raises:
         RecipeError: see `check_mapping` and `check_precision`.
