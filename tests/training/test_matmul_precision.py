@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Linear layers whose factors are rounded to bfloat16: the same gradients, whatever the processor has."""
+"""Large products in bfloat16, or by oneDNN in float32: the same gradients, whatever the processor has."""
 
 import os
 import subprocess
@@ -99,23 +99,115 @@ def _layer_and_gradients(shape, with_bias):
     return found
 
 
-def test_steps_use_it_and_evaluation_does_not(tmp_path, monkeypatch):
-    calls = []
+@pytest.mark.parametrize("shapes", [[(40, 32, 64), (96, 64), (96,)], [(64, 64), (96, 64)]])
+def test_one_dnn_computes_linear_layers_in_float32(shapes, one_dnn):
+    one_dnn(True)
+    _compare_with_float64(functional.linear, shapes)
+
+
+@pytest.mark.parametrize("product", [torch.matmul, lambda first, second: first @ second, torch.Tensor.matmul])
+def test_one_dnn_computes_products_of_batches_in_float32(product, one_dnn):
+    calls = one_dnn(True)
+    _compare_with_float64(product, [(4, 2, 50, 32), (4, 2, 32, 40)])
+    assert calls["batches"] > 0
+
+
+def _compare_with_float64(function, shapes):
+    torch.manual_seed(2)
+    leaves = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    with room.use_matmul_precision(room.FLOAT32):
+        output = function(*leaves)
+        output.square().sum().backward()
+    expected = function(*exact)
+    expected.square().sum().backward()
+    pairs = [(output, expected), *((leaf.grad, other.grad) for leaf, other in zip(leaves, exact, strict=True))]
+    for computed, other in pairs:
+        assert computed.dtype == torch.float32
+        assert (computed - other).norm() < 1e-6 * other.norm()
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.fixture
+def one_dnn(monkeypatch):
+    """A function that decides whether oneDNN's float32 products are fast; returns counts of replaced products."""
+    calls = {"layers": 0, "batches": 0}
+
+    def count(name, kind):
+        apply = kind.apply
+
+        def counted(*given):
+            calls[name] += 1
+            return apply(*given)
+
+        monkeypatch.setattr(kind, "apply", counted)
+
+    count("layers", room._Linear)
+    count("batches", room._BatchedProduct)
+
+    def decide(fast):
+        monkeypatch.setattr(room, "has_faster_float32", lambda: fast)
+        return calls
+
+    return decide
+
+
+def test_one_dnn_is_for_processors_whose_avx512_mkl_does_not_use(monkeypatch):
+    name = "AMD EPYC"
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"cpu_name": name}, raising=False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_supported", lambda: True)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(room, "_rounds_factors", lambda: False)
+    found = room._leaves_avx512_unused.__wrapped__
+    assert found()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
+    assert not found()
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+    assert found()
+    name = "Intel(R) Xeon(R) Platinum 8481C"
+    assert not found()
+
+
+def test_the_switch_of_pytorch_leaves_products_to_mkl(monkeypatch):
+    monkeypatch.setattr(room, "_leaves_avx512_unused", lambda: True)
+    assert room.has_faster_float32()
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    assert not room.has_faster_float32()
+
+
+def test_steps_round_and_evaluation_does_not(tmp_path, monkeypatch, one_dnn):
+    calls = one_dnn(False)
     monkeypatch.setattr(room, "MIN_OPERATIONS", 0)
     monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
-    apply = room._Bfloat16Linear.apply
-    monkeypatch.setattr(room._Bfloat16Linear, "apply", lambda *given: calls.append(1) or apply(*given))
     counts = {}
     for precision in room.PRECISIONS:
-        fixed = {"arguments_class": GroundingTrainingArguments, "max_steps": 1, "per_device_train_batch_size": 4}
-        trainer = make_trainer(tmp_path, cpu_matmul_precision=precision, **fixed)
-        trainer.train()
-        counts[precision] = len(calls)
+        trainer = _one_step(tmp_path, cpu_matmul_precision=precision)
+        counts[precision] = calls["layers"]
         trainer.evaluate()
-        assert len(calls) == counts[precision]
-        calls.clear()
+        assert calls["layers"] == counts[precision]
+        calls["layers"] = 0
     assert counts["float32"] == 0
     assert counts["auto"] == counts["bfloat16"] > 10
+
+
+def test_steps_and_evaluation_use_one_dnn_unless_other_settings_decide(tmp_path, monkeypatch, one_dnn):
+    calls = one_dnn(True)
+    monkeypatch.setattr(room, "MIN_FLOAT32_OPERATIONS", 0)
+    trainer = _one_step(tmp_path)
+    trained = dict(calls)
+    assert trained["layers"] > 10
+    trainer.evaluate()
+    assert calls["layers"] > trained["layers"]
+    calls["layers"] = 0
+    _one_step(tmp_path, bf16=True).evaluate()
+    assert calls["layers"] == 0
+
+
+def _one_step(folder, **arguments):
+    fixed = {"arguments_class": GroundingTrainingArguments, "max_steps": 1, "per_device_train_batch_size": 4}
+    trainer = make_trainer(folder, **fixed, **arguments)
+    trainer.train()
+    return trainer
 
 
 def test_a_precision_of_the_program_is_left(tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
@@ -31,7 +32,7 @@ from .exact_resume import UnloggedLosses, with_mean_loss
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
-from .matmul_precision import matmul_precision, use_matmul_precision
+from .matmul_precision import FLOAT32, decided_elsewhere, matmul_precision, use_matmul_precision
 from .preserve import Preservation
 from .progress import ProgressCallback
 from .sharding import name_plainly, prepare_sharding
@@ -128,12 +129,15 @@ class GroundingTrainer(FiniteTrainer):
     # Losses
 
     def training_step(self, *args, **kwargs):
-        with use_matmul_precision(self._matmul_precision):
+        with self._products(self._matmul_precision):
             return super().training_step(*args, **kwargs)
 
     @cached_property
     def _matmul_precision(self) -> str:
         return matmul_precision(self.args)
+
+    def _products(self, precision: str) -> AbstractContextManager[None]:
+        return nullcontext() if decided_elsewhere(self.args) else use_matmul_precision(precision)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
         """Component -> its count over the micro-batches of all processes, () float64."""
@@ -266,7 +270,8 @@ class GroundingTrainer(FiniteTrainer):
             share, self.args.eval_batch_size, collate_fn=collator, num_workers=self.args.dataloader_num_workers
         )
         model.eval()
-        with phase(description, len(loader), rank > 0 or bool(self.args.disable_tqdm)) as advance:
+        quiet = rank > 0 or bool(self.args.disable_tqdm)
+        with phase(description, len(loader), quiet) as advance, self._products(FLOAT32):
             for batch in loader:
                 batch = self._prepare_inputs(batch)
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
