@@ -6,8 +6,8 @@ PyTorch rounds the factors of a float32 product to bfloat16 and sums in float32.
 product: the factors are converted to bfloat16, and the product is rounded too, as under autocast. Weights,
 activations, attention, losses and the optimizer stay in float32.
 
-Products in float32 come from MKL, which leaves the AVX-512 instructions of AMD processors unused. There oneDNN computes
-the same products in float32, twice as fast. `torch.backends.mkldnn.enabled = False` leaves them to MKL.
+Products in float32 come from MKL, which leaves the AVX-512 instructions of AMD processors unused. There oneDNN
+computes the same products in float32, twice as fast. `torch.backends.mkldnn.enabled = False` leaves them to MKL.
 """
 
 import os
@@ -244,7 +244,7 @@ class _BatchedProduct(Function):
 
 @contextmanager
 def _one_dnn() -> Iterator[None]:
-    """Lets oneDNN compute products of float32: with AMX from factors rounded to bfloat16, otherwise without rounding."""
+    """Lets oneDNN compute products of float32: with AMX from factors rounded to bfloat16, otherwise unrounded."""
     torch.set_float32_matmul_precision("medium")
     try:
         yield
