@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answer_tokens, one_example
@@ -63,6 +64,8 @@ class GroundedGenerationOptions:
         region_words (`float`, *optional*, defaults to `0.0`): factor of a loss that brings the image tokens of a
             phrase near the embeddings of its words ([`region_word_loss`]), for models that are trained from random
             weights. 0 leaves it out.
+        turns (`int`, *optional*, defaults to `0`): in training, the largest number of turns (a prompt and its answer)
+            of a conversation that one step sees; others are drawn in each epoch. 0 takes all.
 
     Raises:
         ValueError: if a prompt lacks its `{text}` or `{box}`, or another value is out of range.
@@ -76,6 +79,7 @@ class GroundedGenerationOptions:
     generate: int = 0
     box_scale: int = 1000
     region_words: float = 0.0
+    turns: int = 0
 
     def __post_init__(self) -> None:
         if self.expressions not in (LOCATE, DESCRIBE):
@@ -89,6 +93,8 @@ class GroundedGenerationOptions:
             raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
         if not 0 <= self.region_words < float("inf"):
             raise ValueError(f"region_words is {self.region_words}, expected a finite number of at least 0")
+        if self.turns < 0:
+            raise ValueError(f"turns is {self.turns}, expected a number of turns, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,19 @@ class Chat:
             for number, (prompt, answer) in enumerate(self.messages)
             for message in make_conversation(prompt, answer, 0 if number else image_count)
         ]
+
+    def draw_turns(self, count: int, rng: np.random.Generator) -> "Chat":
+        """Some of the turns, in their order, with the phrases of their texts."""
+        if len(self.messages) <= count:
+            return self
+        kept = np.sort(rng.choice(len(self.messages), count, replace=False)).tolist()
+        places = {turn: place for place, turn in enumerate(kept)}
+        phrases = [
+            {**phrase, "text": 2 * places[phrase["text"] // 2] + phrase["text"] % 2}
+            for phrase in self.phrases
+            if phrase["text"] // 2 in places
+        ]
+        return Chat([self.messages[turn] for turn in kept], phrases)
 
 
 def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions) -> Chat:
@@ -174,6 +193,9 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
     for row, chat in zip(rows, chats, strict=True):
         if examples.training and not all(answer.strip() for _, answer in chat.messages):
             raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
+    if options.turns and examples.training:
+        drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
+        chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
     phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
     given = _texts(chats, int(examples.images is not None))
     inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)

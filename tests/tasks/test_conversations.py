@@ -4,6 +4,7 @@
 from itertools import pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -97,3 +98,45 @@ def test_the_chat_is_that_of_the_messages(made):
     spoken = chat.conversation(1)
     assert [each["content"][-1]["text"] for each in spoken] == texts
     assert [len(each["content"]) for each in spoken] == [2, *[1] * (len(texts) - 1)]
+
+
+def test_a_step_sees_some_turns_with_their_phrases(made):
+    options = GroundedGenerationOptions(turns=2)
+    whole = [make_chat(row, options) for row in made[0]]
+    seen = [set(), set()]
+    for seed in range(40):
+        chat = whole[0].draw_turns(2, np.random.default_rng(seed))
+        turns = [whole[0].messages.index(message) for message in chat.messages]
+        assert len(turns) == 2 and turns == sorted(turns)
+        for phrase in chat.phrases:
+            words = chat.messages[phrase["text"] // 2][phrase["text"] % 2][phrase["start"] : phrase["end"]]
+            seen[0].add((chat.messages[phrase["text"] // 2], words))
+    for phrase in whole[0].phrases:
+        message = whole[0].messages[phrase["text"] // 2]
+        seen[1].add((message, message[phrase["text"] % 2][phrase["start"] : phrase["end"]]))
+    assert seen[0] == seen[1] != set()
+    assert whole[0].draw_turns(99, np.random.default_rng(0)) is whole[0]
+
+
+def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
+    rows, processor, folder = made
+    options, keys = GroundedGenerationOptions(turns=1), []
+
+    def generator(key):
+        keys.append(key)
+        return np.random.default_rng(len(keys))
+
+    chosen = [rows[0], rows[1]]
+    images = [Image.open(folder / row["file_name"]) for row in chosen]
+    examples = Examples(chosen, None, generator, images=images, training=True)
+    batch = collate(examples, processor, options)
+    assert all(
+        prompt in [m["text"] for m in row["messages"]] for prompt, row in zip(batch["prompt"], chosen, strict=True)
+    )
+    assert all(row["example_id"] in key for row, key in zip(chosen, keys, strict=True))
+    assert make_batch(made, count=2, options=options)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
+
+
+def test_a_negative_number_of_turns_is_refused():
+    with pytest.raises(ValueError, match="turns is -1"):
+        GroundedGenerationOptions(turns=-1)

@@ -131,14 +131,15 @@ def _converts_factors() -> bool:
 
 def has_faster_float32() -> bool:
     """Whether oneDNN's float32 products are the fast ones here, and the program has not switched oneDNN off."""
-    return not _precision_is_set() and torch.backends.mkldnn.enabled and _leaves_avx512_unused()
+    return not _precision_is_set() and bool(torch.backends.mkldnn.enabled) and _leaves_avx512_unused()
 
 
 @cache
 def _leaves_avx512_unused() -> bool:
     """Whether MKL does not use the AVX-512 instructions of this processor, because it is AMD's, and oneDNN does."""
     limited = os.environ.get(MAX_ISA, "").upper() in ISAS_WITHOUT_AVX512
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorch cannot tell, and stays with MKL
+    # Older PyTorch cannot tell the processor, and stays with MKL.
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     amd = str(capabilities.get("cpu_name", "")).startswith("AMD")
     has_both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()
     return amd and has_both and not limited and torch.cpu._is_avx512_supported() and not _rounds_factors()
