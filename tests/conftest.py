@@ -18,7 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 # Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Products in float32 on every processor (training uses bfloat16 where the processor has AMX), also in processes.
-os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX512_CORE"
+os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Checkpoints' code, apart from the user's and from that of tests in another process.
 _MODULES = tempfile.TemporaryDirectory(prefix="checkpoint_code_")

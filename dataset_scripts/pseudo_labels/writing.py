@@ -7,7 +7,6 @@ shards of the table. So the bytes of a table depend neither on the number of pro
 """
 
 import os
-import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import describe_changes, sha256
 from grounded_attention.dataset_scripts.regions.files import lock_file
-from grounded_attention.utils.whole_files import whole_file
+from grounded_attention.utils.whole_files import delete_folder, whole_file
 
 from .files import KIND, MANIFEST, PARTIAL, PARTS, SHARDS, read_manifest, shard_name
 from .rows import SCHEMA, CaptionLabels, check_labels, to_arrow
@@ -37,7 +36,7 @@ def finished_manifest(folder: Path, provenance: dict[str, Any]) -> dict[str, Any
         return None
     found = read_manifest(folder)
     _check_same(folder, found, provenance, "finished")
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    delete_folder(folder / PARTS)
     (folder / PARTIAL).unlink(missing_ok=True)
     return found
 
@@ -140,7 +139,7 @@ class PseudoLabelWriter:
         KIND.write(self.path / MANIFEST, content)
         self.close()
         (self.path / PARTIAL).unlink()
-        shutil.rmtree(self.path / PARTS, ignore_errors=True)
+        delete_folder(self.path / PARTS)
         return read_manifest(self.path)
 
     def _read_part(self, number: int, start: int, end: int) -> tuple[pa.Table, list[CaptionLabels]]:

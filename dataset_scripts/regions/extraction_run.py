@@ -14,7 +14,6 @@ moved and never copied, so a row is in one place at every moment.
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -30,7 +29,7 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.manifests import describe_changes
-from grounded_attention.utils.whole_files import synchronise_folder
+from grounded_attention.utils.whole_files import delete_folder, synchronise_folder
 
 from .files import MANIFEST, PARTIAL, SHARDS, read_json, read_manifest, shard_name
 from .table import Regions, RegionTableWriter
@@ -182,7 +181,7 @@ def _finished_manifest(folder: Path, provenance: Mapping[str, Any]) -> dict[str,
     if found["provenance"] != provenance:
         hint = "choose another folder, or remove this one"
         raise DataError(f"a finished {_describe_changes(found, provenance)}", file=folder, hint=hint)
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    delete_folder(folder / PARTS)
     return found
 
 
@@ -199,7 +198,7 @@ def _begin(folder: Path, provenance: dict[str, Any]) -> RegionTableWriter:
             hint = "use the same images and options, or remove the folder"
             raise DataError(f"an unfinished {_describe_changes(begun, provenance)}", file=folder, hint=hint)
         # No image is done yet, so nothing is lost.
-        shutil.rmtree(folder / PARTS, ignore_errors=True)
+        delete_folder(folder / PARTS)
         partial.unlink()
     return RegionTableWriter(folder, provenance, resume=True)
 
@@ -322,5 +321,5 @@ def _finish(folder: Path, provenance: dict[str, Any], summary: ExtractionSummary
         raise DataError("no usable image", file=folder, hint=f"the first problem: {first}")
     with writer:
         writer.summary = asdict(summary)
-    shutil.rmtree(folder / PARTS, ignore_errors=True)
+    delete_folder(folder / PARTS)
     return read_manifest(folder)

@@ -9,6 +9,7 @@ none.
 import errno
 import json
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -79,6 +80,19 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
         TypeError: if the content has a value that JSON does not support.
     """
     write_text(path, json.dumps(content, indent=1))
+
+
+def delete_folder(folder: str | os.PathLike[str]) -> None:
+    """Deletes a folder and all that is in it, if it exists.
+
+    Args:
+        folder (`str | os.PathLike[str]`): the folder.
+
+    Raises:
+        OSError: if something in it cannot be deleted; the rest may be gone.
+    """
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
 
 
 def synchronise_folder(folder: Path) -> None:

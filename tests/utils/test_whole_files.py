@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What a reader sees while a file is written, and what stays after an exception."""
 
+import errno
 import json
 import os
 import threading
@@ -12,7 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from grounded_attention.training.loop.checkpoint import is_complete, seal
 from grounded_attention.utils import whole_files
-from grounded_attention.utils.whole_files import DRAFT, whole_file, write_bytes, write_json, write_text
+from grounded_attention.utils.whole_files import (
+    DRAFT,
+    delete_folder,
+    whole_file,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 
 class Stop(BaseException):
@@ -165,3 +173,19 @@ def test_only_files_are_replaced(tmp_path, kind):
     with pytest.raises(FileExistsError, match="not replaced by a file"):
         write_text(path, "new")
     assert path.lstat().st_mode == before and os.listdir(tmp_path) == ["null"]
+
+
+def test_a_folder_that_cannot_be_deleted_is_an_error(tmp_path, monkeypatch):
+    folder = tmp_path / "parts"
+    delete_folder(folder)  # there is none
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "part").touch()
+
+    def refuse(*arguments, **options):
+        raise OSError(errno.EIO, "Input/output error", "part")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output error"):
+        patch.setattr(os, "unlink", refuse)
+        delete_folder(folder)
+    delete_folder(folder)
+    assert os.listdir(tmp_path) == []
