@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from grounded_attention.utils.plain_text import printable, visible
+from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.quiet import NO_BARS
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
@@ -231,7 +232,7 @@ def run(
         _print_error(line, of_one=explain_storage(error) is not None)
         return 2
     finally:
-        _leave_group()
+        leave_group()
     if text is not None:
         print(visible(text))
     return 0
@@ -248,13 +249,6 @@ def _quiet(quiet: bool) -> Iterator[None]:
     finally:
         if quiet and before is None:
             os.environ.pop(NO_BARS, None)
-
-
-def _leave_group() -> None:
-    """Leaves the process group of a launch; a process that ends without leaving may abort."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_initialized():
-        distributed.destroy_process_group()
 
 
 def _print_error(line: str, of_one: bool = False) -> None:

@@ -12,6 +12,7 @@ from accelerate import PartialState
 
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.audit.run import audit
+from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 
 # With the largest batch one process has nothing to do.
@@ -31,4 +32,4 @@ if __name__ == "__main__":
         result, state = run_audit(size), PartialState()
         result = dataclasses.replace(result, about=result.about | {"processes": state.num_processes})
         result.save(Path(sys.argv[1]) / f"{size}_{state.process_index}")
-    PartialState().destroy_process_group()
+    leave_group()

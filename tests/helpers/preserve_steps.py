@@ -22,6 +22,7 @@ from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import Model, Preserve
+from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import logged, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
 
@@ -85,5 +86,4 @@ def run_case(case: str, output: Path, start: Path) -> None:
 if __name__ == "__main__":
     for each in sys.argv[3:]:
         run_case(each, Path(sys.argv[1]), Path(sys.argv[2]))
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    leave_group()

@@ -6,6 +6,7 @@ from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import step_of
 from grounded_attention.training.loop.length_batches import add_lengths
+from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 
@@ -54,4 +55,4 @@ def main(output):
     state = PartialState()
     state.wait_for_everyone()
     (output / f"equal-{state.process_index}-of-{state.num_processes}").touch()
-    torch.distributed.destroy_process_group()
+    leave_group()

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save_file
 
 from grounded_attention.training.loop.length_batches import add_lengths
 from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
+from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 
@@ -57,5 +57,4 @@ def _evaluate(rows: int, output: Path) -> dict | None:
 if __name__ == "__main__":
     for each in sys.argv[2:]:
         run_case(each, Path(sys.argv[1]))
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    leave_group()
