@@ -159,6 +159,7 @@ def test_one_dnn_is_for_processors_whose_avx512_mkl_does_not_use(monkeypatch):
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(room, "_rounds_factors", lambda: False)
     found = room._leaves_avx512_unused.__wrapped__
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA")
     assert found()
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
     assert not found()
