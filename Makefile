@@ -47,7 +47,7 @@ LABEL = $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entiti
   --images data/scenes/flickr30k-images --regions data/scenes/regions --phrases given --num-proc 2 --quiet
 
 .PHONY: table3
-table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how good labels must be (almost three hours)
+table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how good labels must be (under two hours)
 	$(BIN)/grounded-attention data scenes --output data/scenes --images 8000 --seed 0 --num-proc 2
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table3_scenes.yaml
 	$(LABEL) --grounder scenes --wrong 0.2 --boxes-per-phrase 9 --output data/scenes/wrong_20
