@@ -101,8 +101,9 @@ def _layer_and_gradients(shape, with_bias):
 
 @pytest.mark.parametrize("shapes", [[(40, 32, 64), (96, 64), (96,)], [(64, 64), (96, 64)]])
 def test_one_dnn_computes_linear_layers_in_float32(shapes, one_dnn):
-    one_dnn(True)
+    calls = one_dnn(True)
     _compare_with_float64(functional.linear, shapes)
+    assert calls["layers"] == 1
 
 
 @pytest.mark.parametrize("product", [torch.matmul, lambda first, second: first @ second, torch.Tensor.matmul])

@@ -37,6 +37,7 @@ FLOAT32_ISAS = (*ISAS_WITHOUT_AVX512, "AVX512_CORE", "AVX512_CORE_VNNI")
 # Multiplications of a product; below these numbers it is not what costs.
 MIN_OPERATIONS = 2**22
 MIN_FLOAT32_OPERATIONS = 2**18  # where only the library is another one
+MATMULS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 
 
 def check_precision(precision: str, key: str, other: str | None = None) -> None:
@@ -166,14 +167,9 @@ class _LargeProducts(TorchFunctionMode):
                 return _Linear.apply(_converts_factors(), *args)
             if self.float32 and operations >= MIN_FLOAT32_OPERATIONS:
                 return _Linear.apply(False, *args)
-        elif (
-            self.float32 and func in _MATMULS and not kwargs and _operations_of_batch(*args) >= MIN_FLOAT32_OPERATIONS
-        ):
+        elif self.float32 and func in MATMULS and not kwargs and _operations_of_batch(*args) >= MIN_FLOAT32_OPERATIONS:
             return _BatchedProduct.apply(*args)
         return func(*args, **(kwargs or {}))
-
-
-_MATMULS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 
 
 def _operations_of_linear(states: Tensor, weight: Tensor, bias: Tensor | None = None) -> int:
