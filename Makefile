@@ -116,6 +116,7 @@ space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, wit
 
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
+	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.audit_memory
 	$(BIN)/python -m benchmarks.pretraining_step

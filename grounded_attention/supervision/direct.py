@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .attention_function import AttentionPair
 from .method import AttentionMethod, Batch, observed_layers, query_arguments
+from .row_plans import RowPlans
 
 
 class DirectSupervision(AttentionMethod):
@@ -60,7 +61,8 @@ class DirectSupervision(AttentionMethod):
     choosable = ("layers", "heads")
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
-        arguments: dict[str, Any] = {"output_attentions": True, "attention_share": self.variant == "released"}
+        share = self.variant == "released"
+        arguments = {"output_attentions": True, "attention_share": share, "attention_plans": RowPlans()}
         if self.layers is not None:
             arguments["attention_layers"] = self.layers
         return {**arguments, **query_arguments(self.targets(batch), batch)}

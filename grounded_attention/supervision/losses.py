@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Losses on the attention of chosen rows, which comes from the attention function or from full maps.
 
-Each loss returns one number per row, (B, Q), averaged over heads; it is 0 for rows that see no gold column.
+Each loss returns one number per row, (B, Q), averaged over heads; it is 0 for rows that see no gold column. Layers may
+be joined along the batch.
 
 Shape letters: B batch, H heads, N sequence, Q queried rows, K queried columns.
 """
@@ -12,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .alignment import GroundingTargets
-from .attention_function import LOWEST_SCORE, AttentionPair, is_hidden
+from .attention_function import AttentionPair
+from .score_masks import LOWEST_SCORE, is_hidden
 
 # Added before logarithms in the VGP public code.
 _EPSILON = 1e-6
@@ -57,10 +58,10 @@ class VisibleTargets(NamedTuple):
         return self.gold.any(-1)
 
 
-def visible_targets(pair: AttentionPair, targets: GroundingTargets) -> VisibleTargets:
-    """Finds the targets that a layer can see; a causal mask or a sliding window may hide some of them."""
+def visible_targets(pair: AttentionPair, gold: Tensor) -> VisibleTargets:
+    """Finds the gold columns (B, Q, K) that a layer can see; a causal mask or a sliding window may hide some."""
     columns = ~is_hidden(pair[0].detach().amin(1))  # padded columns are hidden too
-    return VisibleTargets(columns, targets.gold & columns)
+    return VisibleTargets(columns, gold & columns)
 
 
 def uniform_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:

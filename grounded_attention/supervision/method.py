@@ -40,6 +40,9 @@ Batch = Mapping[str, Any]
 
 TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
 
+# Limit of log-probabilities that are copied to compute the losses of several layers at once: 4 MiB.
+JOINED_NUMBERS = 2**20
+
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
         in Vision-and-Language Transformers",
@@ -302,7 +305,10 @@ class AttentionMethod(SupervisionMethod):
         return None if self.heads is None else list(self.heads)
 
     def rows_loss(self, pair: AttentionPair, targets: VisibleTargets, direction: str) -> Tensor:
-        """Computes the loss of each row in one layer, (B, Q), averaged over heads; 0 for rows without gold columns."""
+        """Computes the loss of each row, (B, Q), averaged over heads; 0 for rows without gold columns.
+
+        Small layers are joined along the batch, so B is the number of examples or a multiple of it.
+        """
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
@@ -354,17 +360,45 @@ class AttentionMethod(SupervisionMethod):
     def _sum_rows(
         self, pairs: Sequence[AttentionPair], targets: GroundingTargets, direction: str
     ) -> tuple[Tensor, Tensor]:
-        visible = [visible_targets(pair, targets) for pair in pairs]
-        rows = torch.stack([each.rows for each in visible])  # (L, B, Q)
-        heads = pairs[0][0].new_tensor([pair[0].shape[1] for pair in pairs])
+        heads: list[int] = []
+        losses: list[Tensor] = []
+        rows: list[Tensor] = []
+        for group in _group_layers(pairs):
+            pair, shape = _join(group), (len(group), len(targets.gold))
+            visible = visible_targets(pair, targets.gold.repeat(len(group), 1, 1))
+            heads += [pair[0].shape[1]] * len(group)
+            losses.append(self.rows_loss(pair, visible, direction).unflatten(0, shape))
+            rows.append(visible.rows.unflatten(0, shape))
+        by_row, seen = torch.cat(losses), torch.cat(rows)  # (L, B, Q)
+        weights = by_row.new_tensor(heads)
         # 1 if all layers see a gold column of the row.
-        scale = heads.sum() / (heads[:, None, None] * rows).sum(0).clamp(min=1)
-        losses = [self.rows_loss(pair, each, direction) for pair, each in zip(pairs, visible, strict=True)]
-        total = (torch.stack([(loss * scale).sum() for loss in losses]) * (heads / heads.sum())).sum()
-        return self.weights[direction] * total, rows.any(0).sum()
+        scale = weights.sum() / (weights[:, None, None] * seen).sum(0).clamp(min=1)
+        total = ((by_row * scale).sum((1, 2)) * (weights / weights.sum())).sum()
+        return self.weights[direction] * total, seen.any(0).sum()
 
     def _align(self, batch: Batch) -> Tensor:
         return first_region(align(batch)) if self.variant == "released" else align(batch)
+
+
+def _group_layers(pairs: Sequence[AttentionPair]) -> list[list[AttentionPair]]:
+    """Groups layers whose losses are computed at once: a few large operations take less time than many small ones."""
+    groups: list[list[AttentionPair]] = []
+    for pair in pairs:
+        last = groups[-1] if groups else []
+        fits = last and last[0][0].shape == pair[0].shape and (len(last) + 1) * pair[0].numel() <= JOINED_NUMBERS
+        if fits:
+            last.append(pair)
+        else:
+            groups.append([pair])
+    return groups
+
+
+def _join(pairs: Sequence[AttentionPair]) -> AttentionPair:
+    """Joins pairs of one shape along the batch, (L * B, H, Q, K) and (L * B, H, Q); one pair stays as it is."""
+    if len(pairs) == 1:
+        return pairs[0]
+    shares = [share for _, share in pairs if share is not None]
+    return torch.cat([alpha for alpha, _ in pairs]), torch.cat(shares) if len(shares) == len(pairs) else None
 
 
 def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:

@@ -46,6 +46,15 @@ def test_every_way_has_the_same_loss_and_is_measured(workload):
     assert any(not torch.equal(a, b) for a, b in zip(before, workload.model.parameters(), strict=True))
 
 
+def test_forward_passes_change_no_weights():
+    workload = benchmark.Workload(benchmark.parse(["--quick", "--forward", "--device", "cpu"]))
+    before = [parameter.clone() for parameter in workload.model.parameters()]
+    times = benchmark.measure(workload, rounds=1, device="cpu")
+    assert all(taken[0] > 0 for taken in times.values())
+    assert all(torch.equal(a, b) for a, b in zip(before, workload.model.parameters(), strict=True))
+    assert all(parameter.grad is None for parameter in workload.model.parameters())
+
+
 def test_ratios():
     times = {"padded": [2.0, 3.0], "length-aware": [1.0, 3.0], "unpadded": [4.0, 1.0], "both": [1.0, 1.0]}
     assert benchmark.ratios(times) == {

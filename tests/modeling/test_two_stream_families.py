@@ -10,7 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import LXMERTForVGP, ViLBertConfig, ViLBertForVGP, ViLBertModel
 from grounded_attention.modeling.attention_calls import layer_names
-from grounded_attention.supervision import get_method
+from grounded_attention.supervision import get_method, row_plans
 from grounded_attention.supervision.attention_function import supervised_implementation
 from grounded_attention.supervision.rollout import rollout_layers
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
@@ -122,6 +122,17 @@ def test_heads_that_see_nothing_have_a_known_loss(family, words, regions):
         rows = [len(columns) for *_, columns in grounded_rows(batch, direction)]
         assert count == len(rows)
         assert total.item() == pytest.approx(sum(map(math.log, rows)), rel=1e-5)
+
+
+@families
+@pytest.mark.parametrize("unpad", [False, True])
+def test_layers_share_a_plan_for_each_direction(family, unpad, monkeypatch):
+    made, make = [], row_plans.make_plan
+    monkeypatch.setattr(row_plans, "make_plan", lambda *given: made.append(given) or make(*given))
+    model, method, batch = MAKE[family](VGP[family], unpad=unpad), get_method("direct"), make_batch(9, 4)
+    method.prepare(model)
+    run(model, batch, **method.forward_kwargs(batch))
+    assert len(model.config.grounding_calls) > len(made) == 2
 
 
 @families

@@ -12,6 +12,7 @@ from torch import nn
 
 from grounded_attention.modeling.alignment_head import AlignmentHead
 from grounded_attention.supervision import align, from_attention_maps, get_method, method_names
+from grounded_attention.supervision import method as method_file
 from grounded_attention.supervision.method import AttentionMethod
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
@@ -313,6 +314,15 @@ def test_indirect_leaves_out_phrases_that_no_candidate_grounds():
 def test_direct_asks_for_the_share_only_where_it_is_read(variant):
     asked = get_method("direct", variant=variant).forward_kwargs(make_batch())
     assert asked["attention_share"] == (variant == "released")
+
+
+@pytest.mark.parametrize("options", [*VARIANTS, {"heads": [[0, 1], [1, 0], [1, 2], [2, 3]]}], ids=str)
+def test_layers_one_by_one_have_the_losses_of_all_at_once(options, monkeypatch):
+    batch = make_batch()
+    model, method = prepared("direct", **options)
+    together = losses_of(model, method, batch)
+    monkeypatch.setattr(method_file, "JOINED_NUMBERS", 0)
+    torch.testing.assert_close(losses_of(model, method, batch), together)
 
 
 def test_released_takes_the_first_region_of_a_token():

@@ -1,0 +1,139 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the layers of a forward pass share when they report the attention of chosen rows.
+
+All layers receive the same rows, columns and mask. Where these are in memory, and which scores the mask hides, is
+found once for a forward pass, which saves a small model half of the operations of supervision.
+
+Shape letters: B batch, H heads, N query positions, M key positions, Q queried rows, K queried columns, d head width.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .score_masks import ScoreMask, mask_columns, mask_whole_rows
+
+AttentionQuery = tuple[Tensor, Tensor]
+
+# Forward passes differ in their masks. A pass needs a plan for each kind of mask, so this is enough for one.
+_MOST_PLANS = 8
+
+
+class Places(NamedTuple):
+    """Positions on the query or the key axis, to read from states.
+
+    Args:
+        positions (`list[Tensor]`): one (B, Q) int64 tensor for each query, from 0 on; padding reads position 0.
+        flat (`Tensor`): (sum of all B * Q,) int64, b * N + position, the queries in order.
+    """
+
+    positions: list[Tensor]
+    flat: Tensor
+
+    def read(self, states: Tensor) -> list[Tensor]:
+        """(B, H, N, d) -> (B, H, Q, d) of each query."""
+        batch, heads, length, width = states.shape
+        by_position = states.transpose(1, 2)
+        if not by_position.is_contiguous():
+            return [states.gather(2, each[:, None, :, None].expand(-1, heads, -1, width)) for each in self.positions]
+        # All numbers of a position are one row here: whole rows are copied, which is several times as fast on a CPU,
+        # and the gradients of all queries are added to the states at once.
+        found = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
+        parts = zip(found.split([each.numel() for each in self.positions]), self.positions, strict=True)
+        return [part.view(*each.shape, heads, width).transpose(1, 2) for part, each in parts]
+
+
+class RowPlan(NamedTuple):
+    """What is known of the queries of an attention call before any score is computed.
+
+    Args:
+        rows (`Places`): the rows, on the query axis.
+        columns (`Places`): the columns, on the key axis.
+        padded (`list[Tensor]`): (B, 1, 1, K) bool for each query, True for padded columns.
+        masks (`list[ScoreMask]`): for each query the mask of its columns, padded ones hidden; or, if whole rows are
+            scored, the mask of all keys.
+    """
+
+    rows: Places
+    columns: Places
+    padded: list[Tensor]
+    masks: list[ScoreMask]
+
+
+class RowPlans:
+    """The plans of a forward pass, each made by the first layer that needs it.
+
+    Make one for each forward pass, and give it to the model as `attention_plans`. In a second pass it makes new plans,
+    because the mask is another tensor. No plan is kept under `torch.compile`, in inference mode, for a mask that
+    requires a gradient and for a `BlockMask`.
+    """
+
+    def __init__(self) -> None:
+        # The tensors are kept with the plan: an id is unique while its object lives.
+        self._known: dict[Any, tuple[Any, RowPlan]] = {}
+
+    def find(
+        self,
+        queries: Sequence[AttentionQuery],
+        query_length: int,
+        key_length: int,
+        mask: Any,
+        causal: bool,
+        whole_rows: bool,
+    ) -> RowPlan:
+        """Finds the plan of these queries, or makes it; the arguments are those of [`make_plan`]."""
+        sources = [*(tensor for pair in queries for tensor in pair), *([] if mask is None else [mask])]
+        request = (query_length, key_length, mask, causal, whole_rows)
+        if torch.compiler.is_compiling() or not all(map(_is_constant, sources)):
+            return make_plan(queries, *request)
+        key = (*((id(each), each._version) for each in sources), query_length, key_length, causal, whole_rows)
+        if key not in self._known:
+            if len(self._known) >= _MOST_PLANS:
+                self._known.clear()
+            self._known[key] = (sources, make_plan(queries, *request))
+        return self._known[key][1]
+
+
+def _is_constant(source: Any) -> bool:
+    """Whether it is a tensor without a gradient, whose version changes when it is written to."""
+    if not isinstance(source, Tensor) or source.requires_grad:
+        return False
+    return not source.is_inference() and not torch.is_inference_mode_enabled()
+
+
+def make_plan(
+    queries: Sequence[AttentionQuery], query_length: int, key_length: int, mask: Any, causal: bool, whole_rows: bool
+) -> RowPlan:
+    """Makes the plan of some queries.
+
+    Args:
+        queries (`Sequence[AttentionQuery]`): pairs of rows (B, Q) and columns (B, K), int64 positions; -1 is padding.
+        query_length (`int`): N.
+        key_length (`int`): M.
+        mask (`Any`): a mask in the form of any back end, see [`mask_of_rows`].
+        causal (`bool`): whether the back end itself hides later keys.
+        whole_rows (`bool`): whether rows are scored against all keys, or against the queried columns only.
+
+    Returns:
+        `RowPlan`: the plan.
+    """
+    rows = _find_places([row for row, _ in queries], query_length)
+    columns = _find_places([column for _, column in queries], key_length)
+    padded = [(column < 0)[:, None, None] for _, column in queries]
+    masks = (
+        [mask_whole_rows(mask, each, key_length, causal) for each in rows.positions]
+        if whole_rows
+        else [
+            mask_columns(mask, row, column, key_length, causal)
+            for row, (_, column) in zip(rows.positions, queries, strict=True)
+        ]
+    )
+    return RowPlan(rows, columns, padded, masks)
+
+
+def _find_places(positions: Sequence[Tensor], length: int) -> Places:
+    positions = [each.clamp(min=0) for each in positions]
+    starts = length * torch.arange(len(positions[0]), device=positions[0].device)[:, None]
+    return Places(positions, torch.cat([(each + starts).flatten() for each in positions]))

@@ -1,0 +1,100 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the masks of all back ends do to the scores of chosen rows.
+
+Shape letters: B batch, H heads, N query positions, M key positions, Q queried rows, K queried columns.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+# Score of masked and padded columns. It is finite, so sums and gradients stay finite; its exponential is 0.
+LOWEST_SCORE = -1e9
+
+
+class ScoreMask(NamedTuple):
+    """What a mask does to scores (B, H, Q, M).
+
+    Args:
+        hidden (`Tensor`, *optional*): (B or 1, 1 or H, 1 or Q, M) bool, True for scores that become -1e9; None if
+            there are none.
+        bias (`Tensor`, *optional*): of the same shape, added to the scores before that; None if nothing is added.
+    """
+
+    hidden: Tensor | None
+    bias: Tensor | None
+
+    def apply(self, scores: Tensor) -> Tensor:
+        """Returns the masked scores, a tensor of the same shape."""
+        return self.hide(scores if self.bias is None else scores + self.bias)
+
+    def hide(self, scores: Tensor) -> Tensor:
+        """Returns the scores, or log-probabilities, with -1e9 where they are hidden."""
+        return scores if self.hidden is None else scores.masked_fill(self.hidden, LOWEST_SCORE)
+
+
+def mask_whole_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> ScoreMask:
+    """Finds what a mask does to the scores of rows (B, Q) against all keys; see [`mask_of_rows`] for the arguments."""
+    return _split_mask(mask_of_rows(mask, rows, key_length, causal))
+
+
+def mask_columns(mask: Any, rows: Tensor, columns: Tensor, key_length: int, causal: bool) -> ScoreMask:
+    """Finds what a mask does to the scores of rows (B, Q) against columns (B, K), int64; -1 is a hidden column."""
+    padded, columns = (columns < 0)[:, None, None], columns.clamp(min=0)
+    seen = mask_of_rows(mask, rows, key_length, causal)
+    hidden, bias = _split_mask(None if seen is None else gather_columns(seen, columns))
+    return ScoreMask(padded if hidden is None else padded | hidden, bias)
+
+
+def gather_columns(scores: Tensor, columns: Tensor) -> Tensor:
+    """(B or 1, H, Q, M) at columns (B, K), from 0 on -> (B, H, Q, K)."""
+    index = columns[:, None, None].expand(-1, *scores.shape[1:3], -1)
+    return scores.expand(columns.shape[0], -1, -1, -1).gather(3, index)
+
+
+def is_hidden(scores: Tensor) -> Tensor:
+    """Returns a bool tensor of the same shape: True for scores or log-probabilities of padded or masked columns."""
+    return scores <= LOWEST_SCORE / 2
+
+
+def _split_mask(mask: Tensor | None) -> ScoreMask:
+    """Converts a bool (True attends) or additive mask of any shape."""
+    if mask is None:
+        return ScoreMask(None, None)
+    if mask.dtype == torch.bool:
+        return ScoreMask(~mask, None)
+    # Additive masks hide with the lowest number of their data type, which is only -65504 in float16.
+    hidden = mask <= max(LOWEST_SCORE, torch.finfo(mask.dtype).min) / 2
+    return ScoreMask(hidden, mask.masked_fill(hidden, 0.0))
+
+
+def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tensor | None:
+    """Converts the mask of a back end to the mask of some rows.
+
+    Args:
+        mask (`Any`): a mask in the form of any back end: (B or 1, 1 or H, 1 or N, M), bool or additive; (B, M) or None
+            of FlashAttention; FlexAttention's `BlockMask`.
+        rows (`Tensor`): (B, Q) int64, from 0 on; or (1, N) for all rows.
+        key_length (`int`): M.
+        causal (`bool`): whether the back end itself hides later keys; not read if the mask has rows of its own.
+
+    Returns:
+        `Tensor` or `None`: (B or 1, 1 or H, 1 or Q, M), bool or additive.
+    """
+    if isinstance(mask, Tensor) and mask.dim() == 4:
+        mask = mask[..., :key_length]
+        if mask.shape[2] == 1:
+            return mask
+        mask = mask.expand(max(len(mask), len(rows)), -1, -1, -1)
+        index = rows[:, None, :, None].expand(len(mask), mask.shape[1], -1, key_length)
+        return mask.gather(2, index)
+    keys = torch.arange(key_length, device=rows.device)
+    if hasattr(mask, "mask_mod"):  # FlexAttention's BlockMask: a function of indices
+        batch = torch.arange(mask.shape[0], device=rows.device)[:, None, None, None]
+        return mask.mask_mod(batch, torch.zeros_like(batch), rows[:, None, :, None], keys)
+    padding = None if mask is None else mask[:, None, None, :key_length].bool()  # FlashAttention's (B, M)
+    if not causal:
+        return padding
+    past = keys <= rows[:, None, :, None]
+    return past if padding is None else past & padding
