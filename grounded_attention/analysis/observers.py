@@ -24,6 +24,7 @@ from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supe
 from grounded_attention.supervision.alignment import locate_indices
 from grounded_attention.supervision.attention_function import AttentionPair
 from grounded_attention.supervision.method import observed_layers
+from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.supervise import unwrap_model
 
 from .feed_forward import feed_forward_in_parts
@@ -96,7 +97,7 @@ class InterfaceObserver(Observer):
         directions = [name for name in DIRECTIONS if name in queries]
         arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
         with supervise(self.model):
-            outputs = self.model(**self.inputs(batch), **arguments, output_attentions=True)
+            outputs = self.model(**self.inputs(batch), **arguments, attention_plans=RowPlans(), output_attentions=True)
         layers = observed_layers(outputs)
         pairs = [[layer.pairs[i] for layer in layers] for i in range(len(directions))]
         return {

@@ -14,6 +14,7 @@ from torch import Tensor
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.attention_function import AttentionPair
 from grounded_attention.supervision.method import observed_layers
+from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.supervision.supervise import unwrap_model
 
@@ -50,6 +51,7 @@ def read_phrases(model: Any) -> Iterator[Reader]:
         outputs = base(
             **inputs_on(batch, device),
             attention_queries=((rows.to(device), columns.to(device)),),
+            attention_plans=RowPlans(),
             output_attentions=True,
             use_cache=False,
         )
