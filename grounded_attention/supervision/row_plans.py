@@ -2,7 +2,7 @@
 """What the layers of a forward pass share when they report the attention of chosen rows.
 
 All layers receive the same rows, columns and mask. Where these are in memory, and which scores the mask hides, is
-found once for a forward pass, which saves a small model half of the operations of supervision.
+found once for a forward pass.
 
 Shape letters: B batch, H heads, N query positions, M key positions, Q queried rows, K queried columns, d head width.
 """
