@@ -54,12 +54,12 @@ class StepClock(TrainerCallback):
 
 def make_trainers(options: argparse.Namespace, folder: Path) -> dict[str, GroundingTrainer]:
     """Makes the Trainer of each method; their recipe saves and measures nothing."""
+    if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2:
+        raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
     kept = [f"training.max_steps={options.steps}", "training.save_strategy=no", "training.eval_strategy=no"]
     kept += ["training.disable_tqdm=true", "training.use_cpu=true"]
     recipe = load_recipe(options.recipe, [*options.override, *kept])
     data, processor = prepare_data(recipe), make_processor(recipe.model)
-    if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2:
-        raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
     return {name: make_trainer(recipe, name, data, processor, folder / name) for name in options.methods}
 
 

@@ -52,6 +52,16 @@ def plain_logging() -> None:
     logging.getLogger("grounded_attention.modeling.pipeline_visual_grounding").setLevel(logging.NOTSET)
 
 
+@pytest.fixture
+def fresh_compiler() -> Iterator[None]:
+    """torch.compile without what it compiled in other tests: for a second shape it compiles in another way."""
+    import torch  # it reads the environment set above
+
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The `shared` folder beside the checkout (real excerpts, reference tensors); the test is skipped without it."""

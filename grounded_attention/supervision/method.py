@@ -6,6 +6,7 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ from .alignment import (
 from .attention_function import AttentionPair, SupervisedAttention
 from .box_loss import BoxLoss
 from .draws import RowGenerators, fixed_generator
+from .layer_losses import sum_layers
 from .losses import (
     VisibleTargets,
     any_rows,
@@ -32,16 +34,12 @@ from .losses import (
     released_region_rows,
     released_text_rows,
     uniform_rows,
-    visible_targets,
 )
 from .supervise import hides_later_words, supervise
 
 Batch = Mapping[str, Any]
 
 TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
-
-# Limit of log-probabilities that are copied to compute the losses of several layers at once: 4 MiB.
-JOINED_NUMBERS = 2**20
 
 VGP_CITATION = """@inproceedings{samaran-etal-2021-attending,
     title = "Attending Self-Attention: A Case Study of Visually Grounded Supervision
@@ -360,45 +358,11 @@ class AttentionMethod(SupervisionMethod):
     def _sum_rows(
         self, pairs: Sequence[AttentionPair], targets: GroundingTargets, direction: str
     ) -> tuple[Tensor, Tensor]:
-        heads: list[int] = []
-        losses: list[Tensor] = []
-        rows: list[Tensor] = []
-        for group in _group_layers(pairs):
-            pair, shape = _join(group), (len(group), len(targets.gold))
-            visible = visible_targets(pair, targets.gold.repeat(len(group), 1, 1))
-            heads += [pair[0].shape[1]] * len(group)
-            losses.append(self.rows_loss(pair, visible, direction).unflatten(0, shape))
-            rows.append(visible.rows.unflatten(0, shape))
-        by_row, seen = torch.cat(losses), torch.cat(rows)  # (L, B, Q)
-        weights = by_row.new_tensor(heads)
-        # 1 if all layers see a gold column of the row.
-        scale = weights.sum() / (weights[:, None, None] * seen).sum(0).clamp(min=1)
-        total = ((by_row * scale).sum((1, 2)) * (weights / weights.sum())).sum()
-        return self.weights[direction] * total, seen.any(0).sum()
+        total, count = sum_layers(pairs, targets.gold, partial(self.rows_loss, direction=direction))
+        return self.weights[direction] * total, count
 
     def _align(self, batch: Batch) -> Tensor:
         return first_region(align(batch)) if self.variant == "released" else align(batch)
-
-
-def _group_layers(pairs: Sequence[AttentionPair]) -> list[list[AttentionPair]]:
-    """Groups layers whose losses are computed at once: a few large operations take less time than many small ones."""
-    groups: list[list[AttentionPair]] = []
-    for pair in pairs:
-        last = groups[-1] if groups else []
-        fits = last and last[0][0].shape == pair[0].shape and (len(last) + 1) * pair[0].numel() <= JOINED_NUMBERS
-        if fits:
-            last.append(pair)
-        else:
-            groups.append([pair])
-    return groups
-
-
-def _join(pairs: Sequence[AttentionPair]) -> AttentionPair:
-    """Joins pairs of one shape along the batch, (L * B, H, Q, K) and (L * B, H, Q); one pair stays as it is."""
-    if len(pairs) == 1:
-        return pairs[0]
-    shares = [share for _, share in pairs if share is not None]
-    return torch.cat([alpha for alpha, _ in pairs]), torch.cat(shares) if len(shares) == len(pairs) else None
 
 
 def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:

@@ -122,14 +122,11 @@ def make_plan(
     rows = _find_places([row for row, _ in queries], query_length)
     columns = _find_places([column for _, column in queries], key_length)
     padded = [(column < 0)[:, None, None] for _, column in queries]
-    masks = (
-        [mask_whole_rows(mask, each, key_length, causal) for each in rows.positions]
-        if whole_rows
-        else [
-            mask_columns(mask, row, column, key_length, causal)
-            for row, (_, column) in zip(rows.positions, queries, strict=True)
-        ]
-    )
+    if whole_rows:
+        masks = [mask_whole_rows(mask, row, key_length, causal) for row in rows.positions]
+    else:
+        parts = zip(rows.positions, columns.positions, padded, strict=True)
+        masks = [mask_columns(mask, *part, key_length, causal) for part in parts]
     return RowPlan(rows, columns, padded, masks)
 
 

@@ -39,9 +39,11 @@ def mask_whole_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> S
     return _split_mask(mask_of_rows(mask, rows, key_length, causal))
 
 
-def mask_columns(mask: Any, rows: Tensor, columns: Tensor, key_length: int, causal: bool) -> ScoreMask:
-    """Finds what a mask does to the scores of rows (B, Q) against columns (B, K), int64; -1 is a hidden column."""
-    padded, columns = (columns < 0)[:, None, None], columns.clamp(min=0)
+def mask_columns(mask: Any, rows: Tensor, columns: Tensor, padded: Tensor, key_length: int, causal: bool) -> ScoreMask:
+    """Finds what a mask does to the scores of rows (B, Q) against columns (B, K); see [`mask_of_rows`].
+
+    Columns are int64, from 0 on; those that are `padded` (B, 1, 1, K) are hidden too.
+    """
     seen = mask_of_rows(mask, rows, key_length, causal)
     hidden, bias = _split_mask(None if seen is None else gather_columns(seen, columns))
     return ScoreMask(padded if hidden is None else padded | hidden, bias)

@@ -342,10 +342,10 @@ def supervised_losses(model, batch):
 
 
 @families
+@pytest.mark.usefixtures("fresh_compiler")
 def test_supervised_models_compile_in_one_graph(family):
     batch, model = make_batch(9, 4), MAKE[family](VGP[family])
     expected, outputs = supervised_losses(model, batch)
-    torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     method = get_method("direct")
     found = run(compiled, batch, **method.forward_kwargs(batch))

@@ -218,6 +218,7 @@ def test_names_stay_once_supervised():
     assert supervised_implementation(model) == supervised_implementation(model.config) == "supervised_sdpa"
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiles_in_one_graph():
     model, inputs = supervised(bert()), embeddings()
     asked = {"attention_mask": PADDING, "attention_queries": ((ROWS, COLUMNS), MANY), "attention_mean": True}

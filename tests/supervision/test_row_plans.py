@@ -121,6 +121,7 @@ def test_arguments_that_are_used_again_keep_few_plans(made):
     assert len(plans._known) <= row_plans._MOST_PLANS < len(made)
 
 
+@pytest.mark.usefixtures("fresh_compiler")
 def test_compiled_models_take_the_arguments_of_a_method():
     model, inputs, method = supervised(bert()), embeddings(), get_method("direct")
     expected = model(inputs_embeds=inputs, **method.forward_kwargs(batch())).attentions
