@@ -12,12 +12,12 @@ import yaml
 
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[1]
 LOAD = """
 import json, sys
 import grounded_attention
-assert "torch" not in sys.modules
 from grounded_attention import VLBertForVGP, audit, get_method, supervise
 from transformers import AutoModel, AutoProcessor
 base, processor = AutoModel.from_pretrained("org/wheel"), AutoProcessor.from_pretrained("org/wheel")
@@ -54,9 +54,10 @@ def installed(tmp_path_factory):
 
 def call(installed, environment, cwd, *arguments, code=None):
     """`grounded-attention ARGUMENTS`, or a script, with the installed package alone."""
-    command = [sys.executable, "-c", code] if code else [sys.executable, str(installed / "bin" / "grounded-attention")]
+    program = installed / "bin" / "grounded-attention"
+    code = code or f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')"
     environment = {**environment, "PYTHONPATH": str(installed), "HF_DATASETS_CACHE": str(cwd / "cache")}
-    done = subprocess.run([*command, *arguments], env=environment, cwd=cwd, capture_output=True, text=True)
+    done = run_python(code, arguments, env=environment, cwd=cwd)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 

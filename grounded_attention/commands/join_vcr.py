@@ -34,9 +34,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
-    from grounded_attention.tasks.vcr import join_runs
-
     answers, rationales = _items(options.answers), _items(options.rationales)
+    from grounded_attention.tasks.vcr import join_runs  # it imports torch: wrong files are named before that
+
     try:
         figures = join_runs(answers, rationales)
     except ValueError as error:

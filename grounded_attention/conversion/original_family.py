@@ -25,6 +25,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from grounded_attention.utils.finite_weights import is_finite
 from grounded_attention.utils.progress import phase
 
 from .errors import CheckpointError, OverrideError, name_some
@@ -189,8 +190,8 @@ def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
     if not tensor.is_floating_point():
         raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")
     tensor = tensor.float()
-    bad = tensor.numel() - int(torch.isfinite(tensor).sum())
-    if bad:
+    if not is_finite(tensor):
+        bad = tensor.numel() - int(torch.isfinite(tensor).sum())
         raise CheckpointError(
             f"{key} has {bad} NaN or infinite numbers, of {tensor.numel()}: the training failed, or the file is "
             "damaged. Use an earlier checkpoint."

@@ -26,12 +26,13 @@ def check_finite(model: torch.nn.Module, source: str) -> None:
 @torch.no_grad()
 def not_finite(model: torch.nn.Module) -> list[str]:
     """The names of the weights and buffers that contain NaN or infinity; of a sharded one this process's part."""
-    return [name for name, weight in model.state_dict().items() if not _is_finite(weight)]
+    return [name for name, weight in model.state_dict().items() if not is_finite(weight)]
 
 
-def _is_finite(weight: object) -> bool:
+def is_finite(weight: object) -> bool:
+    """Whether a tensor has no NaN and no infinity, without a copy of it; True for integers and for no numbers."""
     weight = weight.to_local() if hasattr(weight, "to_local") else weight
     if not isinstance(weight, torch.Tensor) or not weight.is_floating_point() or weight.is_meta or not weight.numel():
         return True
-    low, high = torch.aminmax(weight)  # both are NaN if one value is; no copy of the weight is made
+    low, high = torch.aminmax(weight)  # both are NaN if one value is
     return bool(torch.isfinite(low) and torch.isfinite(high))

@@ -28,6 +28,18 @@ SIZES = {
     "intermediate_size": 16,
     "region_feature_size": FEATURE_SIZE,
 }
+# Families that have other fields for some of these sizes.
+FAMILY_SIZES: dict[str, dict[str, int]] = {
+    "vilbert": {
+        "v_hidden_size": 16,
+        "v_num_hidden_layers": 1,
+        "v_num_attention_heads": 2,
+        "v_intermediate_size": 16,
+        "bi_hidden_size": 16,
+        "bi_num_attention_heads": 2,
+    },
+    "lxmert": {"r_layers": 1, "x_layers": 1},
+}
 FAST_RCNN = {"embedding_size": 4, "hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1], "roi_size": 4}
 
 
@@ -42,8 +54,13 @@ class HubModel:
     processor: Callable[[], Any] | None = None
 
 
+def tiny_config(family: str, **fields: Any) -> Any:
+    """The configuration of a tiny model of a family."""
+    return FAMILIES[family].config_class(**{**SIZES, **FAMILY_SIZES.get(family, {}), **fields})
+
+
 def _make_family(family: str, cls: type[PreTrainedModel]) -> Callable[[Path], PreTrainedModel]:
-    return lambda _: cls(FAMILIES[family].config_class(**SIZES))
+    return lambda _: cls(tiny_config(family))
 
 
 def _make_processor(family: str) -> Callable[[], Any]:
@@ -92,7 +109,7 @@ def push_all(folder: Path, namespace: str) -> None:
         model.push_to_hub(f"{namespace}/{entry.name}")
         if entry.processor is not None:
             entry.processor().push_to_hub(f"{namespace}/{entry.name}")
-    newer = FAMILIES["vl_bert"].heads["vgp"](FAMILIES["vl_bert"].config_class(**SIZES))
+    newer = FAMILIES["vl_bert"].heads["vgp"](tiny_config("vl_bert"))
     newer.save_pretrained(folder / "newer")
     newer.push_to_hub(f"{namespace}/VLBertForVGP")
     newer.push_to_hub(f"{namespace}/secret", private=True)

@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Jobs that report their progress."""
+"""Jobs for processes of their own. This file imports little, since each process imports it."""
 
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,3 +15,41 @@ class Job:
     @property
     def name(self):
         return self.directory.name
+
+
+def count_to_four(job):
+    from grounded_attention.utils import progress
+
+    with progress.phase("step", 4) as advance:
+        for number in range(1, 5):
+            advance(number, loss=1.25)
+            time.sleep(0.8)
+
+
+def die(job):
+    os._exit(9)
+
+
+def note_threads(job):
+    import torch
+
+    (job.directory / "threads").write_text(str(torch.get_num_threads()))
+
+
+def sleep_long(job):
+    (job.directory / "pid").write_text(str(os.getpid()))
+    time.sleep(120)
+
+
+def give_a_wrong_share(job):
+    from grounded_attention.tasks import TASKS
+
+    TASKS["caption_match_pretraining"].options(exchanged=3)
+
+
+def divide_by_zero(job):
+    raise ValueError(1 / 0)
+
+
+def write_variable(job):
+    (job.directory / "found").write_text(str(os.environ.get("GROUNDED_ATTENTION_TEST")))

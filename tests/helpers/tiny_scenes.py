@@ -1,7 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """A recipe that trains a tiny model on a few generated scenes in three steps, and `train.py` in this process."""
 
+import atexit
+import shutil
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +17,17 @@ from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 
 
 def tiny_scenes(directory: Path) -> Path:
-    write_scenes(directory, images=24, seed=1)
+    """24 scenes, drawn by `write_scenes` once in a process and copied from then on."""
+    shutil.copytree(_drawn(), directory, dirs_exist_ok=True)
     return directory
+
+
+@cache
+def _drawn() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="tiny_scenes_"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write_scenes(folder, images=24, seed=1)
+    return folder
 
 
 def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:

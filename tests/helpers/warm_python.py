@@ -24,6 +24,8 @@ LIBRARIES = (
     "pandas",
     "pyarrow.parquet",
     "PIL.Image",
+    "matplotlib.backends.backend_agg",
+    "requests",
     "yaml",
     "torch",
     "torch._dynamo",
@@ -35,6 +37,7 @@ LIBRARIES = (
 HUGGING_FACE = (
     "datasets",
     "accelerate",
+    "evaluate",
     "transformers",
     "transformers.trainer",
     "transformers.models.auto",
@@ -44,7 +47,7 @@ HUGGING_FACE = (
 ROOT = Path(__file__).resolve().parents[2]
 PREFIXES = ("HF_", "HUGGING", "TRANSFORMERS_")
 # The other variables that a library reads at import must be those of the tests.
-FIXED = ("OMP_", "MKL_", "KMP_", "TORCH", "LD_", "PYTHONHASHSEED")
+FIXED = ("OMP_", "MKL_", "KMP_", "TORCH", "LD_", "MPL", "PYTHONHASHSEED")
 
 # Reads one request a line. A fork waits for the script, which runs in a fork of that one: it leaves the loop, and its
 # process ends as Python ends it.
@@ -124,9 +127,20 @@ def _server(libraries: tuple[str, ...], _variables: frozenset) -> tuple[subproce
 
 
 class WarmProcess:
-    """A running `python -c code arguments`, with the methods of `subprocess.Popen` that the tests use."""
+    """A running `python -c code arguments`, with the methods of `subprocess.Popen` that the tests use.
 
-    def __init__(self, code: str, arguments: Sequence[object] = (), *, cwd: Path, env: Mapping[str, str]):
+    `terminal` is the name of a terminal that gets the output and the errors.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        arguments: Sequence[object] = (),
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        terminal: str | None = None,
+    ):
         if _chosen(env, FIXED) != _chosen(os.environ, FIXED):
             raise ValueError(f"variables of {', '.join(FIXED)} must be those of the tests; use subprocess")
         variables = _chosen(env, PREFIXES)
@@ -140,6 +154,8 @@ class WarmProcess:
             (self._folder / name).touch()
         os.mkfifo(self._folder / "status")
         files = {name: str(self._folder / name) for name in ("stdout", "stderr", "status")}
+        if terminal is not None:
+            files |= {"stdout": terminal, "stderr": terminal}
         request = {"code": code, "arguments": list(map(str, arguments)), "cwd": str(cwd), "environment": dict(env)}
         assert server.stdin is not None
         server.stdin.write(json.dumps({**request, **files, "sys_path": sys_path}) + "\n")

@@ -28,7 +28,7 @@ from grounded_attention.modeling import (
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from grounded_attention.processing.region_detection import load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor
-from tests.helpers.hub_models import SIZES
+from tests.helpers.hub_models import tiny_config
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
@@ -87,6 +87,10 @@ def test_scores_are_those_of_phrase_attention(files, layer, head):
         assert [one["score"] for one in mine] == pytest.approx(sorted(shares.tolist(), reverse=True), abs=1e-5)
 
 
+# Two layers of attention from words to regions; their other fields say two layers of text.
+TWO_LAYERS = {"vilbert": {"v_num_hidden_layers": 2}, "lxmert": {"x_layers": 2}}
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_grounds_in_batches(family, tmp_path):
     """Each class with a head, in a batch that is padded: what phrase_attention gives its base model for each alone."""
@@ -94,7 +98,7 @@ def test_every_family_grounds_in_batches(family, tmp_path):
     processor = FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
     torch.manual_seed(0)
     for cls in FAMILIES[family].heads.values():
-        model = cls(FAMILIES[family].config_class(**{**SIZES, "num_hidden_layers": 2})).eval()
+        model = cls(tiny_config(family, num_hidden_layers=2, **TWO_LAYERS.get(family, {}))).eval()
         pipe = VisualGroundingPipeline(model, processor=processor, device="cpu", layer=1, head=0)
         found = pipe(EXAMPLES, batch_size=3)
         for one, records in zip(EXAMPLES, found, strict=True):

@@ -12,7 +12,7 @@ from PIL import Image
 from grounded_attention.families import FAMILIES
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.publish.card_forward import forward_lines, seen_lines
-from tests.helpers.hub_models import SIZES
+from tests.helpers.hub_models import tiny_config
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
 
 USES = [(family, task) for task in TASKS for family in FAMILIES if TASKS[task].head in FAMILIES[family].heads]
@@ -33,7 +33,7 @@ def test_every_task_prints_its_result(family, task):
     torch.manual_seed(0)
     head = TASKS[task].head
     options = {"answers": ["yes", "no"]} if head == "vqa" else {}
-    model = FAMILIES[family].heads[head](FAMILIES[family].config_class(**SIZES, **options)).eval()
+    model = FAMILIES[family].heads[head](tiny_config(family, **options)).eval()
     processor = FAMILIES[family].processor_class(tiny_processor().tokenizer, region_feature_size=FEATURE_SIZE)
     known = {"np": np, "torch": torch, "Image": Image, "model": model, "processor": processor}
     printed = io.StringIO()

@@ -1,11 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Two processes (torchrun, gloo) against one: the same losses, weights and figures on the same global batch."""
+"""Two processes (gloo) against one: the same losses, weights and figures on the same global batch."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,8 +10,8 @@ from safetensors.torch import load_file
 from tests.helpers.tiny_trainer import METHODS, assert_same
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 from tests.helpers.train_steps import run_case
+from tests.helpers.two_processes import run_two
 
-ROOT = Path(__file__).resolve().parents[2]
 LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
 GROUPED = "{}:group_by_length"
 MAPPED = "{}:mapped"
@@ -29,11 +25,7 @@ def two_processes(tmp_path_factory):
     cases = [case.format(m) for case in (SPLIT, ACCUMULATED) for m in METHODS]
     cases += [GROUPED.format(case.format("direct")) for case in (SPLIT, ACCUMULATED)] + list(EVALUATIONS)
     cases += [MAPPED.format(SPLIT.format("direct"))]
-    launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    launch += ["--nproc_per_node", "2", str(ROOT / "tests" / "helpers" / "train_steps.py"), str(output), *cases]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
+    run_two("tests.helpers.train_steps", output, *cases)
     return output
 
 

@@ -3,8 +3,6 @@
 
 import os
 import pty
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,65 +11,46 @@ from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils import progress
-from tests.helpers.progress_jobs import Job
+from tests.helpers.progress_jobs import Job, die
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.warm_python import WarmProcess, run_python
 
 ROOT = Path(__file__).parents[2]
 # Two jobs side by side, then a phase in this process.
 SCRIPT = """
-import sys, time
+import sys
 from pathlib import Path
-from tests.training.test_progress import Job, count_to_four
+from tests.helpers.progress_jobs import Job, count_to_four
 from grounded_attention.utils import progress
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 
-if __name__ == "__main__":
-    progress.PRINTED = progress.REDRAWN = 0
-    for job in run_side_by_side([Job(Path(sys.argv[1], name)) for name in ("first", "second")], 2, count_to_four):
-        print(f"{job.name}: finished", flush=True)
-    with progress.named("alone"), progress.phase("evaluate", 4) as advance:
-        advance()
-        advance()
-    print("the end")
+progress.PRINTED = progress.REDRAWN = 0
+for job in run_side_by_side([Job(Path(sys.argv[1], name)) for name in ("first", "second")], 2, count_to_four):
+    print(f"{job.name}: finished", flush=True)
+with progress.named("alone"), progress.phase("evaluate", 4) as advance:
+    advance()
+    advance()
+print("the end")
 """
 
 
-def count_to_four(job):
-    import time
-
-    with progress.phase("step", 4) as advance:
-        for number in range(1, 5):
-            advance(number, loss=1.25)
-            time.sleep(0.8)
-
-
-def die(job):
-    os._exit(9)
-
-
-@pytest.fixture
-def command(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    return [sys.executable, str(script), str(tmp_path / "jobs")], {**os.environ, "PYTHONPATH": str(ROOT)}
-
-
-def run_on_terminal(command, environment):
+def run_on_terminal(folder):
     """What a terminal of 120 columns gets."""
     master, slave = pty.openpty()
-    environment = {**environment, "COLUMNS": "120"}
-    with subprocess.Popen(command, stdout=slave, stderr=slave, env=environment) as process:
-        os.close(slave)
-        printed = b""
-        while True:
-            try:
-                part = os.read(master, 4096)
-            except OSError:  # Linux's word for the end
-                break
-            if not part:
-                break
-            printed += part
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
+    process = WarmProcess(SCRIPT, [folder / "jobs"], cwd=folder, env=environment, terminal=os.ttyname(slave))
+    printed = os.read(master, 4096)
+    os.close(slave)  # not before: without a writer, the terminal ends
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:  # Linux's word for the end
+            break
+        if not part:
+            break
+        printed += part
     os.close(master)
+    process.communicate()
     assert process.returncode == 0
     return printed.decode().replace("\r\n", "\n")
 
@@ -87,8 +66,8 @@ def seen(printed):
     return shown
 
 
-def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(command):
-    printed = run_on_terminal(*command)
+def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(tmp_path):
+    printed = run_on_terminal(tmp_path)
     drawn = [part.rstrip() for line in printed.split("\n") for part in line.split("\r")]
     both = [line for line in drawn if "first: step" in line and "second: step" in line]
     assert both and all(line.startswith(("0 of 2 finished | ", "1 of 2 finished | ")) for line in both)
@@ -101,13 +80,11 @@ def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(command):
     )
 
 
-def test_a_pipe_gets_whole_lines(command):
-    arguments, environment = command
-    done = subprocess.run(
-        arguments, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True
-    )
-    assert "\r" not in done.stdout and "\x1b" not in done.stdout
-    lines = done.stdout.splitlines()
+def test_a_file_gets_whole_lines(tmp_path):
+    done = run_python(SCRIPT, [tmp_path / "jobs"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0 and not {"\r", "\x1b"} & set(done.stdout + done.stderr)
+    assert done.stdout.splitlines()[-1] == "the end"
+    lines = done.stderr.splitlines() + done.stdout.splitlines()
     assert any(line.startswith("0 of 2 finished | first: step") and "second: step" in line for line in lines)
     assert {"first: finished", "second: finished", "the end"} <= set(lines)
 

@@ -2,39 +2,23 @@
 """Jobs in processes of their own: their threads, and what a killed parent leaves behind."""
 
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-import torch
 
 from grounded_attention.commands.user_errors import explain_error
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.side_by_side import run_side_by_side
-from tests.helpers.progress_jobs import Job
+from tests.helpers.progress_jobs import Job, divide_by_zero, give_a_wrong_share, note_threads, write_variable
+from tests.helpers.warm_python import WarmProcess
 
-
-def note_threads(job):
-    (job.directory / "threads").write_text(str(torch.get_num_threads()))
-
-
-def sleep_long(job):
-    (job.directory / "pid").write_text(str(os.getpid()))
-    time.sleep(120)
-
-
-def give_a_wrong_share(job):
-    TASKS["caption_match_pretraining"].options(exchanged=3)
-
-
-def divide_by_zero(job):
-    raise ValueError(1 / 0)
-
-
-def write_variable(job):
-    (job.directory / "found").write_text(str(os.environ.get("GROUNDED_ATTENTION_TEST")))
+PARENT = """
+import sys
+from pathlib import Path
+from grounded_attention.training.loop.side_by_side import run_side_by_side
+from tests.helpers.progress_jobs import Job, sleep_long
+list(run_side_by_side([Job(Path(sys.argv[1]))], 1, sleep_long))
+"""
 
 
 def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
@@ -55,21 +39,14 @@ def test_jobs_share_the_threads_and_one_alone_has_all(tmp_path, monkeypatch):
 
 
 def test_a_killed_parent_takes_its_jobs_along(tmp_path):
-    code = (
-        "from pathlib import Path\nfrom tests.training.test_side_by_side import Job, sleep_long\n"
-        "from grounded_attention.training.loop.side_by_side import run_side_by_side\n"
-        f"list(run_side_by_side([Job(Path({str(tmp_path / 'job')!r}))], 1, sleep_long))\n"
-    )
-    script = tmp_path / "parent.py"
-    script.write_text(f"if __name__ == '__main__':\n    {code.replace(chr(10), chr(10) + '    ')}")
     root = Path(__file__).parents[2]
-    parent = subprocess.Popen([sys.executable, script], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    parent = WarmProcess(PARENT, [tmp_path / "job"], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
     note = tmp_path / "job" / "pid"
     wait_until(lambda: note.is_file() and note.read_text())
     pid = int(note.read_text())
     assert is_running(pid)
     parent.kill()
-    parent.wait()
+    parent.communicate()
     wait_until(lambda: not is_running(pid))
 
 

@@ -2,8 +2,7 @@
 """Two processes at the same time: the same scenes and rows are made once; one output folder has one training."""
 
 import os
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,23 @@ from grounded_attention.training.experiments.processes import join_processes, on
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.locks import LOCK, FolderInUse
 from tests.helpers.tiny_scenes import tiny_recipe
+from tests.helpers.warm_python import WarmProcess
 
 ROOT = Path(__file__).resolve().parents[2]
-TRAIN = ["-m", "grounded_attention.commands.train"]
+TRAIN = "import sys; from grounded_attention.commands.train import main; sys.exit(main())"
 HOLD = """
-import sys
+import sys, time
 from pathlib import Path
 from grounded_attention.training.experiments.processes import only_process
 with only_process(Path(sys.argv[1])):
-    print("locked", flush=True)
-    sys.stdin.read()
+    Path(sys.argv[2]).touch()
+    time.sleep(300)
 """
 
 
-def start(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    environment |= {"HF_DATASETS_CACHE": str(folder / "cache")}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen([sys.executable, *map(str, arguments)], env=environment, cwd=ROOT, text=True, **pipes)
+def start(folder, code, *arguments):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(folder / "cache")}
+    return WarmProcess(code, arguments, env=environment, cwd=ROOT)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +39,7 @@ def both(tmp_path_factory):
     recipe["data"]["scenes"] = {"images": 24, "seed": 1}
     recipe["training"]["max_steps"] = 60
     (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    running = [start(folder, *TRAIN, folder / "recipe.yaml") for _ in range(2)]
+    running = [start(folder, TRAIN, folder / "recipe.yaml") for _ in range(2)]
     return folder, [(*process.communicate(timeout=300), process.returncode) for process in running]
 
 
@@ -64,9 +62,11 @@ def test_the_same_scenes_are_drawn_once(both):
 
 
 def test_a_run_in_a_folder_that_is_in_use_is_refused(tmp_path):
-    first = start(tmp_path, "-c", HOLD, tmp_path / "run")
+    first = start(tmp_path, HOLD, tmp_path / "run", tmp_path / "locked")
     try:
-        assert first.stdout.readline() == "locked\n"
+        while not (tmp_path / "locked").exists():
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.05)
         with (
             pytest.raises(FolderInUse, match=rf"run: process {first.pid} on .* trains here"),
             only_process(tmp_path / "run"),

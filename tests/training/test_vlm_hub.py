@@ -2,8 +2,6 @@
 """A recipe pushes an adapter to a Hub over HTTP: what each commit has, its card, and how it loads from there."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ import yaml
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_recipes import save_llava, vlm_recipe
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADS = {
@@ -74,8 +73,7 @@ def pushed(tmp_path_factory):
     with LoopbackHub(folder / "state") as hub:
         paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(folder / "cache")}
         environment = {**hub.environment(folder / "home"), **paths}
-        command = [sys.executable, "-c", TRAIN, *map(str, (folder / "recipe.yaml", folder / "base", image))]
-        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, timeout=500)
+        done = run_python(TRAIN, [folder / "recipe.yaml", folder / "base", image], env=environment, cwd=folder)
         assert done.returncode == 0, done.stderr[-3000:]
         yield hub, environment, folder, json.loads(done.stdout.splitlines()[-1])
 
@@ -110,9 +108,7 @@ def test_it_loads_where_the_project_is_not(pushed, tmp_path):
     snippet.write_text(hub.read("org/adapter", "README.md").decode().partition("```python\n")[2].partition("```")[0])
     environment = {**environment, "HF_HOME": str(tmp_path / "home")}
     environment.pop("PYTHONPATH")
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD, str(snippet)], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
+    done = run_python(LOAD, [snippet], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
