@@ -43,6 +43,16 @@ def figures(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def quick_ends_of_loaders() -> Iterator[None]:
+    """PyTorch waits five seconds for a worker of a loader that the garbage collector ends; here half a second."""
+    from torch.utils.data import _utils  # torch reads the environment set above
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.5)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def plain_logging() -> None:
     """Loggers as a new process has them: a command that a test runs in this process may have made them quiet."""
