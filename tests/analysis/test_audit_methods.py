@@ -17,8 +17,6 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable, Region
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
-pytestmark = pytest.mark.drawn_figures
-
 METHODS = ("none", "direct")
 
 
