@@ -20,6 +20,8 @@ from grounded_attention.supervision.rollout import attention_rollout
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model
 
+pytestmark = pytest.mark.drawn_figures
+
 T, R = 4, 6
 SIGN = torch.tensor([1.0, -1.0])
 
