@@ -42,7 +42,7 @@ from grounded_attention.analysis.observers import Batch, Observer, Queries, get_
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.supervision import from_attention_maps
-from grounded_attention.supervision.attention_function import AttentionPair
+from grounded_attention.supervision.row_states import AttentionPair
 
 WAYS = ("audit", "plain")
 WORDS, PHRASES, FEATURES = 32, 4, 2048

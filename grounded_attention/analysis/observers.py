@@ -22,9 +22,9 @@ from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
-from grounded_attention.supervision.attention_function import AttentionPair
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
+from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.supervise import unwrap_model
 
 from .feed_forward import feed_forward_in_parts

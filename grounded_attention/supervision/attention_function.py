@@ -23,6 +23,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys, needs_pa
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
+from .row_states import JOINED_NUMBERS, AttentionPair, RowStates, log_softmax, score
 from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows
 
 # Back end -> the name to set on a model. The name for FlashAttention is short because transformers tries to load a
@@ -37,30 +38,34 @@ SUPERVISED_IMPLEMENTATIONS = {
 # Arguments that change the scores in ways that this file does not compute.
 _UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
 
-# float32 numbers in the widest vector register of a CPU (AVX-512).
-_FLOATS_PER_VECTOR = 16
-
 AttentionQueries = tuple[AttentionQuery | None, ...]
-AttentionPair = tuple[Tensor, Tensor | None]
 
 
 class SupervisedAttention(NamedTuple):
     """The report of one layer, returned instead of its attention weights.
 
     Args:
-        pairs (`tuple[AttentionPair | None, ...]`): one pair for each query (rows, columns); None for a query that this
-            call cannot answer. `log_alpha` (B, H, Q, K) float32 are the log-probabilities over the queried columns
-            only (equation 6), -1e9 at padded columns and at columns that the mask hides from the row. `log_share`
-            (B, H, Q) float32 is the log of the total probability of these columns, or None if it was not requested.
-            `exp(log_alpha + log_share)` is the ordinary attention. Values of padded rows have no meaning.
+        reports (`tuple[AttentionPair | RowStates | None, ...]`): `pairs`, or what small ones are computed from if
+            `attention_states` was requested.
         mean (`Tensor`, *optional*): (B, N, M) float32, attention averaged over heads; None if it was not requested.
         call (`AttentionCall`, *optional*): the call that made this report; None if the model does not describe its
             calls.
     """
 
-    pairs: tuple[AttentionPair | None, ...]
+    reports: tuple[AttentionPair | RowStates | None, ...]
     mean: Tensor | None
     call: Any = None
+
+    @property
+    def pairs(self) -> tuple[AttentionPair | None, ...]:
+        """The attention of each query (rows, columns); None for a query that this call cannot answer.
+
+        `log_alpha` (B, H, Q, K) float32 are the log-probabilities over the queried columns only (equation 6), -1e9 at
+        padded columns and at columns that the mask hides from the row. `log_share` (B, H, Q) float32 is the log of the
+        total probability of these columns, or None if it was not requested. `exp(log_alpha + log_share)` is the
+        ordinary attention. Values of padded rows have no meaning.
+        """
+        return tuple(each.pair() if isinstance(each, RowStates) else each for each in self.reports)
 
 
 def supervised_implementation(model_or_config: Any) -> str:
@@ -115,46 +120,37 @@ def attend_rows(
     Returns:
         `tuple[AttentionPair, ...]`: `(log_alpha, log_share)` of each pair, see [`SupervisedAttention`].
     """
-    plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, share)
-    query_rows = [rows * scaling for rows in plan.rows.read(query)]
-    if share:
-        keys = [key] * len(query_rows)
-        return tuple(map(_attend_whole_rows, query_rows, keys, plan.columns.positions, plan.padded, plan.masks))
-    return tuple(map(_attend_columns, query_rows, plan.columns.read(key), plan.masks))
+    if not share:
+        return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans))
+    plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=True)
+    rows = [each * scaling for each in plan.rows.read(query)]
+    keys = [key] * len(rows)
+    return tuple(map(_attend_whole_rows, rows, keys, plan.columns.positions, plan.padded, plan.masks))
 
 
-def _attend_columns(query_rows: Tensor, keys: Tensor, mask: ScoreMask) -> AttentionPair:
-    """Scores rows (B, H, Q, d) against the keys of the queried columns only, (B, G, K, d)."""
-    log_alpha = _log_softmax(mask.apply(_score(query_rows, keys)))
-    # The softmax of a row without visible columns is uniform, so hidden columns are filled again after it.
-    return mask.hide(log_alpha), None
+def read_rows(
+    query: Tensor,
+    key: Tensor,
+    queries: Sequence[AttentionQuery],
+    scaling: float,
+    mask: Any,
+    causal: bool,
+    plans: RowPlans | None,
+) -> list[RowStates]:
+    """Reads what the attention of chosen rows is computed from; see [`attend_rows`] for the arguments."""
+    plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
+    parts = zip(plan.rows.read(query), plan.columns.read(key), plan.masks, strict=True)
+    return [RowStates(rows, keys, scaling, part) for rows, keys, part in parts]
 
 
 def _attend_whole_rows(
     query_rows: Tensor, key: Tensor, columns: Tensor, padded: Tensor, mask: ScoreMask
 ) -> AttentionPair:
     """Scores rows (B, H, Q, d) against all keys (B, G, M, d), which `log_share` needs."""
-    scores = mask.apply(_score(query_rows, key))
+    scores = mask.apply(score(query_rows, key))
     selected = gather_columns(scores, columns).masked_fill(padded, LOWEST_SCORE)
-    log_alpha = _log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
+    log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
     return log_alpha, selected.logsumexp(-1) - scores.logsumexp(-1)
-
-
-def _score(query: Tensor, key: Tensor) -> Tensor:
-    """(B, H, Q, d) with (B, G, M, d) -> (B, H, Q, M) float32, one matrix product for all heads that share a key."""
-    batch, heads, rows, width = query.shape
-    groups = key.shape[1]
-    grouped = query.reshape(batch, groups, heads // groups * rows, width)
-    return (grouped @ key.transpose(2, 3)).reshape(batch, heads, rows, key.shape[2]).float()
-
-
-def _log_softmax(scores: Tensor) -> Tensor:
-    """log_softmax(-1) of (B, H, Q, K)."""
-    if scores.device.type != "cpu" or torch.compiler.is_compiling() or scores.shape[-1] >= _FLOATS_PER_VECTOR:
-        return scores.log_softmax(-1)
-    # PyTorch computes rows that are shorter than a vector register number by number. In this order it takes a tenth of
-    # the time for 15 columns on a CPU with AVX-512.
-    return scores.transpose(2, 3).log_softmax(2).transpose(2, 3)
 
 
 def _observe(
@@ -168,19 +164,24 @@ def _observe(
     mean: bool | tuple[int, ...],
     call: Any,
     plans: RowPlans | None,
+    states: bool,
 ) -> SupervisedAttention:
     given = [each for each in queries if each is not None]
-    found: Iterator[AttentionPair] = iter(())
-    if given:
+    found: Iterator[AttentionPair | RowStates] = iter(())
+    if given and not share:
+        read = read_rows(query, key, given, scaling, mask, causal, plans)
+        # Larger ones are not stacked, and attention takes less memory than they do.
+        found = iter(each if states and 2 * each.size() <= JOINED_NUMBERS else each.pair() for each in read)
+    elif given:
         found = iter(attend_rows(query, key, given, scaling, mask, share, causal, plans))
-    pairs = tuple(None if each is None else next(found) for each in queries)
+    reports = tuple(None if each is None else next(found) for each in queries)
     averaged = None
     if mean:
         all_rows = torch.arange(query.shape[2], device=query.device)[None]
         row_mask = mask_of_rows(mask, all_rows, key.shape[2], causal)
         heads = mean if isinstance(mean, tuple) else None
         averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
-    return SupervisedAttention(pairs, averaged, call)
+    return SupervisedAttention(reports, averaged, call)
 
 
 def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
@@ -238,6 +239,7 @@ def _supervised(implementation: str) -> Callable:
         attention_layers: tuple[int, ...] | None = None,
         attention_call: Any = None,
         attention_plans: RowPlans | None = None,
+        attention_states: bool = False,
         output_attentions: bool | None = None,  # not passed on, because the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
@@ -254,6 +256,9 @@ def _supervised(implementation: str) -> Callable:
                 default.
             attention_call (`AttentionCall`, *optional*): the call, for the report.
             attention_plans (`RowPlans`, *optional*): what the layers of a forward pass share.
+            attention_states (`bool`, *optional*, defaults to `False`): whether small pairs are reported as
+                [`RowStates`], so that the attention of several layers can be computed at once; without
+                `attention_share` only.
 
         Returns:
             `tuple[Tensor, SupervisedAttention | None]`: the output (B, N, H, d), and the report, or None if nothing
@@ -272,7 +277,7 @@ def _supervised(implementation: str) -> Callable:
         scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
         causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
         request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-        return output, _observe(query, key, attention_mask, scaling, causal, *request)
+        return output, _observe(query, key, attention_mask, scaling, causal, *request, attention_states)
 
     return supervised_attention_forward
 

@@ -5,9 +5,10 @@ from typing import Any
 
 from torch import Tensor
 
-from .attention_function import AttentionPair
+from .layer_losses import Report
 from .method import AttentionMethod, Batch, observed_layers, query_arguments
 from .row_plans import RowPlans
+from .row_states import RowStates
 
 
 class DirectSupervision(AttentionMethod):
@@ -63,6 +64,7 @@ class DirectSupervision(AttentionMethod):
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
         share = self.variant == "released"
         arguments = {"output_attentions": True, "attention_share": share, "attention_plans": RowPlans()}
+        arguments["attention_states"] = not share
         if self.layers is not None:
             arguments["attention_layers"] = self.layers
         return {**arguments, **query_arguments(self.targets(batch), batch)}
@@ -70,19 +72,23 @@ class DirectSupervision(AttentionMethod):
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         observed = observed_layers(outputs)
         pairs = {
-            name: self._select_heads([layer.pairs[place] for layer in observed if layer.pairs[place] is not None])
+            name: self._select_heads([each for layer in observed if (each := layer.reports[place]) is not None])
             for place, name in enumerate(self.directions)
         }
         return self.sum_losses(pairs, self.targets(batch))
 
-    def _select_heads(self, pairs: list[Any]) -> list[AttentionPair]:
-        """Selects the supervised heads in the pair of each supervised layer."""
+    def _select_heads(self, reports: list[Report]) -> list[Report]:
+        """Selects the supervised heads in the report of each supervised layer."""
         if self.pairs is None and self.heads is None:
-            return pairs
-        chosen: list[list[int]] = [list(self.heads or ())] * len(pairs)
+            return reports
+        chosen: list[list[int]] = [list(self.heads or ())] * len(reports)
         if self.pairs is not None:
             chosen = [[head for at, head in self.pairs if at == layer] for layer in self.layers or ()]
-        return [
-            (alpha[:, heads], None if share is None else share[:, heads])
-            for (alpha, share), heads in zip(pairs, chosen, strict=True)
-        ]
+        return [_select(report, heads) for report, heads in zip(reports, chosen, strict=True)]
+
+
+def _select(report: Report, heads: list[int]) -> Report:
+    if isinstance(report, RowStates):
+        return report.select_heads(heads)
+    alpha, share = report
+    return alpha[:, heads], None if share is None else share[:, heads]

@@ -9,59 +9,71 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from .attention_function import AttentionPair
-from .losses import VisibleTargets, visible_targets
+from . import row_states
+from .losses import VisibleTargets
+from .row_states import AttentionPair, RowStates, stack_states
+from .score_masks import is_hidden
 
-# Limit of log-probabilities that are copied to compute the losses of several layers at once: 4 MiB.
-JOINED_NUMBERS = 2**20
+Report = AttentionPair | RowStates
 
 
 def sum_layers(
-    pairs: Sequence[AttentionPair], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
+    reports: Sequence[Report], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row.
 
     Args:
-        pairs (`Sequence[AttentionPair]`): the reports of the layers, which may have different numbers of heads.
+        reports (`Sequence[Report]`): the reports of the layers, which may have different numbers of heads.
         gold (`Tensor`): (B, Q, K) bool, the gold columns.
-        rows_loss (`Callable`): the loss of each row, averaged over heads, (B, Q). Small layers are joined along the
-            batch, so it also receives a multiple of B examples.
+        rows_loss (`Callable`): the loss of each row, averaged over heads, (L, B, Q), of small layers together; the
+            targets may have 1 for L.
 
     Returns:
         `tuple[Tensor, Tensor]`: the sum () and the number () of rows that see a gold column in any layer.
     """
-    heads: list[int] = []
     losses: list[Tensor] = []
-    rows: list[Tensor] = []
-    for group in _group_layers(pairs):
-        pair, shape = _join(group), (len(group), len(gold))
-        visible = visible_targets(pair, gold.repeat(len(group), 1, 1))
-        heads += [pair[0].shape[1]] * len(group)
-        losses.append(rows_loss(pair, visible).unflatten(0, shape))
-        rows.append(visible.rows.unflatten(0, shape))
-    by_row, seen = torch.cat(losses), torch.cat(rows)  # (L, B, Q)
-    weights = by_row.new_tensor(heads)
-    # 1 if all layers see a gold column of the row.
-    scale = weights.sum() / (weights[:, None, None] * seen).sum(0).clamp(min=1)
-    total = ((by_row * scale).sum((1, 2)) * (weights / weights.sum())).sum()
-    return total, seen.any(0).sum()
+    heads: list[Tensor] = []  # that see a gold column of the row
+    for group in _group_layers(reports):
+        pair, columns = _stack(group)
+        targets = VisibleTargets(columns, gold & columns)
+        number = pair[0].shape[2]
+        losses.append(number * rows_loss(pair, targets).sum(0))
+        heads.append(number * len(group) // len(columns) * targets.rows.sum(0))
+    seen = torch.stack(heads).sum(0)  # (B, Q)
+    return (torch.stack(losses).sum(0) / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
 
-def _group_layers(pairs: Sequence[AttentionPair]) -> list[list[AttentionPair]]:
+def _group_layers(reports: Sequence[Report]) -> list[list[Report]]:
     """Groups layers whose losses are computed at once: a few large operations take less time than many small ones."""
-    groups: list[list[AttentionPair]] = []
-    for pair in pairs:
-        last = groups[-1] if groups else []
-        if last and last[0][0].shape == pair[0].shape and (len(last) + 1) * pair[0].numel() <= JOINED_NUMBERS:
-            last.append(pair)
+    groups: list[list[Report]] = []
+    room = 0
+    for report in reports:
+        if room > 0 and _fit(groups[-1][0], report):
+            groups[-1].append(report)
+            room -= 1
         else:
-            groups.append([pair])
+            groups.append([report])
+            room = row_states.JOINED_NUMBERS // max(1, _size(report)) - 1
     return groups
 
 
-def _join(pairs: Sequence[AttentionPair]) -> AttentionPair:
-    """Joins pairs of one shape along the batch, (L * B, H, Q, K) and (L * B, H, Q); one pair stays as it is."""
-    if len(pairs) == 1:
-        return pairs[0]
+def _fit(one: Report, other: Report) -> bool:
+    if isinstance(one, RowStates) or isinstance(other, RowStates):
+        return isinstance(one, RowStates) and isinstance(other, RowStates) and one.fits(other)
+    return one[0].shape == other[0].shape
+
+
+def _size(report: Report) -> int:
+    return report.size() if isinstance(report, RowStates) else report[0].numel()
+
+
+def _stack(reports: Sequence[Report]) -> tuple[AttentionPair, Tensor]:
+    """The attention of a group, (L, B, H, Q, K) and (L, B, H, Q), and its visible columns, (1 or L, B, 1 or Q, K)."""
+    states = [report for report in reports if isinstance(report, RowStates)]
+    if states:
+        return (stack_states(states).log_alpha(), None), states[0].visible_columns()[None]
+    pairs = [report for report in reports if not isinstance(report, RowStates)]
     shares = [share for _, share in pairs if share is not None]
-    return torch.cat([alpha for alpha, _ in pairs]), torch.cat(shares) if len(shares) == len(pairs) else None
+    alpha = torch.stack([alpha for alpha, _ in pairs])
+    # Columns that some heads do not see are hidden too, as padded ones are.
+    return (alpha, torch.stack(shares) if shares else None), ~is_hidden(alpha.detach().amin(2))

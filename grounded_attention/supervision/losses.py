@@ -1,10 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Losses on the attention of chosen rows, which comes from the attention function or from full maps.
 
-Each loss returns one number per row, (B, Q), averaged over heads; it is 0 for rows that see no gold column. Layers may
-be joined along the batch.
+Each loss takes the attention of one or several layers, (L, B, H, Q, K), and returns one number per row, (L, B, Q),
+averaged over heads; it is 0 for rows that see no gold column. Attention to columns that are not visible is not read.
 
-Shape letters: B batch, H heads, N sequence, Q queried rows, K queried columns.
+Shape letters: L layers, B batch, H heads, N sequence, Q queried rows, K queried columns.
 """
 
 from typing import NamedTuple
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .attention_function import AttentionPair
-from .score_masks import LOWEST_SCORE, is_hidden
+from .row_states import AttentionPair
+from .score_masks import LOWEST_SCORE
 
 # Added before logarithms in the VGP public code.
 _EPSILON = 1e-6
@@ -45,8 +45,9 @@ class VisibleTargets(NamedTuple):
     """The columns of each row that are visible to all heads of a layer.
 
     Args:
-        columns (`Tensor`): (B, Q, K) bool, False for padded columns and for columns that the mask hides from the row.
-        gold (`Tensor`): (B, Q, K) bool, the gold columns among them; rows without gold columns have no loss.
+        columns (`Tensor`): (1 or L, B, 1 or Q, K) bool, False for padded columns and for columns that the mask hides
+            from the row.
+        gold (`Tensor`): (1 or L, B, Q, K) bool, the gold columns among them; rows without gold columns have no loss.
     """
 
     columns: Tensor
@@ -54,32 +55,26 @@ class VisibleTargets(NamedTuple):
 
     @property
     def rows(self) -> Tensor:
-        """(B, Q) bool, True for rows that see a gold column."""
+        """(1 or L, B, Q) bool, True for rows that see a gold column."""
         return self.gold.any(-1)
-
-
-def visible_targets(pair: AttentionPair, gold: Tensor) -> VisibleTargets:
-    """Finds the gold columns (B, Q, K) that a layer can see; a causal mask or a sliding window may hide some."""
-    columns = ~is_hidden(pair[0].detach().amin(1))  # padded columns are hidden too
-    return VisibleTargets(columns, gold & columns)
 
 
 def uniform_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
     """Computes the cross-entropy with the uniform distribution over the gold columns (VGP paper, equation 7)."""
     weights = targets.gold / targets.gold.sum(-1, keepdim=True).clamp(min=1)
-    return -(pair[0].mean(1) * weights).sum(-1)
+    return -(pair[0].mean(2) * weights).sum(-1)
 
 
 def any_rows(pair: AttentionPair, targets: VisibleTargets) -> Tensor:
     """Computes -log of the total attention to the gold columns, so attention to any of them is enough."""
-    gold = pair[0].masked_fill(~targets.gold[:, None], LOWEST_SCORE)
-    return -gold.logsumexp(-1).mean(1) * targets.rows
+    gold = pair[0].masked_fill(~targets.gold[:, :, None], LOWEST_SCORE)
+    return -gold.logsumexp(-1).mean(2) * targets.rows
 
 
 def released_text_rows(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
     """Computes the negative log-likelihood of the region of a token, as in the VGP public code."""
     logs = _released_logs(pair, targets, normalization)
-    return -(logs * targets.gold[:, None]).sum(-1).mean(1)
+    return -(logs * targets.gold[:, :, None]).sum(-1).mean(2)
 
 
 def released_region_rows(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
@@ -89,18 +84,18 @@ def released_region_rows(pair: AttentionPair, targets: VisibleTargets, normaliza
     above 0. Equation 7 of the paper is a cross-entropy instead ([`uniform_rows`]).
     """
     logs = _released_logs(pair, targets, normalization)
-    gold = targets.gold[:, None].to(logs.dtype).expand_as(logs)
-    losses = F.binary_cross_entropy_with_logits(logs, gold, reduction="none") * targets.columns[:, None]
-    per_row = losses.sum(-1).mean(1) / targets.columns.sum(-1).clamp(min=1)
+    gold = targets.gold[:, :, None].to(logs.dtype).expand_as(logs)
+    losses = F.binary_cross_entropy_with_logits(logs, gold, reduction="none") * targets.columns[:, :, None]
+    per_row = losses.sum(-1).mean(2) / targets.columns.sum(-1).clamp(min=1)
     return per_row * targets.rows
 
 
 def _released_logs(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
-    """(B, H, Q, K): for "linear" log(eps + a / (sum a + eps)), for "softmax" the log-softmax of probabilities a."""
+    """(L, B, H, Q, K): for "linear" log(eps + a / (sum a + eps)), for "softmax" the log-softmax of probabilities a."""
     log_alpha, log_share = pair
     if log_share is None:
         raise ValueError("the losses of variant='released' need log_share: run the model with attention_share=True")
     alpha = (log_alpha + log_share[..., None]).exp()
     if normalization == "linear":
         return (_EPSILON + alpha / (alpha.sum(-1, keepdim=True) + _EPSILON)).log()
-    return alpha.masked_fill(~targets.columns[:, None], LOWEST_SCORE).log_softmax(-1)
+    return alpha.masked_fill(~targets.columns[:, :, None], LOWEST_SCORE).log_softmax(-1)

@@ -23,10 +23,10 @@ from .alignment import (
     grounding_targets,
     sequence_pairs,
 )
-from .attention_function import AttentionPair, SupervisedAttention
+from .attention_function import SupervisedAttention
 from .box_loss import BoxLoss
 from .draws import RowGenerators, fixed_generator
-from .layer_losses import sum_layers
+from .layer_losses import Report, sum_layers
 from .losses import (
     VisibleTargets,
     any_rows,
@@ -35,6 +35,7 @@ from .losses import (
     released_text_rows,
     uniform_rows,
 )
+from .row_states import AttentionPair
 from .supervise import hides_later_words, supervise
 
 Batch = Mapping[str, Any]
@@ -303,10 +304,7 @@ class AttentionMethod(SupervisionMethod):
         return None if self.heads is None else list(self.heads)
 
     def rows_loss(self, pair: AttentionPair, targets: VisibleTargets, direction: str) -> Tensor:
-        """Computes the loss of each row, (B, Q), averaged over heads; 0 for rows without gold columns.
-
-        Small layers are joined along the batch, so B is the number of examples or a multiple of it.
-        """
+        """Computes the loss of each row of some layers, (L, B, Q), averaged over heads; 0 if no column is gold."""
         if self.variant == "released":
             rows_loss = released_text_rows if direction == "text_to_region" else released_region_rows
             return rows_loss(pair, targets, self.normalization)
@@ -339,7 +337,7 @@ class AttentionMethod(SupervisionMethod):
         return self.sum_losses(pairs, targets)
 
     def sum_losses(
-        self, pairs: Mapping[str, Sequence[AttentionPair]], targets: Mapping[str, GroundingTargets]
+        self, pairs: Mapping[str, Sequence[Report]], targets: Mapping[str, GroundingTargets]
     ) -> dict[str, tuple[Tensor, Tensor]]:
         """Sums the losses of all rows, each averaged over all heads of all layers.
 
@@ -347,7 +345,7 @@ class AttentionMethod(SupervisionMethod):
         out of the mean of this row. A row that sees no gold column in any layer is not counted.
 
         Args:
-            pairs (`Mapping[str, Sequence[AttentionPair]]`): direction -> the reports of the calls that have it.
+            pairs (`Mapping[str, Sequence[Report]]`): direction -> the reports of the calls that have it.
             targets (`Mapping[str, GroundingTargets]`): direction -> its rows, columns and gold columns.
 
         Returns:
@@ -355,9 +353,7 @@ class AttentionMethod(SupervisionMethod):
         """
         return {name: self._sum_rows(pairs[name], target, name) for name, target in targets.items()}
 
-    def _sum_rows(
-        self, pairs: Sequence[AttentionPair], targets: GroundingTargets, direction: str
-    ) -> tuple[Tensor, Tensor]:
+    def _sum_rows(self, pairs: Sequence[Report], targets: GroundingTargets, direction: str) -> tuple[Tensor, Tensor]:
         total, count = sum_layers(pairs, targets.gold, partial(self.rows_loss, direction=direction))
         return self.weights[direction] * total, count
 

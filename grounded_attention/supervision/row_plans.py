@@ -27,10 +27,12 @@ class Places(NamedTuple):
     Args:
         positions (`list[Tensor]`): one (B, Q) int64 tensor for each query, from 0 on; padding reads position 0.
         flat (`Tensor`): (sum of all B * Q,) int64, b * N + position, the queries in order.
+        shapes (`list[torch.Size]`): (B, Q) of each query.
     """
 
     positions: list[Tensor]
     flat: Tensor
+    shapes: list[torch.Size]
 
     def read(self, states: Tensor) -> list[Tensor]:
         """(B, H, N, d) -> (B, H, Q, d) of each query."""
@@ -41,8 +43,8 @@ class Places(NamedTuple):
         # All numbers of a position are one row here: whole rows are copied, which is several times as fast on a CPU,
         # and the gradients of all queries are added to the states at once.
         found = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
-        parts = zip(found.split([each.numel() for each in self.positions]), self.positions, strict=True)
-        return [part.view(*each.shape, heads, width).transpose(1, 2) for part, each in parts]
+        parts = zip(found.split([each.numel() for each in self.shapes]), self.shapes, strict=True)
+        return [part.view(*each, heads, width).transpose(1, 2) for part, each in parts]
 
 
 class RowPlan(NamedTuple):
@@ -72,7 +74,7 @@ class RowPlans:
 
     def __init__(self) -> None:
         # The tensors are kept with the plan: an id is unique while its object lives.
-        self._known: dict[Any, tuple[Any, RowPlan]] = {}
+        self._known: dict[Any, tuple[Any, list[int], RowPlan]] = {}
 
     def find(
         self,
@@ -86,14 +88,19 @@ class RowPlans:
         """Finds the plan of these queries, or makes it; the arguments are those of [`make_plan`]."""
         sources = [*(tensor for pair in queries for tensor in pair), *([] if mask is None else [mask])]
         request = (query_length, key_length, mask, causal, whole_rows)
-        if torch.compiler.is_compiling() or not all(map(_is_constant, sources)):
+        if torch.compiler.is_compiling():
             return make_plan(queries, *request)
-        key = (*((id(each), each._version) for each in sources), query_length, key_length, causal, whole_rows)
-        if key not in self._known:
+        key = (*map(id, sources), query_length, key_length, causal, whole_rows)
+        if key in self._known:
+            _, versions, plan = self._known[key]
+            if versions == [each._version for each in sources]:
+                return plan
+        plan = make_plan(queries, *request)
+        if all(map(_is_constant, sources)):
             if len(self._known) >= _MOST_PLANS:
                 self._known.clear()
-            self._known[key] = (sources, make_plan(queries, *request))
-        return self._known[key][1]
+            self._known[key] = (sources, [each._version for each in sources], plan)
+        return plan
 
 
 def _is_constant(source: Any) -> bool:
@@ -133,4 +140,5 @@ def make_plan(
 def _find_places(positions: Sequence[Tensor], length: int) -> Places:
     positions = [each.clamp(min=0) for each in positions]
     starts = length * torch.arange(len(positions[0]), device=positions[0].device)[:, None]
-    return Places(positions, torch.cat([(each + starts).flatten() for each in positions]))
+    flat = torch.cat([(each + starts).flatten() for each in positions])
+    return Places(positions, flat, [each.shape for each in positions])

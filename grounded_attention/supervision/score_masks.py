@@ -4,6 +4,7 @@
 Shape letters: B batch, H heads, N query positions, M key positions, Q queried rows, K queried columns.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -32,6 +33,16 @@ class ScoreMask(NamedTuple):
     def hide(self, scores: Tensor) -> Tensor:
         """Returns the scores, or log-probabilities, with -1e9 where they are hidden."""
         return scores if self.hidden is None else scores.masked_fill(self.hidden, LOWEST_SCORE)
+
+    def offsets(self) -> Tensor:
+        """Returns what to add to scores, float32: the bias, and -1e9 where they are hidden (something must be)."""
+        assert self.hidden is not None
+        bias = torch.zeros((), device=self.hidden.device) if self.bias is None else self.bias.float()
+        return torch.where(self.hidden, LOWEST_SCORE, bias)
+
+    def select_heads(self, heads: Sequence[int]) -> "ScoreMask":
+        """Returns the mask of the scores of some heads."""
+        return ScoreMask(*(part if part is None or part.shape[1] == 1 else part[:, heads] for part in self))
 
 
 def mask_whole_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> ScoreMask:

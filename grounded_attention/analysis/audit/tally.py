@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.analysis.head_counts import HeadCounts
-from grounded_attention.supervision.attention_function import AttentionPair
+from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
 
 from .items import Items

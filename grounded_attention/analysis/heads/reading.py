@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from grounded_attention.supervision import supervise
-from grounded_attention.supervision.attention_function import AttentionPair
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
+from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.supervision.supervise import unwrap_model
 

@@ -179,8 +179,8 @@ def _operations_of_linear(states: Tensor, weight: Tensor, bias: Tensor | None = 
 
 
 def _operations_of_batch(first: Any, second: Any) -> int:
-    """The number of multiplications of (B, H, N, K) and (B, H, K, M); 0 for other products."""
-    same = first.ndim == second.ndim == 4 and first.shape[:2] == second.shape[:2]
+    """The number of multiplications of (..., B, H, N, K) and (..., B, H, K, M); 0 for other products."""
+    same = first.ndim == second.ndim >= 4 and first.shape[:-2] == second.shape[:-2]
     return first.numel() * second.shape[-1] if same and _are_plain(first, second) else 0
 
 
@@ -221,7 +221,7 @@ class _Linear(Function):
 
 
 class _BatchedProduct(Function):
-    """The product of two batches (B, H, N, K) and (B, H, K, M) of float32 matrices, by oneDNN."""
+    """The product of two batches (..., B, H, N, K) and (..., B, H, K, M) of float32 matrices, by oneDNN."""
 
     @staticmethod
     def forward(ctx: Any, first: Tensor, second: Tensor) -> Tensor:
