@@ -2,10 +2,11 @@
 """Time of a training step of a recipe with each method, relative to the first of `--methods`.
 
 All methods train the same new model on the same batches, with the Trainer of the recipe, on a CPU. In a round each
-trains for some steps, in alternating order, and continues from its previous round. A step is forward, backward and
-optimizer; making batches is not part of it. Times are CPU seconds of the process. All rounds have the same batches, so
-the fastest time of each batch counts: other work on the machine disturbs some rounds, not all. The range is that of
-the medians of single rounds. Data of the recipe that do not exist yet are drawn first.
+trains for some steps, in alternating order and in a new process, as in a run: where a process has its memory changes
+its speed by some percent. A step is forward, backward and optimizer; making batches is not part of it. Times are CPU
+seconds of the process. All rounds have the same batches, so the fastest time of each batch counts: other work on the
+machine disturbs some rounds, not all. The range is that of the medians of single rounds. Data of the recipe that do
+not exist yet are drawn first.
 
 examples:
   OMP_NUM_THREADS=1 python -m benchmarks.recipe_step
@@ -17,7 +18,9 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -52,29 +55,38 @@ class StepClock(TrainerCallback):
         self.seconds.append(time.process_time() - self.begin)
 
 
-def make_trainers(options: argparse.Namespace, folder: Path) -> dict[str, GroundingTrainer]:
-    """Makes the Trainer of each method; their recipe saves and measures nothing."""
-    if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2:
-        raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
+def make_trainer_of(method: str, options: argparse.Namespace, folder: Path) -> GroundingTrainer:
+    """Makes the Trainer of a method; its recipe saves and measures nothing."""
     kept = [f"training.max_steps={options.steps}", "training.save_strategy=no", "training.eval_strategy=no"]
     kept += ["training.disable_tqdm=true", "training.use_cpu=true"]
     recipe = load_recipe(options.recipe, [*options.override, *kept])
-    data, processor = prepare_data(recipe), make_processor(recipe.model)
-    return {name: make_trainer(recipe, name, data, processor, folder / name) for name in options.methods}
+    return make_trainer(recipe, method, prepare_data(recipe), make_processor(recipe.model), folder / method)
 
 
-def measure(trainers: Mapping[str, GroundingTrainer], rounds: int) -> dict[str, np.ndarray]:
-    """Returns method -> CPU seconds (rounds, steps); a first round is not measured."""
-    found: dict[str, list[list[float]]] = {name: [] for name in trainers}
-    for turn in range(rounds + 1):
-        for name in list(trainers)[:: 1 if turn % 2 else -1]:
-            clock = StepClock()
-            trainers[name].add_callback(clock)
-            trainers[name].train()
-            trainers[name].remove_callback(clock)
-            if turn:
-                found[name].append(clock.seconds)
+def time_method(method: str, options: argparse.Namespace, folder: Path) -> list[float]:
+    """Trains with a method; returns the CPU seconds of each step."""
+    transformers.logging.set_verbosity_error()
+    trainer, clock = make_trainer_of(method, options, folder), StepClock()
+    trainer.add_callback(clock)
+    trainer.train()
+    return clock.seconds
+
+
+def measure(options: argparse.Namespace, folder: Path) -> dict[str, np.ndarray]:
+    """Returns method -> CPU seconds (rounds, steps)."""
+    if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2:
+        raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
+    found: dict[str, list[list[float]]] = {name: [] for name in options.methods}
+    for turn in range(options.rounds):
+        for name in options.methods[:: -1 if turn % 2 else 1]:
+            found[name].append(run_apart(time_method, name, options, folder))
     return {name: np.array(seconds) for name, seconds in found.items()}
+
+
+def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Calls a function in a process of its own."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def ratios(times: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
@@ -114,9 +126,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _work(options: argparse.Namespace) -> str:
     """One line per method but the first: its time over that of the first, and the range of the rounds."""
-    transformers.logging.set_verbosity_error()
     with tempfile.TemporaryDirectory() as folder:
-        found = ratios(measure(make_trainers(options, Path(folder)), options.rounds))
+        found = ratios(measure(options, Path(folder)))
     if options.json:
         return json.dumps(found)
     return "\n".join(

@@ -21,12 +21,17 @@ def recipe(tmp_path):
 
 
 def test_one_line_for_each_method_but_the_first(recipe, capsys):
-    quick = ["--steps", "2", "--rounds", "2", "--methods", "none", "direct"]
+    quick = ["--steps", "2", "--rounds", "1", "--methods", "none", "direct"]
     assert recipe_step.main([recipe, *quick]) == 0
     assert re.fullmatch(r"direct +\d\.\d\d of none \(\d\.\d\d to \d\.\d\d\)\n", capsys.readouterr().out)
+
+
+def test_rounds_as_json(recipe, capsys, monkeypatch):
+    monkeypatch.setattr(recipe_step, "run_apart", lambda function, *given: function(*given))
+    quick = ["--steps", "2", "--rounds", "3", "--methods", "none", "direct"]
     assert recipe_step.main([recipe, *quick, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["direct"] and len(found["direct"]["rounds"]) == 2
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(found) == ["direct"] and len(found["direct"]["rounds"]) == 3
 
 
 def test_the_fastest_time_of_each_batch_counts():
@@ -42,7 +47,7 @@ def test_methods_that_cannot_be_compared_are_refused(recipe, capsys, methods):
 
 def test_methods_train_the_same_model_on_the_same_batches(recipe, tmp_path):
     options = recipe_step.parse([recipe, "--steps", "2", "--methods", "none", "direct"])
-    trainers = recipe_step.make_trainers(options, tmp_path)
+    trainers = {name: recipe_step.make_trainer_of(name, options, tmp_path) for name in options.methods}
     seen = {name: [] for name in trainers}
     for name, trainer in trainers.items():
         collate = trainer.data_collator
@@ -51,7 +56,15 @@ def test_methods_train_the_same_model_on_the_same_batches(recipe, tmp_path):
         )
     first, other = (trainer.model.state_dict().values() for trainer in trainers.values())
     assert all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
-    times = recipe_step.measure(trainers, rounds=1)
+    for trainer in trainers.values():
+        trainer.train()
     assert seen["none"] and seen["none"] == seen["direct"]
-    assert all(taken.shape == (1, 2) for taken in times.values())  # the first round is not measured
     assert not list(tmp_path.glob("**/*.safetensors"))
+
+
+def test_an_unknown_method_is_one_line(recipe, capsys, monkeypatch):
+    monkeypatch.setattr(recipe_step, "run_apart", lambda function, *given: function(*given))
+    assert recipe_step.main([recipe, "--methods", "none", "drect"]) == 2
+    assert (
+        capsys.readouterr().err.splitlines()[-1].startswith("error: attention supervision method 'drect' is unknown")
+    )
