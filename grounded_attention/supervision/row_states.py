@@ -44,11 +44,10 @@ class RowStates(NamedTuple):
         Returns:
             `Tensor`: (B, H, Q, K) or (L, B, H, Q, K) float32; values at hidden columns have no meaning.
         """
-        rows, keys, offsets = self.rows, self.keys, self.mask.offsets()
+        rows, keys, offsets = self.rows * self.scaling, self.keys, self.mask.offsets()
         if rows.shape[-3] > keys.shape[-3] or not _is_slow(keys.shape[-2], keys.device):
-            return log_softmax(torch.add(offsets, score(rows, keys), alpha=self.scaling))
-        scores = torch.add(offsets.transpose(-2, -1), score(keys, rows), alpha=self.scaling)
-        return scores.log_softmax(-2).transpose(-2, -1)
+            return log_softmax(score(rows, keys) + offsets)
+        return (score(keys, rows) + offsets.transpose(-2, -1)).log_softmax(-2).transpose(-2, -1)
 
     def pair(self) -> AttentionPair:
         """Computes `log_alpha`, -1e9 at hidden columns, and no `log_share`."""

@@ -242,3 +242,12 @@ def test_bfloat16_reports_float32():
 def test_the_watchdog_sees_eager_maps():
     with pytest.raises(AssertionError, match="makes a tensor of"), forbid_maps(2, HEADS, LENGTH):
         run(bert("eager"), embeddings())
+
+
+@pytest.mark.parametrize("columns", [8, 20])
+def test_large_states_in_half_precision_stay_finite(columns):
+    """Products of queries and keys beyond 65,504: they are scaled before the product, as in attention itself."""
+    query = torch.full((1, 1, 24, 64), 40.0, dtype=torch.float16)
+    queries = [(torch.tensor([[0, 1]]), torch.arange(columns)[None])]
+    ((log_alpha, _),) = attend_rows(query, query, queries, 1 / 8, None, share=False)
+    torch.testing.assert_close(log_alpha.exp(), torch.full((1, 1, 2, columns), 1 / columns))
