@@ -7,7 +7,7 @@ INSTALLED := .venv/.installed
 ONE_PROCESS = --quiet --num_processes 1 --num_machines 1 --mixed_precision no --dynamo_backend no \
   --num_cpu_threads_per_process $(shell $(PYTHON) -c 'import os; print(os.cpu_count())')
 
-# Compiled files are kept: tests start two hundred processes, and each would compile the project again.
+# Compiled files are kept: tests start many processes, and each would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help

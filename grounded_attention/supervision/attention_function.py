@@ -23,7 +23,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys, needs_pa
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
-from .row_states import JOINED_NUMBERS, AttentionPair, RowStates, log_softmax, score
+from .row_states import AttentionPair, RowStates, layers_at_once, log_softmax, score
 from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows
 
 # Back end -> the name to set on a model. The name for FlashAttention is short because transformers tries to load a
@@ -171,7 +171,7 @@ def _observe(
     if given and not share:
         read = read_rows(query, key, given, scaling, mask, causal, plans)
         # Larger ones are not stacked, and attention takes less memory than they do.
-        found = iter(each if states and 2 * each.size() <= JOINED_NUMBERS else each.pair() for each in read)
+        found = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
     elif given:
         found = iter(attend_rows(query, key, given, scaling, mask, share, causal, plans))
     reports = tuple(None if each is None else next(found) for each in queries)

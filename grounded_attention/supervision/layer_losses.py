@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from . import row_states
 from .losses import VisibleTargets
-from .row_states import AttentionPair, RowStates, stack_states
+from .row_states import AttentionPair, RowStates, layers_at_once, stack_states
 from .score_masks import is_hidden
 
 Report = AttentionPair | RowStates
@@ -53,7 +52,7 @@ def _group_layers(reports: Sequence[Report]) -> list[list[Report]]:
             room -= 1
         else:
             groups.append([report])
-            room = row_states.JOINED_NUMBERS // max(1, _size(report)) - 1
+            room = layers_at_once(_size(report)) - 1
     return groups
 
 

@@ -60,7 +60,7 @@ class RowStates(NamedTuple):
         return ~(hidden[:, 0] if hidden.shape[1] == 1 else hidden.any(1))
 
     def select_heads(self, heads: Sequence[int]) -> "RowStates":
-        """Returns the states of some heads."""
+        """Returns the states of some heads of one layer."""
         shared = self.rows.shape[-3] // self.keys.shape[-3]
         keys = self.keys[:, [head // shared for head in heads]]
         return RowStates(self.rows[:, heads], keys, self.scaling, self.mask.select_heads(heads))
@@ -75,6 +75,11 @@ class RowStates(NamedTuple):
             return False
         shapes = self.rows.shape == other.rows.shape and self.keys.shape == other.keys.shape
         return shapes and self.scaling == other.scaling
+
+
+def layers_at_once(numbers: int) -> int:
+    """How many layers of so many numbers each are copied to compute them at once; 0 or 1 if they are too large."""
+    return JOINED_NUMBERS // max(1, numbers)
 
 
 def stack_states(states: Sequence[RowStates]) -> RowStates:

@@ -118,6 +118,19 @@ def test_a_process_returns_its_status(tmp_path, program):
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith("error: ")
 
 
+WRONG_FILES = """
+import sys
+from grounded_attention.commands.join_vcr import main
+assert main(["no.json", "none.json"]) == 2 and "torch" not in sys.modules
+"""
+
+
+def test_wrong_files_of_join_vcr_are_named_before_torch_is_imported(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", WRONG_FILES], cwd=tmp_path, env=environment, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b""), done.stderr
+
+
 # The program itself
 
 

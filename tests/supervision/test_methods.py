@@ -11,14 +11,7 @@ import torch
 from torch import nn
 
 from grounded_attention.modeling.alignment_head import AlignmentHead
-from grounded_attention.supervision import (
-    align,
-    attention_function,
-    from_attention_maps,
-    get_method,
-    method_names,
-    row_states,
-)
+from grounded_attention.supervision import align, from_attention_maps, get_method, method_names, row_states
 from grounded_attention.supervision.method import AttentionMethod
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
@@ -327,9 +320,7 @@ def test_layers_one_by_one_have_the_losses_of_all_at_once(options, monkeypatch):
     batch = make_batch()
     model, method = prepared("direct", **options)
     together = losses_of(model, method, batch)
-    monkeypatch.setattr(row_states, "JOINED_NUMBERS", 0)
-    torch.testing.assert_close(losses_of(model, method, batch), together)
-    monkeypatch.setattr(attention_function, "JOINED_NUMBERS", 0)  # layers report attention, not states
+    monkeypatch.setattr(row_states, "JOINED_NUMBERS", 0)  # layers report attention, not states
     torch.testing.assert_close(losses_of(model, method, batch), together)
 
 

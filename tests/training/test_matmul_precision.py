@@ -106,10 +106,11 @@ def test_one_dnn_computes_linear_layers_in_float32(shapes, one_dnn):
     assert calls["layers"] == 1
 
 
+@pytest.mark.parametrize("layers", [(), (3,)])
 @pytest.mark.parametrize("product", [torch.matmul, lambda first, second: first @ second, torch.Tensor.matmul])
-def test_one_dnn_computes_products_of_batches_in_float32(product, one_dnn):
+def test_one_dnn_computes_products_of_batches_in_float32(product, layers, one_dnn):
     calls = one_dnn(True)
-    _compare_with_float64(product, [(4, 2, 50, 32), (4, 2, 32, 40)])
+    _compare_with_float64(product, [(*layers, 4, 2, 50, 32), (*layers, 4, 2, 32, 40)])
     assert calls["batches"] > 0
 
 

@@ -2,6 +2,10 @@
 """Two processes (gloo) against one: the same losses, weights and figures on the same global batch."""
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +16,7 @@ from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 from tests.helpers.train_steps import run_case
 from tests.helpers.two_processes import run_two
 
+ROOT = Path(__file__).resolve().parents[2]
 LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
 GROUPED = "{}:group_by_length"
 MAPPED = "{}:mapped"
@@ -27,6 +32,18 @@ def two_processes(tmp_path_factory):
     cases += [MAPPED.format(SPLIT.format("direct"))]
     run_two("tests.helpers.train_steps", output, *cases)
     return output
+
+
+def test_torchrun_starts_the_same(two_processes, tmp_path):
+    case = SPLIT.format("direct")
+    launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    launch += ["--nproc_per_node", "2", "-m", "tests.helpers.train_steps", str(tmp_path), case]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    one, two = (json.loads((folder / f"{case}.json").read_text()) for folder in (tmp_path, two_processes))
+    assert [entry.get("loss") for entry in one] == [entry.get("loss") for entry in two]
+    assert_same(*(load_file(folder / f"{case}.safetensors") for folder in (tmp_path, two_processes)), 0)
 
 
 def test_the_batches_are_ragged():

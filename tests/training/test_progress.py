@@ -3,6 +3,7 @@
 
 import os
 import pty
+import select
 from pathlib import Path
 
 import pytest
@@ -39,18 +40,12 @@ def run_on_terminal(folder):
     master, slave = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"}
     process = WarmProcess(SCRIPT, [folder / "jobs"], cwd=folder, env=environment, terminal=os.ttyname(slave))
-    printed = os.read(master, 4096)
-    os.close(slave)  # not before: without a writer, the terminal ends
-    while True:
-        try:
-            part = os.read(master, 4096)
-        except OSError:  # Linux's word for the end
-            break
-        if not part:
-            break
-        printed += part
+    printed = b""
+    while process.poll() is None or select.select([master], [], [], 0)[0]:
+        if select.select([master], [], [], 0.1)[0]:
+            printed += os.read(master, 4096)
+    os.close(slave)  # not before: a terminal ends without a writer
     os.close(master)
-    process.communicate()
     assert process.returncode == 0
     return printed.decode().replace("\r\n", "\n")
 
