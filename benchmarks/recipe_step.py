@@ -2,8 +2,8 @@
 """Time of a training step of a recipe with each method, relative to the first of `--methods`.
 
 All methods train the same new model on the same batches, with the Trainer of the recipe, on a CPU. In a round each
-trains for some steps, in alternating order and in a new process, as in a run: where a process has its memory changes
-its speed by some percent. A step is forward, backward and optimizer; making batches is not part of it. Times are CPU
+trains for some steps, in alternating order and in a new process, as in a run: one process is some percent faster than
+another. A step is forward, backward and optimizer; making batches is not part of it. Times are CPU
 seconds of the process. All rounds have the same batches, so the fastest time of each batch counts: other work on the
 machine disturbs some rounds, not all. The range is that of the medians of single rounds. Data of the recipe that do
 not exist yet are drawn first.
