@@ -40,5 +40,5 @@ def test_ratios():
     times = {"as stored": {"table": [1.0, 2.0, 1.0], "memory map": [0.5, 2.0, 2.0], "tsv": [30.0, 90.0, 40.0]}}
     lines = benchmark.report(times)
     assert len(lines) == 2
-    assert "memory map" in lines[0] and "1.00 x  (0.50 to 2.00)" in lines[0] and lines[0].endswith("aim >= 0.5")
+    assert "memory map" in lines[0] and "1.00 x  (0.50 to 2.00)" in lines[0] and lines[0].endswith("aim >= 0.75")
     assert "40.00 x  (30.00 to 45.00)" in lines[1] and "aim" not in lines[1]
