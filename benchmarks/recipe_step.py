@@ -18,9 +18,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ import numpy as np
 import transformers
 from transformers import TrainerCallback
 
+from benchmarks.apart import run_apart
 from grounded_attention.commands.number_options import count
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data
@@ -81,12 +80,6 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, np.ndarray]:
         for name in options.methods[:: -1 if turn % 2 else 1]:
             found[name].append(run_apart(time_method, name, options, folder))
     return {name: np.array(seconds) for name, seconds in found.items()}
-
-
-def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Calls a function in a process of its own."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 def ratios(times: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:

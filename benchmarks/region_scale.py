@@ -15,7 +15,6 @@ examples:
 
 import argparse
 import json
-import multiprocessing
 import shutil
 import statistics
 import sys
@@ -31,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 from tqdm.auto import tqdm
 
+from benchmarks.apart import run_apart
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.files import INDEX
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
@@ -140,12 +140,10 @@ def measure(folder: str, reads: int) -> dict[str, float]:
 
 def compare(folders: Sequence[Path], rounds: int, reads: int) -> list[list[dict[str, float]]]:
     """Measures tables in turns, each time in a new process: table -> round -> figures."""
-    context = multiprocessing.get_context("spawn")
     found: list[list[dict[str, float]]] = [[] for _ in folders]
     for _ in tqdm(range(rounds), desc="rounds", leave=False, disable=is_quiet()):
         for place, folder in enumerate(folders):
-            with context.Pool(1) as pool:
-                found[place].append(pool.apply(measure, (str(folder), reads)))
+            found[place].append(run_apart(measure, str(folder), reads))
     return found
 
 

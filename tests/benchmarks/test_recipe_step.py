@@ -8,26 +8,25 @@ import torch
 import yaml
 
 from benchmarks import recipe_step
-from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
-from tests.helpers.tiny_scenes import tiny_recipe
+from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
 
 
 @pytest.fixture
 def recipe(tmp_path):
-    write_scenes(tmp_path / "scenes", 40, seed=0)
+    tiny_scenes(tmp_path / "scenes")
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(tiny_recipe(tmp_path / "scenes", tmp_path / "run", task="vgp")))
     return str(path)
 
 
-def test_one_line_for_each_method_but_the_first(recipe, capsys):
+def test_one_line_for_each_method_but_the_first(recipe, capsys, apart):
     quick = ["--steps", "2", "--rounds", "1", "--methods", "none", "direct"]
     assert recipe_step.main([recipe, *quick]) == 0
     assert re.fullmatch(r"direct +\d\.\d\d of none \(\d\.\d\d to \d\.\d\d\)\n", capsys.readouterr().out)
+    assert apart == [recipe_step.time_method] * 2
 
 
-def test_rounds_as_json(recipe, capsys, monkeypatch):
-    monkeypatch.setattr(recipe_step, "run_apart", lambda function, *given: function(*given))
+def test_rounds_as_json(recipe, capsys, apart):
     quick = ["--steps", "2", "--rounds", "3", "--methods", "none", "direct"]
     assert recipe_step.main([recipe, *quick, "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -62,8 +61,7 @@ def test_methods_train_the_same_model_on_the_same_batches(recipe, tmp_path):
     assert not list(tmp_path.glob("**/*.safetensors"))
 
 
-def test_an_unknown_method_is_one_line(recipe, capsys, monkeypatch):
-    monkeypatch.setattr(recipe_step, "run_apart", lambda function, *given: function(*given))
+def test_an_unknown_method_is_one_line(recipe, capsys, apart):
     assert recipe_step.main([recipe, "--methods", "none", "drect"]) == 2
     assert (
         capsys.readouterr().err.splitlines()[-1].startswith("error: attention supervision method 'drect' is unknown")

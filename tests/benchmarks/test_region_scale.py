@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Both tables are written, measured in their own processes and deleted; a disk that is too small is refused before."""
+"""Both tables are written, measured in processes of their own, deleted; a disk that is too small is refused before."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ def test_tables_and_captions_fit_together(tmp_path):
     assert size < 50 * benchmark.ROW_BYTES + 5000  # 5,000 bytes: schemas and manifest
 
 
-def test_figures_of_both_tables(tmp_path, monkeypatch, capsys):
+def test_figures_of_both_tables(tmp_path, monkeypatch, capsys, apart):
     monkeypatch.setattr(benchmark, "SMALL", 20)
     assert (
         benchmark.main(["--images", "60", "--reads", "90", "--rounds", "1", "--folder", str(tmp_path), "--json"]) == 0
@@ -34,6 +34,7 @@ def test_figures_of_both_tables(tmp_path, monkeypatch, capsys):
     found = json.loads(capsys.readouterr().out)
     [small], [large] = found["small"], found["large"]
     assert set(small) == set(large) and small["at random, rows per second"] > 0
+    assert apart == [benchmark.measure] * 2
     assert not list(tmp_path.iterdir()), "nothing is left"
 
 

@@ -21,10 +21,10 @@ from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.heads.maps import TokenGrid
 from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.commands import ground, heads
-from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from tests.helpers.project_files import ROOT
+from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vgp import tiny_model
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.warm_python import run_python
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.drawn_figures
 def files(tmp_path_factory):
     """Scenes, a tiny LLaVA, and its ranking in `ranked`."""
     folder = tmp_path_factory.mktemp("heads")
-    write_scenes(folder / "scenes", images=24, seed=1)
+    tiny_scenes(folder / "scenes")
     save_llava(folder / "llava")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")

@@ -3,8 +3,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from tests.helpers.tiny_trainer import METHODS, assert_same
 from tests.helpers.tiny_vgp import tiny_rows, tiny_table
 from tests.helpers.train_steps import run_case
 from tests.helpers.two_processes import run_two
+from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 LARGE, SPLIT, ACCUMULATED = "{}:8:1", "{}:4:1", "{}:2:2"  # eight rows a step, whatever the processes
@@ -34,12 +33,28 @@ def two_processes(tmp_path_factory):
     return output
 
 
+# What `torchrun --options -m MODULE ARGUMENTS` does; its processes are forks, not new ones that import all again.
+TORCHRUN = """
+import runpy, sys
+from torch.distributed.launcher import elastic_launch
+from torch.distributed.run import config_from_args, parse_args
+config, _, [*_, module, folder, case] = config_from_args(parse_args(sys.argv[1:]))
+config.start_method = "fork"
+
+def start(*arguments):
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__")
+
+elastic_launch(config, start)(folder, case)
+"""
+
+
 def test_torchrun_starts_the_same(two_processes, tmp_path):
     case = SPLIT.format("direct")
-    launch = ["-m", "torch.distributed.run", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    launch += ["--nproc_per_node", "2", "-m", "tests.helpers.train_steps", str(tmp_path), case]
+    options = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--nproc_per_node", "2"]
+    options += ["-m", "tests.helpers.train_steps", str(tmp_path), case]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True, timeout=600)
+    done = run_python(TORCHRUN, options, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr[-4000:]
     one, two = (json.loads((folder / f"{case}.json").read_text()) for folder in (tmp_path, two_processes))
     assert [entry.get("loss") for entry in one] == [entry.get("loss") for entry in two]
