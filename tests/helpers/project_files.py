@@ -3,6 +3,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,8 +37,13 @@ def room(module: str) -> str:
     return module.partition(".")[2].partition(".")[0].replace("__main__", "")
 
 
-def imports(module: str) -> Iterator[Import]:
-    """Yields all imports of modules of the package, also those inside functions."""
+@cache
+def imports(module: str) -> tuple[Import, ...]:
+    """Returns all imports of modules of the package, also those inside functions."""
+    return tuple(_find_imports(module))
+
+
+def _find_imports(module: str) -> Iterator[Import]:
     path = FILES[module]
     tree = ast.parse(path.read_text(encoding="utf-8"))
     late, types = _below(tree, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)), _below_type_checks(tree)

@@ -1,14 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checks of names in a recipe that import neither torch nor transformers, so that a typing error is found at once.
 
-The names of training arguments and of supervision methods are read from the source files that define them. The checks
-before a training (`training/experiments/checks.py`) are complete; these are their fast part.
+The names of training arguments and of supervision methods are read from the source files that define them, once in a
+process. The checks before a training (`training/experiments/checks.py`) are complete; these are their fast part.
 """
 
 import ast
 import difflib
 import importlib.util
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -94,24 +95,26 @@ def check_trackers(report_to: Any, key: str) -> None:
             raise RecipeError(f"{key}={name}: {name} is not installed; pip install {name}, or give {key}=none")
 
 
-def training_argument_names() -> set[str]:
+@cache
+def training_argument_names() -> frozenset[str]:
     """The fields of transformers' `TrainingArguments`, read from its source; empty if that looks different."""
     spec = importlib.util.find_spec("transformers")
     path = Path(spec.origin or "").with_name("training_args.py") if spec else Path()
     if not path.is_file():
-        return set()
+        return frozenset()
     found = {
         line.target.id
         for body in _classes(path, "TrainingArguments")
         for line in body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
-    return found | set(OWN_ARGUMENTS) if found else found
+    return frozenset(found.union(OWN_ARGUMENTS)) if found else frozenset()
 
 
-def method_names() -> list[str]:
+@cache
+def method_names() -> tuple[str, ...]:
     """The names of the supervision methods, read from the sources of `supervision`."""
-    return sorted(
+    names = (
         str(line.value.value)
         for path in (PACKAGE / "supervision").glob("*.py")
         for body in _classes(path)
@@ -120,6 +123,7 @@ def method_names() -> list[str]:
         and ast.unparse(line.targets[0]) == "name"
         and isinstance(line.value, ast.Constant)
     )
+    return tuple(sorted(names))
 
 
 def _classes(path: Path, name: str | None = None) -> Iterator[list[ast.stmt]]:

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Recipes: one YAML file per experiment, checked key by key before anything runs."""
 
+import copy
 import dataclasses
 import difflib
 import re
@@ -9,6 +10,7 @@ import typing
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -321,10 +323,16 @@ def _check_start(start: Any, source: str) -> None:
     check_names(start, START_KEYS, "start.", f"{source}: ")
 
 
+@lru_cache(maxsize=32)
+def _parse(text: str, source: object) -> Any:
+    """Parses a recipe. Many recipes extend the same ones, and parsing is most of the work of loading one."""
+    return parse_yaml(text, source, _Loader)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The content of a YAML file, unchanged."""
     try:
-        content = parse_yaml(read_text(path, MAX_CONFIG_BYTES), path, _Loader) or {}
+        content = copy.deepcopy(_parse(read_text(path, MAX_CONFIG_BYTES), path)) or {}
     except OSError as error:
         raise RecipeError(f"{path}: cannot be read ({error.strerror}); recipes are in recipes/") from error
     except FileError as error:
