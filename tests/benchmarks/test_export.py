@@ -4,15 +4,22 @@
 import json
 
 import numpy as np
+import pytest
 
 from benchmarks import export as benchmark
 
 
-def test_the_ways_answer_alike_and_int8_is_smaller(tmp_path, capsys):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A small model, its ways to compute, and the sizes of its files."""
     options = benchmark._parser().parse_args(["--quick"])
     options.layers = 1
     model = benchmark.make_base(options)
-    ways, sizes = benchmark.make_ways(model, tmp_path)
+    return model, *benchmark.make_ways(model, tmp_path_factory.mktemp("exported"))
+
+
+def test_the_ways_answer_alike_and_int8_is_smaller(made):
+    model, ways, sizes = made
     batch = benchmark.make_batch(3, model.config)
     exact, onnx, small = (ways[name](batch)["logits"] for name in (benchmark.PYTORCH, benchmark.ONNX, benchmark.INT8))
     np.testing.assert_allclose(onnx, exact, atol=1e-4)
@@ -20,7 +27,8 @@ def test_the_ways_answer_alike_and_int8_is_smaller(tmp_path, capsys):
     assert sizes[benchmark.INT8] < 0.6 * sizes[benchmark.ONNX]
 
 
-def test_it_prints_ratios(capsys):
+def test_it_prints_ratios(made, capsys, monkeypatch):
+    monkeypatch.setattr(benchmark, "make_ways", lambda model, folder: made[1:])
     assert benchmark.main(["--quick", "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["size"][benchmark.PYTORCH] == 1 and found["speed"]["1"][benchmark.PYTORCH] == [1, 1, 1]

@@ -3,20 +3,24 @@
 
 A waiting process has imported the libraries. Each script runs in a fork of it, with its own environment, folder,
 output and exit status. The project is never imported in advance: a script imports it as in a new process. Libraries
-that read Hugging Face's variables at import are imported in advance only for scripts with the tests' variables.
+that read Hugging Face's variables at import are imported in advance only for scripts with the tests' variables, by a
+second waiting process, which is a script of the first.
 """
 
 import atexit
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple, TextIO
 
 # Their import does not depend on the environment of a script.
 LIBRARIES = (
@@ -49,27 +53,29 @@ PREFIXES = ("HF_", "HUGGING", "TRANSFORMERS_")
 # The other variables that a library reads at import must be those of the tests.
 FIXED = ("OMP_", "MKL_", "KMP_", "TORCH", "LD_", "MPL", "PYTHONHASHSEED")
 
-# Reads one request a line. A fork waits for the script, which runs in a fork of that one: it leaves the loop, and its
-# process ends as Python ends it.
+# Reads one request a line, from a pipe that it opens when it has imported the libraries. A fork waits for the script,
+# which runs in a fork of that one: it leaves the loop, and its process ends as Python ends it.
 SERVER = """
 import gc, importlib, json, os, signal, sys, types
-for name in sys.argv[1:]:
+requests, *libraries = sys.argv[1:]
+for name in libraries:
     try:
         importlib.import_module(name)
     except ImportError:
         pass  # an optional library
 gc.collect()
 gc.freeze()  # a fork does not copy what its garbage collector would otherwise look at
-print("ready", flush=True)
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+requests = open(requests)
 while True:
-    line = sys.stdin.readline()
+    line = requests.readline()
     if not line:
         os._exit(0)
     request = json.loads(line)
     if os.fork():
         continue
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    requests.close()
     script = os.fork()
     if script == 0:
         break
@@ -105,25 +111,57 @@ def without_project() -> list[str]:
     return [path for path in given if path and Path(path).resolve() != ROOT]
 
 
-def _end(server: subprocess.Popen) -> None:
-    """Ends a waiting process: it ends when its input does."""
-    assert server.stdin is not None
-    server.stdin.close()
-    server.wait()
+class _Server(NamedTuple):
+    """A waiting process: the pipe of its requests, at whose end it ends, and the folders of installed packages."""
+
+    requests: TextIO
+    sys_path: list[str]
 
 
 @cache
-def _server(libraries: tuple[str, ...], _variables: frozenset) -> tuple[subprocess.Popen, list[str]]:
-    """A waiting process, which ends with this one, and the folders of installed packages."""
+def _first_server() -> _Server:
+    """A waiting process that has imported `LIBRARIES`."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project())}
     command = [sys.executable, "-c", "import sys; print(*sys.path[1:], sep=chr(10))"]
     installed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd="/")
-    command = [sys.executable, "-c", SERVER, *libraries]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen(command, env=environment, text=True, cwd="/", **pipes)
-    atexit.register(_end, process)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    return process, installed.stdout.splitlines()
+    pipe = _make_pipe()
+    process = subprocess.Popen([sys.executable, "-c", SERVER, pipe, *LIBRARIES], env=environment, cwd="/")
+    server = _Server(_open_pipe(pipe, process), installed.stdout.splitlines())
+    atexit.register(process.wait)
+    atexit.register(server.requests.close)  # the last one first
+    return server
+
+
+@cache
+def _second_server(_variables: frozenset) -> _Server:
+    """A waiting process that has also imported `HUGGING_FACE`, with the variables of the tests."""
+    first, pipe = _first_server(), _make_pipe()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project())}
+    process = WarmProcess(SERVER, [pipe, *HUGGING_FACE], cwd=Path("/"), env=environment, server=first)
+    server = _Server(_open_pipe(pipe, process), first.sys_path)
+    atexit.register(process.poll, None)
+    atexit.register(server.requests.close)
+    return server
+
+
+def _make_pipe() -> str:
+    folder = tempfile.mkdtemp(prefix="warm_python_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.mkfifo(pipe := os.path.join(folder, "requests"))
+    return pipe
+
+
+def _open_pipe(path: str, reader: "subprocess.Popen | WarmProcess") -> TextIO:
+    """Opens a pipe for writing as soon as a process has opened it for reading."""
+    while reader.poll() is None:
+        try:
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.02)
+        else:
+            os.set_blocking(descriptor, True)
+            return open(descriptor, "w", buffering=1)
+    raise RuntimeError(f"the waiting process ended with status {reader.poll()}")
 
 
 class WarmProcess:
@@ -140,14 +178,14 @@ class WarmProcess:
         cwd: Path,
         env: Mapping[str, str],
         terminal: str | None = None,
+        server: _Server | None = None,
     ):
         if _chosen(env, FIXED) != _chosen(os.environ, FIXED):
             raise ValueError(f"variables of {', '.join(FIXED)} must be those of the tests; use subprocess")
         variables = _chosen(env, PREFIXES)
-        if variables == _chosen(os.environ, PREFIXES):
-            server, sys_path = _server((*LIBRARIES, *HUGGING_FACE), frozenset(variables.items()))
-        else:
-            server, sys_path = _server(LIBRARIES, frozenset())
+        if server is None:
+            usual = variables == _chosen(os.environ, PREFIXES)
+            server = _second_server(frozenset(variables.items())) if usual else _first_server()
         self._kept = tempfile.TemporaryDirectory()  # removed with this object
         self._folder = Path(self._kept.name)
         for name in ("stdout", "stderr"):
@@ -157,9 +195,7 @@ class WarmProcess:
         if terminal is not None:
             files |= {"stdout": terminal, "stderr": terminal}
         request = {"code": code, "arguments": list(map(str, arguments)), "cwd": str(cwd), "environment": dict(env)}
-        assert server.stdin is not None
-        server.stdin.write(json.dumps({**request, **files, "sys_path": sys_path}) + "\n")
-        server.stdin.flush()
+        server.requests.write(json.dumps({**request, **files, "sys_path": server.sys_path}) + "\n")
         self._status = open(self._folder / "status")
         self.pid = int(self._status.readline())
         self.returncode: int | None = None
