@@ -29,11 +29,16 @@ WIDEST, COLOURS = 600, 64
 LONGEST = 1800  # seconds of a cell, on a machine with other work
 
 
-def execute(name: str, folder: Path) -> Any:
+def read(name: str) -> Any:
+    """The notebook in the file `name`.ipynb of this folder."""
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def execute(notebook: Any, folder: Path) -> Any:
     """Runs a notebook in a folder.
 
     Args:
-        name (`str`): file of this folder, without suffix.
+        notebook (`NotebookNode`): see `read`. Its outputs are replaced.
         folder (`Path`): where the notebook reads and writes.
 
     Returns:
@@ -42,7 +47,6 @@ def execute(name: str, folder: Path) -> Any:
     Raises:
         CellExecutionError: if a cell raises an error.
     """
-    notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
     metadata = dict(notebook.metadata)
     client = NotebookClient(
         notebook,
@@ -103,7 +107,7 @@ def main(names: list[str]) -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         for name in names or NAMES:
-            text = to_text(execute(name, Path(folder)))
+            text = to_text(execute(read(name), Path(folder)))
             write_text(FOLDER / f"{name}.ipynb", text)
             print(f"notebooks/{name}.ipynb: {len(text.encode()) / 1000:.0f} kB", flush=True)
     return 0
