@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from matplotlib.figure import Figure
@@ -28,9 +29,20 @@ os.environ["HF_MODULES_CACHE"] = _MODULES.name
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_heap() -> None:
-    """Leaves libraries out of garbage collections: each Trainer asks for a full one, a quarter of a tiny training."""
+    """Leaves libraries out of garbage collections."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_trainings() -> Iterator[None]:
+    """No full garbage collection before each training, a quarter of a tiny one, and no wait for the disk after it."""
+    from accelerate.utils import memory  # it reads the environment set above
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "gc", SimpleNamespace(collect=lambda: gc.collect(1)))
+        patch.setattr(os, "fsync", lambda descriptor: None)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
