@@ -45,8 +45,8 @@ for job in json.load(open(sys.argv[1])):
     if hasattr(transformers, job["auto"]):
         model = getattr(transformers, job["auto"]).from_pretrained(name, **given)
     else:
-        cls = get_class_from_dynamic_module(config.auto_map[job["auto"]], name, revision=given.get("revision"))
-        cls = cls if remote else getattr(modeling, job["auto"])
+        cls = None if remote else getattr(modeling, job["auto"])
+        cls = cls or get_class_from_dynamic_module(config.auto_map[job["auto"]], name, revision=given.get("revision"))
         model = cls.from_pretrained(name, revision=given.get("revision"))
     assert type(model).__name__ == job["class"], type(model)
     place = "transformers_modules." if remote else "grounded_attention.modeling."

@@ -1,34 +1,31 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Runs scripts in processes of their own, as `python -c` does, without importing large libraries each time.
 
-A waiting process has imported the libraries. Each script runs in a fork of it, with its own environment, folder,
-output and exit status. The project is never imported in advance: a script imports it as in a new process. Libraries
-that read Hugging Face's variables at import are imported in advance only for scripts with the tests' variables, by a
-second waiting process, which is a script of the first.
+A waiting process has imported the libraries (`warm_server.py`). Each script runs in a fork of it, with its own
+environment, folder, output and exit status; libraries that read Hugging Face's variables at import read those of the
+script again. The project is never imported in advance: a script imports it as in a new process.
 """
 
 import atexit
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-# Their import does not depend on the environment of a script.
 LIBRARIES = (
     "numpy",
     "pandas",
     "pyarrow.parquet",
     "PIL.Image",
     "matplotlib.backends.backend_agg",
+    "matplotlib.figure",
     "requests",
     "yaml",
     "torch",
@@ -36,12 +33,10 @@ LIBRARIES = (
     "torch.distributed.fsdp",
     "torch.utils.data",
     "safetensors.torch",
-)
-# They read HF_... at import.
-HUGGING_FACE = (
     "datasets",
     "accelerate",
     "evaluate",
+    "peft",
     "transformers",
     "transformers.trainer",
     "transformers.models.auto",
@@ -49,56 +44,9 @@ HUGGING_FACE = (
     "transformers.pipelines",
 )
 ROOT = Path(__file__).resolve().parents[2]
-PREFIXES = ("HF_", "HUGGING", "TRANSFORMERS_")
-# The other variables that a library reads at import must be those of the tests.
+# Variables that libraries read at import: those that they read again in a fork, and those that must be the tests'.
+AGAIN = ("HF_", "HUGGING", "TRANSFORMERS_")
 FIXED = ("OMP_", "MKL_", "KMP_", "TORCH", "LD_", "MPL", "PYTHONHASHSEED")
-
-# Reads one request a line, from a pipe that it opens when it has imported the libraries. A fork waits for the script,
-# which runs in a fork of that one: it leaves the loop, and its process ends as Python ends it.
-SERVER = """
-import gc, importlib, json, os, signal, sys, types
-requests, *libraries = sys.argv[1:]
-for name in libraries:
-    try:
-        importlib.import_module(name)
-    except ImportError:
-        pass  # an optional library
-gc.collect()
-gc.freeze()  # a fork does not copy what its garbage collector would otherwise look at
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-requests = open(requests)
-while True:
-    line = requests.readline()
-    if not line:
-        os._exit(0)
-    request = json.loads(line)
-    if os.fork():
-        continue
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    requests.close()
-    script = os.fork()
-    if script == 0:
-        break
-    with open(request["status"], "w", buffering=1) as status:
-        print(script, file=status)
-        print(os.waitstatus_to_exitcode(os.waitpid(script, 0)[1]), file=status)
-    os._exit(0)
-os.chdir(request["cwd"])
-for descriptor, name, flags in (
-    (0, os.devnull, os.O_RDONLY), (1, request["stdout"], os.O_WRONLY), (2, request["stderr"], os.O_WRONLY)
-):
-    opened = os.open(name, flags)
-    os.dup2(opened, descriptor)
-    os.close(opened)
-os.environ.clear()
-os.environ.update(request["environment"])
-paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
-sys.path[:] = ["", *paths, *request["sys_path"]]
-sys.argv[:] = ["-c", *request["arguments"]]
-main = sys.modules["__main__"] = types.ModuleType("__main__")
-main.__builtins__ = __builtins__
-exec(compile(request["code"], "<string>", "exec"), main.__dict__)
-"""
 
 
 def _chosen(environment: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:
@@ -112,56 +60,28 @@ def without_project() -> list[str]:
 
 
 class _Server(NamedTuple):
-    """A waiting process: the pipe of its requests, at whose end it ends, and the folders of installed packages."""
+    """A waiting process: where its requests go, the variables of its imports, the folders of installed packages."""
 
     requests: TextIO
+    variables: dict[str, str]
     sys_path: list[str]
 
 
 @cache
-def _first_server() -> _Server:
-    """A waiting process that has imported `LIBRARIES`."""
+def _server() -> _Server:
+    """The waiting process; it ends when its requests end, at the end of this one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project())}
     command = [sys.executable, "-c", "import sys; print(*sys.path[1:], sep=chr(10))"]
     installed = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd="/")
-    pipe = _make_pipe()
-    process = subprocess.Popen([sys.executable, "-c", SERVER, pipe, *LIBRARIES], env=environment, cwd="/")
-    server = _Server(_open_pipe(pipe, process), installed.stdout.splitlines())
+    command = [sys.executable, str(Path(__file__).with_name("warm_server.py")), *LIBRARIES]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process = subprocess.Popen(command, env=environment, cwd="/", text=True, bufsize=1, **pipes)
+    assert process.stdin is not None and process.stdout is not None
     atexit.register(process.wait)
-    atexit.register(server.requests.close)  # the last one first
-    return server
-
-
-@cache
-def _second_server(_variables: frozenset) -> _Server:
-    """A waiting process that has also imported `HUGGING_FACE`, with the variables of the tests."""
-    first, pipe = _first_server(), _make_pipe()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(without_project())}
-    process = WarmProcess(SERVER, [pipe, *HUGGING_FACE], cwd=Path("/"), env=environment, server=first)
-    server = _Server(_open_pipe(pipe, process), first.sys_path)
-    atexit.register(process.poll, None)
-    atexit.register(server.requests.close)
-    return server
-
-
-def _make_pipe() -> str:
-    folder = tempfile.mkdtemp(prefix="warm_python_")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.mkfifo(pipe := os.path.join(folder, "requests"))
-    return pipe
-
-
-def _open_pipe(path: str, reader: "subprocess.Popen | WarmProcess") -> TextIO:
-    """Opens a pipe for writing as soon as a process has opened it for reading."""
-    while reader.poll() is None:
-        try:
-            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            time.sleep(0.02)
-        else:
-            os.set_blocking(descriptor, True)
-            return open(descriptor, "w", buffering=1)
-    raise RuntimeError(f"the waiting process ended with status {reader.poll()}")
+    atexit.register(process.stdin.close)  # the last one first
+    if process.stdout.readline() != "ready\n":
+        raise RuntimeError(f"the waiting process ended with status {process.wait()}")
+    return _Server(process.stdin, _chosen(environment, AGAIN), installed.stdout.splitlines())
 
 
 class WarmProcess:
@@ -178,14 +98,10 @@ class WarmProcess:
         cwd: Path,
         env: Mapping[str, str],
         terminal: str | None = None,
-        server: _Server | None = None,
     ):
         if _chosen(env, FIXED) != _chosen(os.environ, FIXED):
             raise ValueError(f"variables of {', '.join(FIXED)} must be those of the tests; use subprocess")
-        variables = _chosen(env, PREFIXES)
-        if server is None:
-            usual = variables == _chosen(os.environ, PREFIXES)
-            server = _second_server(frozenset(variables.items())) if usual else _first_server()
+        server = _server()
         self._kept = tempfile.TemporaryDirectory()  # removed with this object
         self._folder = Path(self._kept.name)
         for name in ("stdout", "stderr"):
@@ -195,7 +111,8 @@ class WarmProcess:
         if terminal is not None:
             files |= {"stdout": terminal, "stderr": terminal}
         request = {"code": code, "arguments": list(map(str, arguments)), "cwd": str(cwd), "environment": dict(env)}
-        server.requests.write(json.dumps({**request, **files, "sys_path": server.sys_path}) + "\n")
+        request |= {"variables_differ": _chosen(env, AGAIN) != server.variables, "sys_path": server.sys_path}
+        server.requests.write(json.dumps({**request, **files}) + "\n")
         self._status = open(self._folder / "status")
         self.pid = int(self._status.readline())
         self.returncode: int | None = None
