@@ -5,6 +5,7 @@ Shape letters: L layers, B batch, H heads, Q queried rows, K queried columns.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 from torch import Tensor
@@ -38,8 +39,8 @@ def sum_layers(
         number = pair[0].shape[2]
         losses.append(number * rows_loss(pair, targets).sum(0))
         heads.append(number * len(group) // len(columns) * targets.rows.sum(0))
-    seen = torch.stack(heads).sum(0)  # (B, Q)
-    return (torch.stack(losses).sum(0) / seen.clamp(min=1)).sum(), (seen > 0).sum()
+    seen = reduce(torch.add, heads)  # (B, Q)
+    return (reduce(torch.add, losses) / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
 
 def _group_layers(reports: Sequence[Report]) -> list[list[Report]]:
