@@ -70,8 +70,11 @@ def plain_logging() -> None:
     """Loggers as a new process has them: a command that a test runs in this process may have made them quiet."""
     from transformers.utils import logging as transformers_logging  # it reads the environment set above
 
-    transformers_logging.set_verbosity_warning()
-    logging.getLogger("grounded_attention.modeling.pipeline_visual_grounding").setLevel(logging.NOTSET)
+    if transformers_logging.get_verbosity() != logging.WARNING:  # each change goes through all loggers
+        transformers_logging.set_verbosity_warning()
+    pipeline = logging.getLogger("grounded_attention.modeling.pipeline_visual_grounding")
+    if pipeline.level != logging.NOTSET:
+        pipeline.setLevel(logging.NOTSET)
 
 
 @pytest.fixture
@@ -82,6 +85,15 @@ def fresh_compiler() -> Iterator[None]:
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def uncompiled() -> Iterator[None]:
+    """FlexAttention computed operator by operator; its C++ takes half a minute to compile the first time."""
+    import torch  # it reads the environment set above
+
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -146,7 +146,7 @@ def test_probabilities_are_before_dropout(kind):
 
 
 @torch.no_grad()  # on CPU it has no backward pass
-def test_flex_attention_reports_the_same():
+def test_flex_attention_reports_the_same(uncompiled):
     inputs = embeddings().detach()
     expected = run(supervised(bert()), inputs, attention_mask=PADDING, attention_queries=((ROWS, COLUMNS),))
     flex = supervised(bert("flex_attention")).eval()
