@@ -63,16 +63,14 @@ table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how 
 transfer: $(INSTALLED)  ## does taught grounding help other tasks? five seeds, eight rows, learning curves (five hours)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/transfer_scenes.yaml
 
-# Files in their order: by their number of tests, those with few long tests would come last, to one process.
-IN_TWO = -n 2 --dist loadfile --no-loadscope-reorder
 test: $(INSTALLED)  ## run the tests, in two processes
-	$(BIN)/python -m pytest $(IN_TWO)
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 # Rooms whose tests start no process, without the tests that save and load whole checkpoints.
 FAST := tests/test_architecture.py $(addprefix tests/,commands metrics modeling processing supervision tasks utils)
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## run the tests of models, supervision, tasks and metrics (about a minute)
-	$(BIN)/python -m pytest $(IN_TWO) $(FAST) -k "not saving and not test_save and not pipeline"
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(FAST) -k "not saving and not test_save and not pipeline"
 
 .PHONY: notebooks
 notebooks: $(INSTALLED)  ## run notebooks/ again and store their outputs (minutes)
