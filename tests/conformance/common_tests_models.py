@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""transformers' common model and configuration tests on every model class here, and torch.compile as it is by default on
-every family; run by `make conformance`.
+"""transformers' common model and configuration tests on every model class here, and torch.compile as it is by default
+on every family; run by `make conformance`.
 
 A class takes part by its line in CASES.
 """
