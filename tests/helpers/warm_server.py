@@ -16,7 +16,7 @@ import sys
 import types
 
 # Modules whose constants come from variables, each after those that it reads, and the libraries that copy constants.
-SETTINGS = ("huggingface_hub.constants", "transformers.utils.hub", "datasets.config")
+SETTINGS = ("huggingface_hub.constants", "transformers.utils.hub", "datasets.config", "evaluate.config")
 COPIES = ("huggingface_hub", "transformers", "datasets", "evaluate", "accelerate", "peft")
 
 
@@ -32,7 +32,7 @@ def read_variables_again():
             before = vars(known).get(constant)
             if constant.isupper() and value != before:
                 for module in modules:
-                    if vars(module).get(constant) == before:
+                    if constant in vars(module) and vars(module)[constant] == before:
                         setattr(module, constant, value)
     sys.modules["huggingface_hub.hf_api"].api.endpoint = sys.modules["huggingface_hub.constants"].ENDPOINT
 
