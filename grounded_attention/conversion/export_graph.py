@@ -79,7 +79,7 @@ def export_graph(model: Any, inputs: Sequence[ExportInput], attentions: bool = F
         scores = NamedScores(model.eval(), inputs, attentions)
         program = torch.export.export(scores, (), kwargs=example, dynamic_shapes=shapes, strict=False)
     for node in program.graph.nodes:
-        node.meta.pop("stack_trace", None)  # lines and folders of this machine; earlier torch records them always
+        node.meta.pop("stack_trace", None)  # earlier torch records folders of this machine
     return program
 
 
@@ -143,8 +143,7 @@ def require_onnx() -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hides the notes of the exporters, which are for those who write them, and keeps torch from recording, for each
-    operator, the lines that called it, a tenth of the time."""
+    """Leaves out what the exporters tell those who write them: notes, and the lines that called each operator."""
     before, traces = logging.root.manager.disable, getattr(fx_config, "do_not_emit_stack_traces", False)
     logging.disable(logging.WARNING)
     fx_config.do_not_emit_stack_traces = True

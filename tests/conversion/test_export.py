@@ -35,6 +35,7 @@ def test_graph_and_onnx_equal_the_model(family, head, tmp_path):
     model = tiny_model(family, head, unpad=unpad)
     inputs = export_inputs(model)
     program = export_graph(model, inputs, attentions)
+    assert not any("stack_trace" in node.meta for node in program.graph.nodes)  # folders of this machine
     graph_module = program.module()
     ways = [lambda given: {name: tensor.detach() for name, tensor in graph_module(**given).items()}]
     if (family, head) in TRANSLATED:

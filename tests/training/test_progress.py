@@ -25,11 +25,11 @@ from pathlib import Path
 from tests.helpers.progress_jobs import Job, count_to_four
 from grounded_attention.utils import progress
 from grounded_attention.training.loop import side_by_side
-from grounded_attention.training.loop.side_by_side import run_side_by_side
 
 side_by_side._context = lambda work: get_context("fork")  # a new process would import the libraries again
 progress.PRINTED = progress.REDRAWN = 0
-for job in run_side_by_side([Job(Path(sys.argv[1], name)) for name in ("first", "second")], 2, count_to_four):
+jobs = [Job(Path(sys.argv[1], name)) for name in ("first", "second")]
+for job in side_by_side.run_side_by_side(jobs, 2, count_to_four):
     print(f"{job.name}: finished", flush=True)
 with progress.named("alone"), progress.phase("evaluate", 4) as advance:
     advance()
