@@ -1,16 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""VL-BERT: inputs and their errors, heads against plain formulas, back ends, initialisation."""
+"""VL-BERT: inputs and their errors, heads against plain formulas, back ends."""
 
 import pytest
 import torch
 from torch import nn
-from transformers import AttentionInterface, BertForPreTraining, BertModel
+from transformers import AttentionInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
 from grounded_attention.modeling.task_heads import pool_phrases
-from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, K, P, R, T, make_bert, make_inputs, make_model, tiny_config
+from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, K, P, R, T, make_inputs, make_model, tiny_config
 
 
 def make_phrases():
@@ -331,155 +331,6 @@ def test_padded_phrases_and_pairs_give_finite_gradients():
 def test_vgp_labels_need_phrases():
     with pytest.raises(ValueError, match="vgp_labels are given without phrase_mask and phrase_pairs"):
         make_model(VLBertForVGP)(**make_inputs(), vgp_labels=torch.zeros(B, K, dtype=torch.long))
-
-
-# -- pre-training
-
-
-def test_masked_regions_hide_feature_and_word_but_not_the_box():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
-    nn.init.normal_(model.region_mask_embedding.weight)
-    masked = torch.zeros(B, R, dtype=torch.bool)
-    masked[:, 1] = True
-    expected = model(**inputs, masked_regions=masked).region_logits
-    inputs["region_features"][:, 1] += 5.0
-    torch.testing.assert_close(model(**inputs, masked_regions=masked).region_logits, expected)
-    assert not torch.allclose(model(**inputs).region_logits[:, 1], expected[:, 1])
-    inputs["region_boxes"][:, 1, 0] += 0.1
-    assert not torch.allclose(model(**inputs, masked_regions=masked).region_logits, expected)
-
-
-def test_hard_region_labels_are_one_hot_distributions():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
-    labels = torch.full((B, R), -100)
-    labels[0, 1], labels[1, 2] = 3, 0
-    probs = torch.zeros(B, R, 6)
-    probs[0, 1, 3] = probs[1, 2, 0] = 1.0
-    hard, soft = model(**inputs, region_labels=labels).loss, model(**inputs, region_label_probs=probs).loss
-    torch.testing.assert_close(hard, soft)
-    with pytest.raises(ValueError, match="not both"):
-        model(**inputs, region_labels=labels, region_label_probs=probs)
-
-
-NOTHING = {
-    "labels": torch.full((B, T), -100),
-    "region_labels": torch.full((B, R), -100),
-    "region_label_probs": torch.zeros(B, R, 6),
-    "relationship_labels": torch.full((B,), -100),
-}
-
-
-@pytest.mark.parametrize(
-    "targets",
-    [("labels",), ("labels", "text_only"), ("region_labels",), ("region_label_probs",), ("relationship_labels",)],
-)
-def test_nothing_masked_gives_zero_with_a_graph(targets):
-    model, inputs = make_model(VLBertForPreTraining, relationship_head=True), make_inputs()
-    values = {**NOTHING, "text_only": torch.tensor([False, False, True])}
-    outputs = model(
-        **inputs, masked_regions=torch.zeros(B, R, dtype=torch.bool), **{name: values[name] for name in targets}
-    )
-    assert outputs.loss.item() == 0.0
-    outputs.loss.backward()
-    gradients = [p.grad for p in model.parameters() if p.grad is not None]
-    assert len(gradients) > 10
-    assert all(gradient.isfinite().all() for gradient in gradients)
-
-
-def test_words_of_text_only_rows_are_a_mean_of_their_own():
-    model, inputs = make_model(VLBertForPreTraining), make_inputs()
-    inputs["region_attention_mask"][2] = 0
-    labels = torch.full((B, T), -100)
-    labels[0, 1], labels[1, [2, 4]], labels[2, 0] = 5, 6, 7
-    text_only = torch.tensor([False, False, True])
-    outputs = model(**inputs, labels=labels, text_only=text_only)
-    log_p = outputs.mlm_logits.log_softmax(-1)
-    beside = -(log_p[0, 1, 5] + log_p[1, 2, 6] + log_p[1, 4, 6]) / 3
-    torch.testing.assert_close(outputs.loss, beside - log_p[2, 0, 7], **CLOSE)
-    torch.testing.assert_close(model(**inputs, labels=labels).loss, (3 * beside - log_p[2, 0, 7]) / 4, **CLOSE)
-
-
-def test_pretraining_works_on_text_alone():
-    model = make_model(VLBertForPreTraining)
-    ids = torch.randint(1, 40, (2, 5))
-    outputs = model(input_ids=ids, labels=ids)
-    assert outputs.region_logits.shape == (2, 0, 6)
-    outputs.loss.backward()
-    gradient = model.vl_bert.embeddings.text_only_visual_embedding.weight.grad
-    assert gradient.abs().sum() > 0
-
-
-def test_relationship_labels_need_the_head():
-    with pytest.raises(ValueError, match=r"config\.relationship_head is False"):
-        make_model(VLBertForPreTraining)(**make_inputs(), relationship_labels=torch.ones(B, dtype=torch.long))
-
-
-# -- initialisation
-
-
-def test_visual_scales_and_masks_start_as_configured():
-    model = VLBertForPreTraining(tiny_config(visual_scale_text_init=0.0, visual_scale_region_init=0.25))
-    embeddings = model.vl_bert.embeddings
-    assert embeddings.text_visual.norm.weight.eq(0.0).all()
-    assert embeddings.region_visual.norm.weight.eq(0.25).all()
-    assert embeddings.LayerNorm.weight.eq(1.0).all()
-    assert model.region_mask_embedding.weight.eq(0.0).all()
-    assert model.masked_region_embedding.weight.std() > 0.1
-    scalar = VLBertModel(tiny_config(visual_norm=False, visual_scale_text_init=0.0)).embeddings.text_visual.norm
-    assert scalar.weight.item() == 0.0
-
-
-@pytest.mark.parametrize("cls", [VLBertModel, VLBertForVGP])
-def test_from_bert_is_bert_on_text(tmp_path, cls):
-    """The embeddings of text are BERT's (visual scales 0), and so are encoder and pooler."""
-    bert = make_bert(BertModel, tmp_path)
-    model = cls.from_bert(str(tmp_path), region_feature_size=F, coordinate_dim=3).eval()
-    base = getattr(model, "vl_bert", model)
-    ids = torch.randint(1, 31, (2, 6))
-    types = torch.tensor([[0, 0, 0, 1, 1, 1]] * 2)
-    features, boxes = torch.rand(2, R, F), torch.rand(2, R, 4)
-    outputs = base(
-        input_ids=ids, token_type_ids=types, region_features=features, region_boxes=boxes, output_hidden_states=True
-    )
-    expected = bert(input_ids=ids, token_type_ids=types, output_hidden_states=True)
-    torch.testing.assert_close(outputs.hidden_states[0][:, :6], expected.hidden_states[0], **CLOSE)
-    states = base.encoder(expected.hidden_states[0]).last_hidden_state
-    torch.testing.assert_close(states, expected.last_hidden_state, **CLOSE)
-    torch.testing.assert_close(base.pooler(states), expected.pooler_output, **CLOSE)
-    assert base.embeddings.token_type_embeddings.weight[2].abs().sum() > 0
-
-
-def test_from_bert_takes_the_word_head(tmp_path):
-    bert = make_bert(BertForPreTraining, tmp_path)
-    nn.init.normal_(bert.cls.predictions.bias)
-    bert.save_pretrained(tmp_path)
-    model = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F, relationship_head=True)
-    states = torch.randn(2, D)
-    torch.testing.assert_close(model.mlm_head(states), bert.cls.predictions(states), **CLOSE)
-    # BERT's class 0 is "follows", ours "does not belong".
-    expected = bert.cls.seq_relationship(states)[:, [1, 0]]
-    torch.testing.assert_close(model.relationship_head(states), expected, **CLOSE)
-    assert model.mlm_head.decoder.weight is model.get_input_embeddings().weight
-
-
-def test_from_bert_refuses_another_family(tmp_path):
-    make_model().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="family 'vl_bert'; expected 'bert'"):
-        VLBertModel.from_bert(str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({"hidden_size": 48}, "hidden_size=48 contradicts the weights of .*, where it is 24"),
-        ({"num_hidden_layers": 3}, "num_hidden_layers=3 contradicts"),
-        ({"region_feature_sizes": 3}, "VLBertConfig has no field region_feature_sizes"),
-    ],
-)
-def test_from_bert_refuses_what_bert_decides(tmp_path, overrides, message):
-    make_bert(BertModel, tmp_path)
-    with pytest.raises(ValueError, match=message):
-        VLBertModel.from_bert(str(tmp_path), **overrides)
 
 
 # -- back ends
