@@ -1,6 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""transformers' common model and configuration tests on every model class here, and torch.compile as it is by default
-on every family; run by `make conformance`.
+"""transformers' common model and configuration tests on every model class here; run by `make conformance`.
 
 A class takes part by its line in CASES.
 """
@@ -375,24 +374,3 @@ class ConfigurationTest(unittest.TestCase):
             with self.subTest(name):
                 tester = ConfigTester(self, config_class=family.config_class, hidden_size=36, num_attention_heads=4)
                 tester.run_common_tests()
-
-
-class CompiledTest(unittest.TestCase):
-    """torch.compile as it is by default. `make test` only traces: the C++ takes half a minute the first time."""
-
-    @torch.no_grad()
-    def test_every_family(self) -> None:
-        for name, family in FAMILIES.items():
-            with self.subTest(name):
-                config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
-                model = family.base_model(config).eval()
-                expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
-                torch.testing.assert_close(dict(found), dict(expected), rtol=1e-4, atol=1e-5)
-
-    @torch.no_grad()
-    def test_flex_attention(self) -> None:
-        config, inputs = VLBertTester({"hidden_size": 64}).prepare_config_and_inputs_for_common()
-        model = VLBertModel(config).eval()
-        expected = model(**inputs)
-        model.set_attn_implementation("flex_attention")
-        torch.testing.assert_close(dict(model(**inputs)), dict(expected), rtol=1e-4, atol=1e-5)

@@ -1,10 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Tiny models of every family and head for tests of exported models, and random inputs of any size."""
+"""Tiny models of every family and head for tests of exported models, random inputs of any size, the comparison."""
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
+import onnxruntime
 import torch
 
+from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_onnx
+from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.families import FAMILIES
 from tests.helpers import tiny_visualbert, tiny_vl_bert
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
@@ -15,23 +21,11 @@ MAKERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "vilbert": (make_vilbert, {"num_hidden_layers": 1, "v_num_hidden_layers": 1}),
     "lxmert": (make_lxmert, {"l_layers": 1, "r_layers": 1, "x_layers": 1}),
 }
-# Every family without a head and with the heads of the main tasks; LXMERT's pre-training, which has most outputs,
-# stands for its model without a head. The others share the code of a task over all families, so one family stands for
-# each.
-HEADS = ("vgp", "referring_expressions", "vqa", "visual_reasoning")
-CASES = [
-    *((family, head) for family, entry in FAMILIES.items() for head in (None, *HEADS) if head in (None, *entry.heads)),
-    ("visualbert", "multiple_choice"),
-    ("visualbert", "phrase_grounding"),
-    ("lxmert", "pretraining"),
-]
-CASES.remove(("lxmert", None))
-# ONNX is translated from the graph operator by operator, which takes three quarters of the time: every family without
-# a head, and the heads with operators of their own in the family of the smallest graph. Those of `vqa` and
-# `visual_reasoning` are layers that `vgp` has too.
-OWN_OPERATORS = ("vgp", "referring_expressions", "multiple_choice", "phrase_grounding")
-TRANSLATED = [case for case in CASES if case[1] in (None, "pretraining")]
-TRANSLATED += [("visualbert", head) for head in OWN_OPERATORS]
+SIZES = (
+    {"batch": 3, "choices": 2, "words": 6, "regions": 4, "phrases": 3, "pairs": 2},
+    {"batch": 1, "choices": 4, "words": 2, "regions": 1, "phrases": 1, "pairs": 1},
+)
+CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 
 
 def tiny_model(family: str, head: str | None, **fields: Any) -> Any:
@@ -65,3 +59,42 @@ def draw_inputs(inputs: Any, sizes: dict[str, int], seed: int = 0) -> dict[str, 
     if "phrase_pairs" in drawn:
         drawn["phrase_pairs"][0, 0] = -1
     return drawn
+
+
+def run_onnx(path: Path, inputs: dict[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """Name of an output -> its array."""
+    session = onnxruntime.InferenceSession(path)
+    found = session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
+    return {output.name: array for output, array in zip(session.get_outputs(), found, strict=True)}
+
+
+def assert_exported_equals_model(family: str, head: str | None, folder: Path, *, translate: bool = True) -> None:
+    """Asserts that the graph of `torch.export`, and with `translate` ONNX, computes what the model computes for both
+    `SIZES`. The base model and pre-training also return their attention maps; a model of `vqa` skips padding and is
+    exported with padding."""
+    attentions, unpad = head in (None, "pretraining"), head == "vqa"
+    model = tiny_model(family, head, unpad=unpad)
+    inputs = export_inputs(model)
+    program = export_graph(model, inputs, attentions)
+    assert not any("stack_trace" in node.meta for node in program.graph.nodes)  # folders of this machine
+    graph_module = program.module()
+    ways = [lambda given: {name: tensor.detach() for name, tensor in graph_module(**given).items()}]
+    if translate:
+        path = folder / "model.onnx"
+        write_onnx(program, inputs, path)
+        graph = onnx.load(path).graph
+        axes = {one.name: [d.dim_param or d.dim_value for d in one.type.tensor_type.shape.dim] for one in graph.input}
+        assert axes == {each.name: list(each.axes) for each in inputs}
+        ways.append(lambda given: run_onnx(path, given))
+
+    for sizes in SIZES:
+        given = draw_inputs(inputs, sizes)
+        with torch.no_grad():
+            expected = NamedScores(model, inputs, attentions)(**given)
+        assert list(expected) == output_names(program)
+        calls = len(model.config.attention_calls) if attentions else 0
+        assert sum(name.startswith("attentions_") for name in expected) == calls
+        for way in ways:
+            found = way(given)
+            for name, tensor in expected.items():
+                np.testing.assert_allclose(found[name], tensor, **CLOSE, err_msg=name)

@@ -163,7 +163,7 @@ def test_compiled_forward_equals_eager_mode():
     alignment = torch.tensor([[[1, 2], [0, -1], [-1, -1], [2, -1]]] * B)
     inputs = {**inputs, "image_text_alignment": alignment, "phrase_mask": mask, "phrase_pairs": pairs}
     expected = model(**inputs)
-    outputs = torch.compile(model, fullgraph=True, backend="aot_eager")(**inputs)
+    outputs = torch.compile(model, fullgraph=True, backend="eager")(**inputs)
     torch.testing.assert_close(outputs.vgp_logits, expected.vgp_logits, **CLOSE)
     torch.testing.assert_close(outputs.identification_logits, expected.identification_logits, **CLOSE)
 

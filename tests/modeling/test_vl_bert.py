@@ -391,7 +391,7 @@ def test_compiled_forward_equals_eager_mode():
     mask, pairs = make_phrases()
     inputs = {**inputs, "phrase_mask": mask, "phrase_pairs": pairs}
     expected = model(**inputs)
-    outputs = torch.compile(model, backend="aot_eager", fullgraph=True)(**inputs)
+    outputs = torch.compile(model, backend="eager", fullgraph=True)(**inputs)
     torch.testing.assert_close(outputs.vgp_logits, expected.vgp_logits, **CLOSE)
     torch.testing.assert_close(outputs.identification_logits, expected.identification_logits, **CLOSE)
 

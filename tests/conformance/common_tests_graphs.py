@@ -1,0 +1,73 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Models as graphs: every family compiled as torch.compile does by default, every head of every family exported; run
+by `make conformance`. `make test` traces only, and exports each family and each head once: C++ takes half a minute a
+family, translating to ONNX some seconds a model.
+"""
+
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import VLBertModel
+from grounded_attention.supervision import get_method
+from tests.conformance.common_tests_models import TESTERS, VLBertTester
+from tests.helpers.exported import assert_exported_equals_model
+
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+class CompiledTest(unittest.TestCase):
+    """A compiled model computes what the model computes."""
+
+    @torch.no_grad()
+    def test_every_family(self) -> None:
+        for name, family in FAMILIES.items():
+            with self.subTest(name):
+                config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
+                model = family.base_model(config).eval()
+                expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
+                torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
+
+    def test_direct_supervision_of_every_family(self) -> None:
+        for name, family in FAMILIES.items():
+            with self.subTest(name):
+                tester, model_class = TESTERS[name]({}), family.heads["vgp"]
+                config, inputs = tester.prepare_config_and_inputs_for_common()
+                model, method = model_class(config).eval(), get_method("direct")
+                method.prepare(model)
+                size, regions = len(inputs["input_ids"]), inputs["region_features"].shape[1]
+                inputs |= tester.make_class_inputs(model_class, size)
+                grounded = torch.eye(inputs["phrase_mask"].shape[1], regions).bool().expand(size, -1, -1)
+                every = torch.ones(size, regions, dtype=torch.bool)
+                batch = {**inputs, "phrase_regions": grounded, "region_candidate_mask": every}
+                given, compiled, results = method.forward_kwargs(batch), torch.compile(model, fullgraph=True), []
+                for way in (model, compiled):
+                    model.zero_grad()
+                    losses = {key: total for key, (total, _) in method.losses(way(**inputs, **given), batch).items()}
+                    sum(losses.values()).backward()
+                    # A graph has zeros where a head is not supervised.
+                    gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in model.parameters()]
+                    results.append((losses, gradients))
+                assert sum(gradient.any().item() for gradient in results[0][1]) > 20
+                torch.testing.assert_close(results[1], results[0], **CLOSE)
+
+    @torch.no_grad()
+    def test_flex_attention(self) -> None:
+        config, inputs = VLBertTester({"hidden_size": 64}).prepare_config_and_inputs_for_common()
+        model = VLBertModel(config).eval()
+        expected = model(**inputs)
+        model.set_attn_implementation("flex_attention")
+        torch.testing.assert_close(dict(model(**inputs)), dict(expected), **CLOSE)
+
+
+class ExportedTest(unittest.TestCase):
+    """The graph of torch.export and ONNX compute what the model computes, for any size of a batch."""
+
+    def test_every_head_of_every_family(self) -> None:
+        for name, family in FAMILIES.items():
+            for head in (None, *family.heads):
+                with self.subTest(f"{name} {head}"), tempfile.TemporaryDirectory() as folder:
+                    assert_exported_equals_model(name, head, Path(folder))
