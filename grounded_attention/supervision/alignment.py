@@ -17,8 +17,8 @@ DIRECTIONS = ("text_to_region", "region_to_text")
 
 # Rows are padded to a multiple of this: torch.compile compiles a size of 1 apart. More padding takes time.
 _ROW_MULTIPLE = 2
-# 8 to 15 columns are padded to a vector of AVX-512, on which a CPU computes log_softmax faster. Fewer columns take less
-# time as they are.
+# 8 to 15 columns are padded to a vector of AVX-512, on which a CPU computes log_softmax faster. With fewer columns the
+# padding takes more time than it saves.
 _VECTOR = 16
 
 
