@@ -64,7 +64,7 @@ class CompiledTest(unittest.TestCase):
 
 
 class ExportedTest(unittest.TestCase):
-    """The graph of torch.export and ONNX compute what the model computes, for any size of a batch."""
+    """The graph of torch.export and ONNX compute what the model computes, for batches of two sizes."""
 
     def test_every_head_of_every_family(self) -> None:
         for name, family in FAMILIES.items():

@@ -11,14 +11,7 @@ import torch
 from torch import nn
 
 from grounded_attention.modeling.alignment_head import AlignmentHead
-from grounded_attention.supervision import (
-    align,
-    from_attention_maps,
-    get_method,
-    grounding_targets,
-    method_names,
-    row_states,
-)
+from grounded_attention.supervision import align, from_attention_maps, get_method, method_names, row_states
 from grounded_attention.supervision.method import AttentionMethod
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
@@ -394,22 +387,6 @@ def test_semi_direct_layers_and_heads_select():
     rollouts = plain_rollout([layer[:, [0, 3]] for layer in eager_maps(batch)])
     expected = get_method("semi_direct").maps_losses([rollouts[1]], batch)
     torch.testing.assert_close(losses_of(model, method, batch), expected)
-
-
-def test_padded_tokens_and_regions_are_never_aligned():
-    batch = make_batch()
-    everywhere = {name: torch.ones_like(batch[name]) for name in ("phrase_mask", "phrase_regions")}
-    expected = batch["attention_mask"].bool()[:, :, None] & batch["region_attention_mask"].bool()[:, None]
-    assert torch.equal(align(batch | everywhere), expected)
-
-
-@pytest.mark.parametrize(("regions", "columns"), [(7, 7), (8, 16), (15, 16), (16, 16), (17, 17)])
-def test_few_columns_fill_a_vector_with_padding(regions, columns):
-    batch = {"phrase_mask": torch.tensor([[[0, 1, 0, 1, 1]]]), "phrase_regions": torch.eye(1, regions)[None]}
-    found = grounding_targets(align(batch), batch, "text_to_region")
-    assert found.rows.tolist() == [[1, 3, 4, -1]]
-    assert found.columns.tolist() == [[*range(regions), *[-1] * (columns - regions)]]
-    assert found.gold.nonzero().tolist() == [[0, row, 0] for row in range(3)]
 
 
 def test_maps_of_zeros_stay_finite():

@@ -1,0 +1,36 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Tokens and regions that phrases align, and the rows and columns that a method supervises."""
+
+import pytest
+import torch
+
+from grounded_attention.supervision import align, grounding_targets
+
+
+def test_padded_tokens_and_regions_are_never_aligned():
+    batch = {
+        "phrase_mask": torch.ones(2, 1, 3),
+        "phrase_regions": torch.ones(2, 1, 2),
+        "attention_mask": torch.tensor([[1, 1, 1], [1, 0, 0]]),
+        "region_attention_mask": torch.tensor([[1, 0], [1, 1]]),
+    }
+    first, second = [[True, False]] * 3, [[True, True], [False, False], [False, False]]
+    assert align(batch).tolist() == [first, second]
+
+
+def test_rows_are_the_aligned_tokens_or_regions_in_order():
+    batch = {"phrase_mask": torch.tensor([[[0, 1, 0, 1, 1]]]), "phrase_regions": torch.tensor([[[0, 0, 1]]])}
+    tokens = grounding_targets(align(batch), batch, "text_to_region")
+    assert tokens.rows.tolist() == [[1, 3, 4, -1]] and tokens.columns.tolist() == [[0, 1, 2]]
+    assert tokens.gold.nonzero().tolist() == [[0, 0, 2], [0, 1, 2], [0, 2, 2]]
+    regions = grounding_targets(align(batch), batch, "region_to_text")
+    assert regions.rows.tolist() == [[2, -1]] and regions.columns.tolist() == [[0, 1, 2, 3, 4]]
+    assert regions.gold.nonzero().tolist() == [[0, 0, 1], [0, 0, 3], [0, 0, 4]]
+
+
+@pytest.mark.parametrize(("regions", "columns"), [(7, 7), (8, 16), (15, 16), (16, 16), (17, 17)])
+def test_few_columns_fill_a_vector_with_padding(regions, columns):
+    batch = {"phrase_mask": torch.tensor([[[1, 0]]]), "phrase_regions": torch.ones(1, 1, regions)}
+    found = grounding_targets(align(batch), batch, "text_to_region")
+    assert found.columns.tolist() == [[*range(regions), *[-1] * (columns - regions)]]
+    assert found.gold[0, 0].tolist() == [True] * regions + [False] * (columns - regions)
