@@ -17,7 +17,6 @@ import argparse
 import json
 import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,9 +25,9 @@ from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 import transformers
-from transformers import TrainerCallback
 
 from benchmarks.apart import run_apart
+from benchmarks.step_clock import StepClock
 from grounded_attention.commands.number_options import count
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data
@@ -38,20 +37,6 @@ from grounded_attention.training.recipes.recipe import load_recipe
 
 RECIPE = "recipes/scenes/scenes_vgp.yaml"
 METHODS = ["none", "direct", "semi_direct"]
-
-
-class StepClock(TrainerCallback):
-    """Measures the CPU seconds of each step."""
-
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.begin = 0.0
-
-    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
-        self.begin = time.process_time()
-
-    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
-        self.seconds.append(time.process_time() - self.begin)
 
 
 def make_trainer_of(method: str, options: argparse.Namespace, folder: Path) -> GroundingTrainer:
