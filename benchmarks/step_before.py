@@ -26,12 +26,16 @@ from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 
+from benchmarks import step_clock
 from benchmarks.recipe_step import METHODS, RECIPE, ratios
 from grounded_attention.commands.number_options import count
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.recipes.recipe import load_recipe
 
 HERE = Path(__file__).resolve().parent.parent
+
+# The clock is that of this version; all else is imported from the other.
+_CLOCKED = f"import runpy, sys; runpy.run_path({step_clock.__file__!r})['main'](sys.argv[1], sys.argv[2:])"
 
 
 def train_in(checkout: Path, arguments: Sequence[str]) -> dict[str, Any]:
@@ -49,8 +53,7 @@ def train_in(checkout: Path, arguments: Sequence[str]) -> dict[str, Any]:
     """
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "steps.json"
-        command = [sys.executable, "-P", str(HERE / "benchmarks" / "step_clock.py"), str(path), *arguments]
-        command.append(f"output_dir={folder}/run")
+        command = [sys.executable, "-P", "-c", _CLOCKED, str(path), *arguments, f"output_dir={folder}/run"]
         environment = {**os.environ, "PYTHONPATH": str(checkout)}
         done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
         if not path.is_file():

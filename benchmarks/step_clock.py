@@ -1,9 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """CPU seconds of the steps of a training.
 
-As a program, `python -P step_clock.py FILE ARGUMENT...` runs `train.py ARGUMENT...` of the current folder, which may
-be another version of this project, and stops after its first training. FILE gets the seconds of each step and the
-logged losses as JSON. So this file imports nothing of the project.
+`main` runs the `train.py` of the current folder, which may be another version of this project. So this file imports
+nothing of the project.
 """
 
 import json
@@ -31,7 +30,12 @@ class StepClock(TrainerCallback):
 
 
 def main(path: str, arguments: list[str]) -> None:
-    """Runs `train.py` with a clock."""
+    """Runs `train.py`, and stops after its first training.
+
+    Args:
+        path (`str`): file that gets the seconds of each step and the logged losses, JSON.
+        arguments (`list[str]`): arguments of `train.py`.
+    """
     train = Trainer.train
 
     def timed(trainer: Trainer, *args: Any, **kwargs: Any) -> None:
@@ -45,7 +49,3 @@ def main(path: str, arguments: list[str]) -> None:
     Trainer.train = timed  # type: ignore[method-assign]
     sys.argv = ["train.py", *arguments]
     runpy.run_path("train.py", run_name="__main__")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
