@@ -91,6 +91,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.recipe_step", __doc__)
+    add_options(parser)
+    return parser
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the recipe and the options of a comparison of its steps to a parser."""
     parser.add_argument("recipe", nargs="?", default=RECIPE, help="recipe file (default: %(default)s)")
     parser.add_argument(
         "--override", action="append", default=[], metavar="KEY=VALUE", help="changes a key; repeatable"
@@ -99,7 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=count, default=40, metavar="N", help="steps of a round (default: 40)")
     parser.add_argument("--rounds", type=count, default=5, metavar="N", help="rounds (default: 5)")
     parser.add_argument("--json", action="store_true", help="print the ratios of every round as JSON instead")
-    return parser
 
 
 def _work(options: argparse.Namespace) -> str:

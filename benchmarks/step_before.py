@@ -5,11 +5,11 @@ Both versions run their `train.py` in turns, each time in a new process, without
 same new model on the same batches if the recipe has not changed. The printed mean losses show that. Times are CPU
 seconds of forward, backward and optimizer; as in `benchmarks.recipe_step` the fastest time of each batch counts, and
 the range is that of the medians of single rounds. Data of the recipe that do not exist yet are drawn first, once for
-both.
+both. A recipe with a relative path is that of each version.
 
 examples:
-  git worktree add /tmp/before ed69b74
-  OMP_NUM_THREADS=1 python -m benchmarks.step_before /tmp/before --methods none direct
+  git worktree add ../before ed69b74
+  OMP_NUM_THREADS=1 python -m benchmarks.step_before ../before --methods none direct
 """
 
 import argparse
@@ -27,8 +27,7 @@ from grounded_attention.commands.command_line import make_parser, run
 import numpy as np
 
 from benchmarks import step_clock
-from benchmarks.recipe_step import METHODS, RECIPE, ratios
-from grounded_attention.commands.number_options import count
+from benchmarks.recipe_step import add_options, ratios
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.recipes.recipe import load_recipe
 
@@ -101,7 +100,9 @@ def make_arguments(options: argparse.Namespace, method: str) -> list[str]:
         "data.regions": recipe.data.regions,
         "model.tokenizer": recipe.model.tokenizer,
     }
-    given = [f"{key}={Path(place).resolve()}" for key, place in places.items() if isinstance(place, str)]
+    # Names on the Hub stay as they are.
+    local = {key: Path(place) for key, place in places.items() if isinstance(place, str) and Path(place).exists()}
+    given = [f"{key}={place.resolve()}" for key, place in local.items()]
     given += [f"methods=[{method}]", "start=null", "text_only_baseline=false", "workers=1"]
     given += [f"training.{key}={options.steps}" for key in ("max_steps", "logging_steps")]
     given += ["training.save_strategy=no", "training.eval_strategy=no", "training.use_cpu=true"]
@@ -121,16 +122,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.step_before", __doc__)
     parser.add_argument("checkout", type=Path, help="folder of the other version, with its train.py")
-    parser.add_argument(
-        "recipe", nargs="?", default=RECIPE, help="recipe file of both versions (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="changes a key for both; repeatable"
-    )
-    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--steps", type=count, default=40, metavar="N", help="steps of a round (default: 40)")
-    parser.add_argument("--rounds", type=count, default=5, metavar="N", help="rounds (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print the ratios of every round as JSON instead")
+    add_options(parser)
     return parser
 
 

@@ -53,6 +53,15 @@ def test_versions_take_turns_with_the_same_arguments(recipe, other, trained, cap
         assert f"methods=[{('none', 'direct')[number // 4]}]" in arguments and "training.max_steps=2" in arguments
 
 
+def test_both_versions_read_the_files_of_this_one(recipe, tmp_path):
+    options = step_before.parse(["unused", recipe])
+    assert f"model.tokenizer={tmp_path / 'scenes' / 'vocab.txt'}" in step_before.make_arguments(options, "none")
+    options = step_before.parse(["unused", recipe, "--override", "model.tokenizer=org/name"])
+    assert [each for each in step_before.make_arguments(options, "none") if "tokenizer" in each] == [
+        "model.tokenizer=org/name"
+    ]
+
+
 def test_the_clock_stops_after_a_training_of_this_version(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(Trainer, "train", Trainer.train)  # undone at the end
     monkeypatch.setattr("sys.argv", [])
