@@ -267,17 +267,19 @@ def _supervised(implementation: str) -> Callable:
         Raises:
             ValueError: if a report was requested and the model changes the scores, for example with `softcap`.
         """
+        report = None
+        reports = attention_layers is None or module.layer_idx in attention_layers
+        if reports and (attention_queries or attention_mean):
+            # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
+            _check_plain_scores(implementation, kwargs)
+            factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+            causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
+            request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
+            report = _observe(query, key, attention_mask, factor, causal, *request, attention_states)
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
-        reports = attention_layers is None or module.layer_idx in attention_layers
-        if not reports or not (attention_queries or attention_mean):
-            return output, None
-        _check_plain_scores(implementation, kwargs)
-        scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-        causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-        request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-        return output, _observe(query, key, attention_mask, scaling, causal, *request, attention_states)
+        return output, report
 
     return supervised_attention_forward
 

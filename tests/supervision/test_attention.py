@@ -200,6 +200,20 @@ def test_the_order_of_heads_and_positions_in_memory_does_not_matter(share):
         torch.testing.assert_close(one, other)
 
 
+def test_gradients_of_rows_are_added_in_place():
+    """Out of place, every layer would write gradients of all positions once more, for queries and for keys."""
+    model = supervised(bert("sdpa"))
+    outputs = model(
+        inputs_embeds=embeddings(), output_attentions=True, attention_queries=((ROWS, COLUMNS),), attention_share=False
+    )
+    loss = outputs.last_hidden_state.square().sum() + sum(layer.pairs[0][0].mean() for layer in outputs.attentions)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
+        loss.backward()
+    names = [event.name for event in profiler.events()]
+    assert names.count("aten::add_") >= 2 * LAYERS
+    assert "aten::add" not in names
+
+
 def test_scores_that_are_not_repeated_are_refused():
     model, inputs = supervised(bert("eager")), embeddings()
     with pytest.raises(ValueError, match="softcap"):
