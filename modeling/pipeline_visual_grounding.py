@@ -337,6 +337,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             outputs = model(
                 **batch,
                 output_attentions=True,
+                return_dict=True,
                 grounding_queries={"text_to_region": (rows, columns)},
                 attention_layers=tuple(layers),
             )

@@ -96,8 +96,9 @@ class InterfaceObserver(Observer):
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
         directions = [name for name in DIRECTIONS if name in queries]
         arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
+        wanted = {"attention_plans": RowPlans(), "output_attentions": True, "return_dict": True}
         with supervise(self.model):
-            outputs = self.model(**self.inputs(batch), **arguments, attention_plans=RowPlans(), output_attentions=True)
+            outputs = self.model(**self.inputs(batch), **arguments, **wanted)
         layers = observed_layers(outputs)
         pairs = [[layer.pairs[i] for layer in layers] for i in range(len(directions))]
         return {

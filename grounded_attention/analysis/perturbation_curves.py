@@ -230,7 +230,7 @@ def _measure(
     attended = given["region_attention_mask"]
 
     def score(kept: Tensor) -> np.ndarray:
-        outputs = model(**{**given, "region_attention_mask": attended * kept.to(attended.dtype)})
+        outputs = model(**{**given, "region_attention_mask": attended * kept.to(attended.dtype)}, return_dict=True)
         return np.array([np.nan if value is None else value for value in scores(outputs, batch)], dtype=np.float64)
 
     whole, none = score(torch.ones_like(candidates)), score(~candidates)

@@ -76,7 +76,7 @@ def region_maps(
     if model.training:
         raise ValueError("the model is in training mode, in which dropout changes its maps; call model.eval() first")
     with torch.enable_grad(), _eager(model):
-        outputs = model(**inputs, output_attentions=True)
+        outputs = model(**inputs, output_attentions=True, return_dict=True)
         attentions, calls = _attention_of_calls(model, outputs, inputs)
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []

@@ -137,7 +137,7 @@ class ZeroShotGrounder:
             name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
             for name, value in {**encoded, **pixels}.items()
         }
-        outputs = self.model(**inputs)
+        outputs = self.model(**inputs, return_dict=True)
         # Some post-processing functions mix devices.
         for name, value in outputs.items():
             if isinstance(value, Tensor):

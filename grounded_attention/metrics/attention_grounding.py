@@ -180,8 +180,9 @@ def phrase_attention(
     rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
     columns = torch.arange(regions.shape[1], device=regions.device).expand_as(regions).masked_fill(~regions, -1)
     queries = {DIRECTION: (rows, columns)}
+    wanted = {"output_attentions": True, "return_dict": True}
     with supervise(model):
-        outputs = model(**inputs, output_attentions=True, grounding_queries=queries, attention_layers=(layer,))
+        outputs = model(**inputs, **wanted, grounding_queries=queries, attention_layers=(layer,))
     alpha = outputs.attentions[0].pairs[0][0].exp()  # (B, H, T, R)
     alpha = alpha.mean(1) if head is None else alpha[:, head]
     mask = inputs["phrase_mask"].float()

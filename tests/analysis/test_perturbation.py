@@ -43,7 +43,7 @@ class OneRegionModel(nn.Module):
     def set_attn_implementation(self, name):
         self.config._attn_implementation = name
 
-    def forward(self, input_ids, region_features, region_attention_mask, output_attentions=False):
+    def forward(self, input_ids, region_features, region_attention_mask, output_attentions=False, return_dict=True):
         self.calls.append(self.config._attn_implementation)
         scores = torch.zeros(len(input_ids), 2, T + R)
         scores[:, :, T:] = torch.einsum("hf,brf->bhr", self.heads, region_features[..., :2])

@@ -173,7 +173,8 @@ def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> 
     """(B, T, V) float32: the logits of the token before each position; other logits would need much memory."""
     length, before = inputs["input_ids"].shape[1], (positions - 1).clamp(min=0)
     first = int(before[positions > 0].min()) if (positions > 0).any() else 0
-    logits = getattr(model(**inputs, use_cache=False, logits_to_keep=length - first), "logits", None)
+    outputs = model(**inputs, use_cache=False, logits_to_keep=length - first, return_dict=True)
+    logits = getattr(outputs, "logits", None)
     if logits is None:
         raise ValueError(
             f"{type(model).__name__} has no language head, which the ablation needs; load the model with "

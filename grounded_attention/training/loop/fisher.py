@@ -48,7 +48,7 @@ def estimate_fisher(
 
 
 def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
-    outputs = model(**{name: batch[name] for name in task.model_inputs if name in batch})
+    outputs = model(**{name: batch[name] for name in task.model_inputs if name in batch}, return_dict=True)
     terms = [(component, component.count(batch)) for component in task.losses]
     parts = [(c.weight * c.total(outputs, batch)) / n.clamp(min=1) for c, n in terms if n is not None]
     return torch.stack(parts).sum()

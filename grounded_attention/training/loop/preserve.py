@@ -106,7 +106,7 @@ class Preservation:
         with torch.no_grad():
             self.start.to(batch["input_ids"].device)
             given = {name: batch[name] for name in self.model_inputs if name in batch}
-            wanted = self.start(**given, **self.forward_kwargs())
+            wanted = self.start(**given, **self.forward_kwargs(), return_dict=True)
         if self.section.distillation_of == "hidden_states":
             return {"distillation": state_distance(_states(outputs, batch), _states(wanted, batch), _attended(batch))}
         with torch.no_grad():

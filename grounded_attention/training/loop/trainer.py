@@ -172,7 +172,7 @@ class GroundingTrainer(FiniteTrainer):
         """One forward pass with the arguments of the task and of the supervision method."""
         given = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
         kept = {} if self.preservation is None else self.preservation.forward_kwargs()
-        return model(**given, **self.method.forward_kwargs(inputs), **kept)
+        return model(**given, **self.method.forward_kwargs(inputs), **kept, return_dict=True)
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
@@ -276,7 +276,7 @@ class GroundingTrainer(FiniteTrainer):
                 batch = self._prepare_inputs(batch)
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
-                outputs = model(**given, **extra)
+                outputs = model(**given, **extra, return_dict=True)
                 if self.task.generate is not None:
                     tokenizer = cast(Any, self.processing_class).tokenizer
                     batch = {**batch, **self.task.generate(model, tokenizer, batch)}
