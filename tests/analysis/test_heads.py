@@ -147,6 +147,14 @@ def test_ablation_equals_zeroed_weights(model_type):
     assert found.together.random is not None
 
 
+def test_ablation_of_a_model_whose_configuration_asks_for_tuples():
+    model, processor = make("smolvlm")  # transformers' LLaVA and Qwen-VL do not run so
+    given = PatchGroundingProcessor(processor), examples(COUNT), pictures(COUNT), [(1, 2)]
+    named = ablate_heads(model, *given)
+    model.config.return_dict = False
+    assert ablate_heads(model, *given) == named
+
+
 def test_without_other_heads_in_the_layer_there_is_no_comparison():
     model, processor = make("llava")
     heads = [(0, 0), (0, 1), (0, 2)]

@@ -97,6 +97,15 @@ def test_grounding_dino_is_the_same_in_any_batch(dino, examples):
             assert np.allclose(alone.boxes, one.boxes, atol=1e-3) and np.allclose(alone.scores, one.scores, atol=1e-5)
 
 
+def test_a_detector_whose_configuration_asks_for_tuples(dino, examples, monkeypatch):
+    named = dino.ground(examples)
+    monkeypatch.setattr(dino.model.config, "return_dict", False)
+    for found, expected in zip(dino.ground(examples), named, strict=True):
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(one.boxes, other.boxes)
+            np.testing.assert_array_equal(one.scores, other.scores)
+
+
 def test_a_phrase_behind_the_longest_text_has_no_box(dino, examples, monkeypatch):
     monkeypatch.setattr(dino.model.config, "max_text_len", 5)
     first, second = dino.ground(examples[:1])[0]

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from grounded_attention.analysis.observers import get_observer
+from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut, region_maps
 from grounded_attention.metrics.attention_grounding import phrase_attention
 from grounded_attention.modeling import VisualGroundingPipeline
@@ -46,12 +47,22 @@ def observed(model):
     return {name: alpha for name, (alpha, _) in found.items()}
 
 
-def relevancy(model):
-    def read(outputs, inputs):
-        scores = outputs.identification_logits
-        return ReadOut(scores.max(-1).values.sum(), torch.zeros(len(scores), dtype=torch.int64))
+def identified(outputs, inputs):
+    scores = outputs.identification_logits
+    return ReadOut(scores.max(-1).values.sum(), torch.zeros(len(scores), dtype=torch.int64))
 
-    return region_maps(model.eval(), given(batch_of()), read)
+
+def relevancy(model):
+    return region_maps(model.eval(), given(batch_of()), identified)
+
+
+def perturbed(model):
+    def scores(outputs, batch):
+        return outputs.identification_logits.softmax(-1)[:, 0].tolist()
+
+    batches = [(batch_of(), ["a", "b", "c"])]
+    found = perturb(model, batches, inputs=given, read_out=identified, scores=scores, maps=("raw_last",), steps=2)
+    return {"accuracy": torch.from_numpy(found.accuracy)}
 
 
 def pipeline(model):
@@ -63,7 +74,7 @@ def losses(trainer):
     return [entry["loss"] for entry in logged(trainer)]
 
 
-@pytest.mark.parametrize("measure", [fisher, attended, observed, relevancy, pipeline])
+@pytest.mark.parametrize("measure", [fisher, attended, observed, relevancy, perturbed, pipeline])
 def test_a_measure_is_the_same(measure):
     named, tuples = (measure(tiny_model(return_dict=wanted)) for wanted in (True, False))
     assert named.keys() == tuples.keys()
