@@ -9,7 +9,6 @@ sentence: "left of the cube" distinguishes "the red ball" from another red ball.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import combinations, product
 
 from .held_out import Content
@@ -35,7 +34,7 @@ class Mention:
     @property
     def meaning(self) -> Meaning:
         """The meaning of the phrase."""
-        return _meaning(self.text)
+        return meaning_of(self.text)
 
     @property
     def members(self) -> frozenset[int]:
@@ -70,11 +69,6 @@ class Caption:
         """What the caption says: its phrases about something visible, and the landmarks of its facts."""
         looks = tuple(mention.text for mention in self.mentions if mention.entity)
         return Content(looks, tuple((fact.relation, self.mentions[fact.target].text) for fact in self.facts))
-
-
-@lru_cache(maxsize=100_000)
-def _meaning(text: str) -> Meaning:
-    return meaning_of(text)
 
 
 def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]:

@@ -49,7 +49,7 @@ def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
     pixels = crops.astype(np.int32)
-    luma = (pixels * np.array([77, 150, 29])).sum(axis=3) >> 8
+    luma = (77 * pixels[..., 0] + 150 * pixels[..., 1] + 29 * pixels[..., 2]) >> 8
     parts = (_colours(pixels), _hues(pixels), *_edges(luma), _extent(boxes))
     return np.concatenate([part.reshape(len(boxes), -1) for part in parts], axis=1).astype(np.float32)
 

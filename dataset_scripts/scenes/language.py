@@ -8,6 +8,7 @@ is separate (`fits`): a borderline object has two names for one attribute and bo
 """
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 from .world import COLOURS, GROUNDS, LIGHTS, SHAPES, SIZES, TEXTURES, Scene, SceneObject
 
@@ -160,6 +161,7 @@ class Meaning:
 ATTRIBUTES = tuple(field.name for field in fields(Meaning) if field.name != "kind")
 
 
+@lru_cache(maxsize=100_000)
 def meaning_of(text: str) -> Meaning:
     """Returns the meaning of a phrase.
 

@@ -19,6 +19,8 @@ PAINTS = {
 }
 SURFACES = {"wood": (152, 118, 86), "stone": (204, 204, 200), "grass": (150, 178, 132), "sand": (224, 208, 170)}
 OVERSAMPLING = 4
+# New values of stripes and dots, for the three channels.
+DARKER = [int(value * 0.42) for value in range(256)] * 3
 
 
 def paint(scene: Scene) -> Image.Image:
@@ -89,7 +91,7 @@ def _textured(patch: Image.Image, item: SceneObject, rng: np.random.Generator) -
         _stripes(pen, patch.size, step, shift, slant=float(rng.choice((-1.0, 0.0, 1.0))))
     else:
         _dots(pen, patch.size, step, shift)
-    return Image.composite(patch.point(lambda value: int(value * 0.42)), patch, overlay)
+    return Image.composite(patch.point(DARKER), patch, overlay)
 
 
 def _stripes(pen: ImageDraw.ImageDraw, size: tuple[int, int], step: float, shift: float, slant: float) -> None:

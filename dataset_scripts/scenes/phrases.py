@@ -44,11 +44,10 @@ def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng
         attribute: usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
         for attribute, usual in habit.items()
     }
-    shared = {attribute: _shared(items, attribute) for attribute in ATTRIBUTE_RATES}
-    size = _word("sizes", shared["sizes"], rng) if included["sizes"] else ""
-    colour = _word("colours", shared["colours"], rng) if included["colours"] else ""
-    texture = _texture_word(shared["textures"], rng) if included["textures"] else ""
-    noun = _noun(items, shared["shapes"] if included["shapes"] else (), rng)
+    size = _word("sizes", _shared(items, "sizes"), rng) if included["sizes"] else ""
+    colour = _word("colours", _shared(items, "colours"), rng) if included["colours"] else ""
+    texture = _texture_word(_shared(items, "textures"), rng) if included["textures"] else ""
+    noun = _noun(items, _shared(items, "shapes") if included["shapes"] else (), rng)
     before = [size, *rng.sample(["" if texture in AFTER_NOUN else texture, colour], 2), noun]
     after = ["with", texture] if texture in AFTER_NOUN else []
     words = [word for word in (*before, *after) if word]

@@ -3,7 +3,7 @@
 
 import math
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 from .world import SceneObject
 
@@ -30,6 +30,7 @@ def faces(item: SceneObject) -> list[Face]:
     ]
 
 
+@lru_cache(maxsize=1000)
 def box(item: SceneObject) -> tuple[float, float, float, float]:
     """Returns the tight box (x1, y1, x2, y2) of an object in image pixels."""
     xs, ys = zip(*(point for corners, _ in faces(item) for point in corners), strict=True)
