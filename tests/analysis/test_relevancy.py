@@ -1,0 +1,291 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Relevancy maps and rollout against loops and against rules by hand, in one stream and in two."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import set_seed
+
+from grounded_attention.analysis.perturbation_curves import perturb
+from grounded_attention.analysis.relevancy import MAPS, ReadOut, attention_relevancy, region_maps
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import LXMERTForVisualQuestionAnswering, ViLBertForVisualQuestionAnswering
+from grounded_attention.modeling.attention_calls import SEQUENCE
+from grounded_attention.supervision.rollout import attention_rollout
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model
+
+
+def lively(**config):
+    """A tiny VL-BERT with weights so large that attention is uneven and gradients are not lost in rounding."""
+    return tiny_model(initializer_range=0.4, **config).eval()
+
+
+def tiny_inputs(seed=0, batch=3):
+    generator = torch.Generator().manual_seed(seed)
+    words = torch.randint(5, 20, (batch, 5), generator=generator)
+    features = torch.randn(batch, 4, FEATURE_SIZE, generator=generator)
+    corners = torch.rand(batch, 4, 2, generator=generator) / 2
+    mask = torch.ones(batch, 4, dtype=torch.long)
+    mask[0, 3] = 0
+    return {
+        "input_ids": words,
+        "attention_mask": torch.ones_like(words),
+        "token_type_ids": torch.zeros_like(words),
+        "region_features": features,
+        "region_boxes": torch.cat([corners, corners + 0.4], -1),
+        "region_attention_mask": mask,
+    }
+
+
+def identified(outputs, inputs):
+    return ReadOut(
+        outputs.identification_logits.max(-1).values, torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
+    )
+
+
+def by_loops(attentions, gradients):
+    """Chefer's rule, one number at a time, from attention and gradients (L, H, N, N) of one example."""
+    layers, heads, size = len(attentions), attentions[0].shape[0], attentions[0].shape[1]
+    relevancy = [[float(i == j) for j in range(size)] for i in range(size)]
+    for layer in range(layers):
+        weighted = [
+            [
+                sum(max(float(gradients[layer][h, i, k] * attentions[layer][h, i, k]), 0.0) for h in range(heads))
+                / heads
+                for k in range(size)
+            ]
+            for i in range(size)
+        ]
+        relevancy = [
+            [relevancy[i][j] + sum(weighted[i][k] * relevancy[k][j] for k in range(size)) for j in range(size)]
+            for i in range(size)
+        ]
+    return np.array(relevancy)
+
+
+@pytest.fixture(scope="module")
+def reference():
+    """Attention and gradients of a tiny VL-BERT by `backward`, another way to the same gradients."""
+    model = lively(attn_implementation="eager")
+    outputs = model(**tiny_inputs(), output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    outputs.identification_logits.max(-1).values.sum().backward()
+    return [a.detach() for a in outputs.attentions], [a.grad for a in outputs.attentions]
+
+
+def test_relevancy_is_that_of_loops(reference):
+    attentions, gradients = reference
+    found = attention_relevancy(attentions, gradients)[SEQUENCE, SEQUENCE]
+    for row in range(3):
+        expected = by_loops([a[row] for a in attentions], [g[row] for g in gradients])
+        np.testing.assert_allclose(found[row], expected, rtol=1e-4, atol=1e-7)
+    assert float((found - torch.eye(found.shape[-1])).abs().max()) > 1e-2
+
+
+def test_maps_of_a_model_are_rows_of_the_whole_maps(reference):
+    attentions, gradients = reference
+    model = lively()
+    assert model.config._attn_implementation == "sdpa"
+    found = region_maps(model, tiny_inputs(), identified)
+    assert model.config._attn_implementation == "sdpa" and tuple(found) == MAPS
+    means = [attention.mean(1) for attention in attentions]
+    whole = {
+        "raw_last": means[-1],
+        "raw_mean": sum(means) / len(means),
+        "rollout": attention_rollout(means)[-1],
+        "relevancy": attention_relevancy(attentions, gradients)[SEQUENCE, SEQUENCE],
+    }
+    for name, expected in whole.items():
+        np.testing.assert_allclose(found[name], expected[:, 0, 5:9], rtol=1e-4, atol=1e-7, err_msg=name)
+        assert found[name].shape == (3, 4) and (found[name] >= 0).all()
+        assert found[name][0, 3] == 0, f"{name} of a padded region"
+
+
+def test_visualbert_too():
+    family = FAMILIES["visualbert"]
+    set_seed(0)
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = family.config_class(vocab_size=30, region_feature_size=FEATURE_SIZE, initializer_range=0.4, **sizes)
+    model, inputs = family.heads["vgp"](config).eval(), tiny_inputs()
+    found = region_maps(model, inputs, identified)["relevancy"]
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs, output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    identified(outputs, inputs).score.sum().backward()
+    kept = [(a.detach(), a.grad) for a in outputs.attentions]
+    for row in range(3):
+        expected = by_loops([a[row] for a, _ in kept], [g[row] for _, g in kept])
+        np.testing.assert_allclose(
+            found[row], expected[0, 5:9] * inputs["region_attention_mask"][row].numpy(), rtol=1e-4
+        )
+    assert found.max() > 1e-3
+
+
+def test_examples_of_a_batch_do_not_touch_each_other():
+    inputs, model = tiny_inputs(), lively()
+    together = region_maps(model, inputs, identified)
+    alone = region_maps(model, {name: value[1:2] for name, value in inputs.items()}, identified)
+    for name in MAPS:
+        np.testing.assert_allclose(together[name][1:2], alone[name], rtol=1e-4, atol=1e-7)
+
+
+def test_relevancy_follows_the_decision_and_raw_attention_does_not():
+    model, inputs = lively(), tiny_inputs()
+
+    def of_class(number):
+        return lambda outputs, given: ReadOut(
+            outputs.identification_logits[:, number], torch.zeros(3, dtype=torch.long)
+        )
+
+    first, second = (region_maps(model, inputs, of_class(number)) for number in (0, 1))
+    assert (first["relevancy"] - second["relevancy"]).abs().max() > 1e-3
+    for name in ("raw_last", "raw_mean", "rollout"):
+        torch.testing.assert_close(first[name], second[name])
+
+
+def test_what_has_no_maps_is_refused():
+    model, inputs = tiny_model().eval(), tiny_inputs()
+    with pytest.raises(ValueError, match=r"unknown maps gradcam; expected some of raw_last"):
+        region_maps(model, inputs, identified, ("gradcam",))
+    with pytest.raises(ValueError, match=r"model\.eval\(\)"):
+        region_maps(tiny_model().train(), inputs, identified)
+    with pytest.raises(ValueError, match="need no gradients"):
+        region_maps(tiny_model().eval().requires_grad_(False), inputs, identified)
+
+
+# Two streams
+
+
+def lxmert():
+    fields = {"visual_feat_dim": FEATURE_SIZE, "answers": ["yes", "no", "red"]}
+    return make_lxmert(LXMERTForVisualQuestionAnswering, **fields)
+
+
+def vilbert():
+    fields = {"v_feature_size": FEATURE_SIZE, "answers": ["yes", "no", "red"]}
+    return make_vilbert(ViLBertForVisualQuestionAnswering, **fields)
+
+
+def answered(outputs, inputs):
+    words = torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
+    return ReadOut(outputs.logits.max(-1).values, words)
+
+
+@pytest.mark.parametrize("make", [lxmert, vilbert])
+def test_raw_attention_is_that_of_the_cross_calls(make):
+    model, inputs = make(), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("raw_last", "raw_mean", "rollout"))
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**inputs, output_attentions=True).attentions
+    cross = [each.mean(1)[:, 0] for each in maps if each.shape[2:] == (5, 4)]
+    assert len(cross) == 2
+    torch.testing.assert_close(found["raw_last"], cross[-1])
+    torch.testing.assert_close(found["raw_mean"], (cross[0] + cross[1]) / 2)
+    assert found["rollout"].shape == (3, 4) and (found["rollout"] > 0).sum() == 11  # of 12, one is padding
+
+
+def test_a_region_is_read_from_the_stream_of_regions():
+    model, inputs = vilbert(), tiny_inputs()
+
+    def third_region(outputs, inputs):
+        return ReadOut(outputs.logits.max(-1).values, torch.full((3,), 5 + 2))
+
+    found = region_maps(model, inputs, third_region, ("raw_last",))["raw_last"]
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        maps = model(**inputs, output_attentions=True).attentions
+    own = [each.mean(1)[:, 2] for each in maps if each.shape[2:] == (4, 4)]
+    torch.testing.assert_close(found, own[-1] * inputs["region_attention_mask"])
+
+
+def test_a_model_without_maps_is_refused():
+    class NoMaps(nn.Module):
+        config = vilbert().config
+
+        def forward(self, **inputs):
+            return vilbert()(**{name: value for name, value in inputs.items() if name != "output_attentions"})
+
+        def set_attn_implementation(self, name):
+            pass
+
+    with pytest.raises(ValueError, match="NoMaps returns no attention maps"):
+        region_maps(NoMaps().eval(), tiny_inputs(), answered)
+
+
+def normal(relevancy):
+    """Chefer et al., equations 8 and 9, with numpy."""
+    added = relevancy - np.eye(len(relevancy))
+    sums = added.sum(1, keepdims=True)
+    return np.divide(added, sums, out=np.zeros_like(added), where=sums > 0) + np.eye(len(relevancy))
+
+
+def two_streams_by_hand(model, inputs, row):
+    """The rules for one example, each attention by name and not in a loop over calls: first the text layers, then the
+    region layer, then cross, text and region of each cross layer.
+    """
+    model.set_attn_implementation("eager")
+    one = {name: value[row : row + 1] for name, value in inputs.items()}
+    outputs = model(**one, output_attentions=True)
+    for attention in outputs.attentions:
+        attention.retain_grad()
+    answered(outputs, one).score.sum().backward()
+    names = ["t0", "t1", "v0", *(f"{part}{n}" for n in range(2) for part in ("x", "x", "xt", "xv"))]
+    kept = {}
+    for name, attention in zip(names, outputs.attentions, strict=True):
+        kept.setdefault(name, []).append(attention)
+
+    def weighted(name, call=0):
+        attention = kept[name][call]
+        gradient = torch.zeros_like(attention) if attention.grad is None else attention.grad
+        return (gradient * attention).detach()[0].clamp(min=0).mean(0).double().numpy()
+
+    words, regions = one["input_ids"].shape[1], one["region_features"].shape[1]
+    tt, vv, tv, vt = np.eye(words), np.eye(regions), np.zeros((words, regions)), np.zeros((regions, words))
+    for n in range(2):
+        tt, tv = tt + weighted(f"t{n}") @ tt, tv + weighted(f"t{n}") @ tv
+    vv, vt = vv + weighted("v0") @ vv, vt + weighted("v0") @ vt
+    for n in range(2):
+        to_regions, to_words = weighted(f"x{n}", 0), weighted(f"x{n}", 1)
+        tt, tv, vv, vt = (
+            tt + to_regions @ vt,
+            tv + normal(tt).T @ to_regions @ normal(vv),
+            vv + to_words @ tv,
+            vt + normal(vv).T @ to_words @ normal(tt),
+        )
+        tt, tv = tt + weighted(f"xt{n}") @ tt, tv + weighted(f"xt{n}") @ tv
+        vv, vt = vv + weighted(f"xv{n}") @ vv, vt + weighted(f"xv{n}") @ vt
+    return tv[0]
+
+
+def test_relevancy_of_lxmert_is_that_of_the_rules_by_hand():
+    model, inputs = lxmert(), tiny_inputs()
+    found = region_maps(model, inputs, answered, ("relevancy",))["relevancy"]
+    assert found.shape == (3, 4) and found[0, 3] == 0 and found.max() > 1e-3
+    for row in range(3):
+        np.testing.assert_allclose(found[row], two_streams_by_hand(model, inputs, row), rtol=1e-3, atol=1e-6)
+
+
+def test_perturbation_of_lxmert():
+    model, inputs = lxmert(), tiny_inputs()
+    batch = {**inputs, "region_candidate_mask": inputs["region_attention_mask"]}
+    with torch.no_grad():
+        usual = model(**inputs).logits.argmax(-1)
+
+    def stays(outputs, batch):
+        return (outputs.logits.argmax(-1) == usual).double().tolist()
+
+    found = perturb(
+        model,
+        [(batch, ["a", "b", "c"])],
+        inputs=lambda batch: {name: batch[name] for name in inputs},
+        read_out=answered,
+        scores=stays,
+        maps=("raw_last", "relevancy"),
+        steps=4,
+    )
+    assert (found.accuracy[:, 0] == 1).all() and found.accuracy.shape == (5, 5)
