@@ -37,8 +37,9 @@ dd {{ margin: 0; }}
 .wide th, .wide td {{ overflow-wrap: break-word; max-width: 50ch; }}
 table {{ border-collapse: collapse; margin: 8px 0; }}
 th, td {{ text-align: left; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }}
-th {{ font-size: 13px; color: var(--soft); font-weight: 600; }}
-td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
+th {{ font-size: 13px; color: var(--soft); font-weight: 600; vertical-align: bottom; }}
+td.number, th.number {{ text-align: right; font-variant-numeric: tabular-nums; }}
+td.number {{ white-space: nowrap; }}
 .bar {{ display: inline-block; width: 120px; height: 11px; background: #eef1f4; vertical-align: -1px; }}
 .bar i {{ display: block; height: 100%; background: {SKY}; }}
 figure {{ margin: 14px 0; }}
