@@ -182,30 +182,16 @@ def test_the_switch_of_pytorch_leaves_products_to_mkl(monkeypatch):
 def test_steps_round_and_evaluation_does_not(tmp_path, monkeypatch, one_dnn):
     calls = one_dnn(False)
     monkeypatch.setattr(room, "MIN_OPERATIONS", 0)
-    monkeypatch.setattr(room, "_rounds_factors", lambda: True)
+    monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
     counts = {}
-    for precision in (*room.PRECISIONS, None):
-        trainer = _one_step(tmp_path, **({} if precision is None else {room.MATMUL: precision}))
+    for precision in room.PRECISIONS:
+        trainer = _one_step(tmp_path, cpu_matmul_precision=precision)
         counts[precision] = calls["layers"]
         trainer.evaluate()
         assert calls["layers"] == counts[precision]
         calls["layers"] = 0
     assert counts["float32"] == 0
-    assert counts[None] == counts["auto"] == counts["bfloat16"] > 10
-
-
-def test_results_are_rounded_only_if_asked(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "_rounds_factors", lambda: False)
-    monkeypatch.setattr(room, "_converts_factors", lambda: True)
-    given = {
-        name: GroundingTrainingArguments(str(tmp_path), use_cpu=True, **{room.MATMUL: name})
-        for name in room.PRECISIONS
-    }
-    assert {name: room.describe_products(each) for name, each in given.items()} == {
-        "auto": "float32",
-        "float32": "float32",
-        "bfloat16": "bfloat16 with rounded results",
-    }
+    assert counts["auto"] == counts["bfloat16"] > 10
 
 
 def test_steps_and_evaluation_use_one_dnn_unless_other_settings_decide(tmp_path, monkeypatch, one_dnn):
@@ -229,8 +215,8 @@ def _one_step(folder, **arguments):
 
 
 def test_a_precision_of_the_program_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "_rounds_factors", lambda: True)
-    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True)
+    monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
+    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True, cpu_matmul_precision="auto")
     assert room.matmul_precision(arguments) == "bfloat16"
     torch.set_float32_matmul_precision("high")
     try:
@@ -240,14 +226,11 @@ def test_a_precision_of_the_program_is_left(tmp_path, monkeypatch):
 
 
 def test_another_precision_is_named_when_a_training_continues(tmp_path, monkeypatch):
-    monkeypatch.setattr(room, "_rounds_factors", lambda: True)
-    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True, cpu_matmul_precision="bfloat16")
-    now = environment(arguments, sharded=False)
-    arguments.cpu_matmul_precision = "float32"
+    arguments = GroundingTrainingArguments(str(tmp_path), use_cpu=True, cpu_matmul_precision="auto")
     before = environment(arguments, sharded=False)
+    monkeypatch.setattr(room, "has_bfloat16_products", lambda: True)
+    now = environment(arguments, sharded=False)
     assert differences(before, now) == ["matrix products in float32 -> bfloat16"]
-    arguments.cpu_matmul_precision = "bfloat16"
-    monkeypatch.setattr(room, "_rounds_factors", lambda: False)
     monkeypatch.setattr(room, "_converts_factors", lambda: True)
     here = environment(arguments, sharded=False)
     assert differences(now, here) == ["matrix products in bfloat16 -> bfloat16 with rounded results"]

@@ -16,7 +16,7 @@ import torch
 
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 from grounded_attention.reports.tables import best_method
-from grounded_attention.training.loop.matmul_precision import BFLOAT16, FLOAT32, has_float32_sums
+from grounded_attention.training.loop.matmul_precision import has_bfloat16_products
 from grounded_attention.training.publish.card import PACKAGES
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
@@ -141,7 +141,7 @@ def environment() -> list[tuple[str, str]]:
         *rows,
         ("system", platform.platform()),
         ("CPUs, threads of torch", f"{os.cpu_count()}, {torch.get_num_threads()}"),
-        ("factors of large products in training on this CPU", BFLOAT16 if has_float32_sums() else FLOAT32),
+        ("bfloat16 products on the CPU", "yes" if has_bfloat16_products() else "no"),
         ("GPU", device),
     ]
 

@@ -4,8 +4,7 @@
 Processors with bfloat16 instructions multiply bfloat16 matrices twice as fast as float32 ones, or more. With AMX,
 PyTorch rounds the factors of a float32 product to bfloat16 and sums in float32. With AVX512-BF16 alone it has no such
 product: the factors are converted to bfloat16, and the product is rounded too, as under autocast. Weights,
-activations, attention, losses and the optimizer stay in float32. `auto` rounds factors, but never results: three seeds
-of `make train` were as accurate with rounded factors, and less accurate with rounded results (docs/training.md).
+activations, attention, losses and the optimizer stay in float32.
 
 Products in float32 come from MKL, which leaves the AVX-512 instructions of AMD processors unused. There oneDNN
 computes the same products in float32, twice as fast. `torch.backends.mkldnn.enabled = False` leaves them to MKL.
@@ -77,11 +76,9 @@ def matmul_precision(arguments: TrainingArguments) -> str:
         `str`: `float32` or `bfloat16`; `float32` on other devices, under autocast and for compiled models, where other
         settings decide.
     """
-    wanted = getattr(arguments, MATMUL, FLOAT32)
-    if wanted == FLOAT32 or decided_elsewhere(arguments):
+    if getattr(arguments, MATMUL, FLOAT32) == FLOAT32 or decided_elsewhere(arguments):
         return FLOAT32
-    has_products = has_bfloat16_products() if wanted == BFLOAT16 else has_float32_sums()
-    return BFLOAT16 if has_products else FLOAT32
+    return BFLOAT16 if has_bfloat16_products() else FLOAT32
 
 
 def decided_elsewhere(arguments: TrainingArguments) -> bool:
@@ -116,11 +113,6 @@ def use_matmul_precision(precision: str) -> Iterator[None]:
 def has_bfloat16_products() -> bool:
     """Whether this processor gains from products in bfloat16, and the program has set no precision of its own."""
     return not _precision_is_set() and (_rounds_factors() or _converts_factors())
-
-
-def has_float32_sums() -> bool:
-    """Whether these products are sums in float32 that PyTorch does not round: with AMX, not with AVX512-BF16 alone."""
-    return not _precision_is_set() and _rounds_factors()
 
 
 @cache

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from transformers import TrainingArguments
 
 from .learning_rates import MAPPING, check_mapping
-from .matmul_precision import AUTO, MATMUL, check_precision
+from .matmul_precision import FLOAT32, MATMUL, check_precision
 
 
 @dataclass
@@ -20,10 +20,9 @@ class GroundingTrainingArguments(TrainingArguments):
             `learning_rate`. The schedule is the same for all weights.
         skip_nonfinite_batches (`bool`, *optional*, defaults to `False`): leave out a step whose loss or gradients are
             not finite, instead of stopping; see `finite_steps.FiniteTrainer`.
-        cpu_matmul_precision (`str`, *optional*, defaults to `"auto"`): precision of the large linear layers of
-            float32 models in the training steps of a CPU. `"float32"` rounds nothing. `"bfloat16"` rounds the factors
-            of their products, and the products too if the processor has AVX512-BF16 without AMX. `"auto"` rounds the
-            factors where sums stay in float32 (AMX), elsewhere nothing. Evaluation always uses float32.
+        cpu_matmul_precision (`str`, *optional*, defaults to `"float32"`): precision of the large linear layers of
+            float32 models in the training steps of a CPU. `"bfloat16"` rounds the factors of their products, `"auto"`
+            does so where the processor gains from it (AMX, AVX512-BF16). Evaluation always uses float32.
 
     Raises:
         RecipeError: see `check_mapping` and `check_precision`.
@@ -31,7 +30,7 @@ class GroundingTrainingArguments(TrainingArguments):
 
     learning_rate_mapping: dict[str, float] | None = None
     skip_nonfinite_batches: bool = False
-    cpu_matmul_precision: str = AUTO
+    cpu_matmul_precision: str = FLOAT32
 
     def __post_init__(self):
         super().__post_init__()
