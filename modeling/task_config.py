@@ -15,7 +15,7 @@
 
 import inspect
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -23,6 +23,9 @@ from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
 from .spatial_encoding import count_coordinates
+
+# Beside the fields whose names end in "_size", these must be positive too.
+COUNTS = ("max_position_embeddings", "num_identification_labels", "num_vgp_labels")
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,10 @@ class TaskConfig(PreTrainedConfig):
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        if self.alignment_size is not None and self.alignment_size < 1:
-            raise ValueError(f"alignment_size must be positive, found {self.alignment_size}.")
+        for name in (field.name for field in fields(self)):
+            size = getattr(self, name) if name.endswith("_size") or name in COUNTS else None
+            if size is not None and size < 1:
+                raise ValueError(f"{name} must be positive, found {size}.")
         if self.spatial_encoding is not None:
             multiple = 2 * count_coordinates(self.spatial_encoding)
             width: Any = getattr(self, "region_hidden_size", None)

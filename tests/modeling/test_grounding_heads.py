@@ -181,8 +181,16 @@ def test_a_width_that_does_not_fit_is_named(family):
         match=r"(?s)spatial_encoding.*the width of the regions is 18.*multiple of 4",
     ):
         config(spatial_encoding="sine", **width)
-    with pytest.raises(StrictDataclassClassValidationError, match="alignment_size must be positive"):
-        config(alignment_size=0)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_size_is_zero(family):
+    config = FAMILIES[family].config_class
+    sizes = [name for name in config().to_dict() if name.endswith("_size")]
+    assert {"alignment_size", "hidden_size", "vgp_hidden_size", "vocab_size"} <= {*sizes}
+    for name in (*sizes, "max_position_embeddings", "num_identification_labels", "num_vgp_labels"):
+        with pytest.raises(StrictDataclassClassValidationError, match=f"{name} must be positive, found 0"):
+            config(**{name: 0})
 
 
 def test_visualbert_needs_boxes_for_the_code():
