@@ -290,9 +290,9 @@ def _corpus_sentences(seed: int, number: int, held_out: bool) -> tuple[str, ...]
 def _regions(
     record: SceneRecord, image: Image.Image, found: detector.Detections, true_boxes: np.ndarray
 ) -> tuple[Regions, Regions]:
-    """Returns the regions of the simulated detector, and those of the true boxes."""
+    """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
     scene, names = record.scene, [f"{item.colours[0]} {item.shapes[0]}" for item in record.scene.objects]
-    described = features.pixel_features(image, np.concatenate((found.boxes, true_boxes)))  # once: it costs less
+    described = features.pixel_features(image, np.concatenate((found.boxes, true_boxes)))
     detected = Regions(
         image_id=record.image_id,
         width=scene.width,

@@ -19,7 +19,7 @@ PAINTS = {
 }
 SURFACES = {"wood": (152, 118, 86), "stone": (204, 204, 200), "grass": (150, 178, 132), "sand": (224, 208, 170)}
 OVERSAMPLING = 4
-# New values of stripes and dots, for the three channels.
+# Value of a pixel -> its value under a stripe or dot; once for each channel.
 DARKER = [int(value * 0.42) for value in range(256)] * 3
 
 
