@@ -254,17 +254,11 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})."
             )
-        for name in ("l_layers", "r_layers", "x_layers"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must be 0 or more, found {getattr(self, name)}.")
         layers = self.l_layers + self.x_layers
         if self.box_layer is not None and not 0 <= self.box_layer < layers:
             raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {layers - 1}.")
-        if self.visual_pos_dim not in (4, 5) or self.visual_feat_dim < 1:
-            raise ValueError(
-                f"visual_pos_dim must be 4 or 5 and visual_feat_dim positive, found {self.visual_pos_dim} and "
-                f"{self.visual_feat_dim}."
-            )
+        if self.visual_pos_dim not in (4, 5):
+            raise ValueError(f"visual_pos_dim must be 4 or 5, found {self.visual_pos_dim}.")
         wanted = (self.visual_obj_loss, self.visual_attr_loss, self.visual_feat_loss)
         if self.task_obj_predict and not any(wanted):
             raise ValueError(

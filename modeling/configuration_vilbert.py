@@ -266,8 +266,6 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
                 raise ValueError(
                     f"{name} ({getattr(self, name)}) must be from 0 to {layers} ({getattr(self, layers)})."
                 )
-        if self.v_feature_size < 1 or self.num_task_tokens < 1 or self.num_negative < 1:
-            raise ValueError("v_feature_size, num_task_tokens and num_negative must be positive.")
 
 
 ViLBertConfig.register_for_auto_class("AutoConfig")

@@ -141,12 +141,6 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
         """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
         return () if self.bypass_transformer else super().grounding_calls
 
-    def validate_architecture(self):
-        """Part of `@strict`-powered validation. Validates that the fields fit together."""
-        super().validate_architecture()
-        if self.visual_embedding_dim < 1:
-            raise ValueError(f"visual_embedding_dim must be positive, found {self.visual_embedding_dim}.")
-
 
 def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
     """Converts the fields of the VisualBERT in transformers to the fields of this family; others stay unchanged."""

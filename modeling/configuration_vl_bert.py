@@ -131,6 +131,7 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     model_type = "vl_bert"
     sub_configs = {"vision_config": FastRCNNConfig}
     code_places = AUTO_MAP
+    signed_fields = ("visual_scale_text_init", "visual_scale_region_init")
 
     type_vocab_size: int = 3
     position_offset: int = 0
@@ -213,10 +214,6 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
                     f"region_feature_size ({self.region_feature_size}) must equal the feature width of the pixel "
                     f"network in vision_config ({self.vision_config.feature_size})."
                 )
-        for name in ("region_feature_size", "coordinate_dim", "region_classes", "choice_region_classes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be positive, found {value}.")
 
 
 VLBertConfig.register_for_auto_class("AutoConfig")

@@ -14,6 +14,7 @@
 """Base classes of configurations: the fields that the shared heads read, and the widths of the states."""
 
 import inspect
+import math
 import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
@@ -24,8 +25,24 @@ from transformers import PreTrainedConfig
 from .attention_calls import AttentionCall, one_stream_calls
 from .spatial_encoding import count_coordinates
 
-# Beside the fields whose names end in "_size", these must be positive too.
-COUNTS = ("max_position_embeddings", "num_identification_labels", "num_vgp_labels")
+# Fields whose names end so are sizes and counts.
+COUNTS = ("_size", "_dim", "_heads", "_labels", "_classes", "_embeddings", "_tokens", "num_negative")
+
+
+def _check_number(name: str, value: Any, signed: bool) -> None:
+    """Raises `ValueError` for a number outside the range that the name of its field says; `None` is not checked."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return
+    if name.endswith(COUNTS):
+        fits, expected = value >= 1, "positive"
+    elif "dropout" in name:
+        fits, expected = 0 <= value <= 1, "from 0 to 1"
+    elif signed:
+        fits, expected = math.isfinite(value), "finite"
+    else:
+        fits, expected = 0 <= value < math.inf, "finite and 0 or more"
+    if not fits:
+        raise ValueError(f"{name} must be {expected}, found {value}.")
 
 
 @dataclass(frozen=True)
@@ -114,6 +131,8 @@ class TaskConfig(PreTrainedConfig):
 
     # The location of the classes that are saved with a checkpoint, see `make_auto_map`.
     code_places: ClassVar[dict[str, str]] = {}
+    # The fields of a family that may be negative.
+    signed_fields: ClassVar[tuple[str, ...]] = ()
 
     identification_pooling: Literal["pooled", "cls"] = "pooled"
     classifier_dropout: float | int = 0.1
@@ -152,10 +171,10 @@ class TaskConfig(PreTrainedConfig):
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        for name in (field.name for field in fields(self)):
-            size = getattr(self, name) if name.endswith("_size") or name in COUNTS else None
-            if size is not None and size < 1:
-                raise ValueError(f"{name} must be positive, found {size}.")
+        for field in fields(self):
+            # transformers checks the ids of special tokens.
+            signed = field.name in self.signed_fields or field.name.endswith("_token_id")
+            _check_number(field.name, getattr(self, field.name), signed)
         if self.spatial_encoding is not None:
             multiple = 2 * count_coordinates(self.spatial_encoding)
             width: Any = getattr(self, "region_hidden_size", None)

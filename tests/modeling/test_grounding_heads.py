@@ -186,11 +186,36 @@ def test_a_width_that_does_not_fit_is_named(family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_size_is_zero(family):
     config = FAMILIES[family].config_class
-    sizes = [name for name in config().to_dict() if name.endswith("_size")]
-    assert {"alignment_size", "hidden_size", "vgp_hidden_size", "vocab_size"} <= {*sizes}
+    sizes = [name for name in config().to_dict() if name.endswith(("_size", "_heads"))]
+    assert {"alignment_size", "hidden_size", "num_attention_heads", "vgp_hidden_size", "vocab_size"} <= {*sizes}
     for name in (*sizes, "max_position_embeddings", "num_identification_labels", "num_vgp_labels"):
         with pytest.raises(StrictDataclassClassValidationError, match=f"{name} must be positive, found 0"):
             config(**{name: 0})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("wrong", [-1, math.nan, math.inf])
+def test_no_number_is_negative_or_without_end(family, wrong):
+    config, signed = FAMILIES[family].config_class, ("visual_scale_text_init", "visual_scale_region_init")
+    kinds = (int, float) if wrong == -1 else (float,)
+    fields = {name: kind for name, value in config().to_dict().items() if (kind := type(value)) in kinds}
+    assert {"hidden_dropout_prob", "layer_norm_eps"} <= {*fields}
+    for name, kind in fields.items():
+        # transformers checks its own fields.
+        if name.endswith("_token_id") or name == "chunk_size_feed_forward" or (wrong == -1 and name in signed):
+            continue
+        with pytest.raises(StrictDataclassClassValidationError, match=rf"\b{name}\b.*(-1|nan|inf)"):
+            config(**{name: kind(wrong)})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_dropout_is_at_most_one(family):
+    config = FAMILIES[family].config_class
+    config(hidden_dropout_prob=1.0)
+    with pytest.raises(
+        StrictDataclassClassValidationError, match=r"hidden_dropout_prob must be from 0 to 1, found 1\.5"
+    ):
+        config(hidden_dropout_prob=1.5)
 
 
 def test_visualbert_needs_boxes_for_the_code():
