@@ -106,7 +106,7 @@ CASE ?=
 campaign: $(INSTALLED)  ## kill commands, fill the disk, damage files, give wrong values; SEED=2 draws other cases
 	$(BIN)/python -m tests.campaign.run --seed $(SEED) --faults $(FAULTS) --damages $(DAMAGES) --fuzz $(FUZZ) --case "$(CASE)"
 
-conformance: $(INSTALLED)  ## run transformers' own common model tests on every model class; compile and export every family
+conformance: $(INSTALLED)  ## transformers' own model tests on every class; compile and export every family; compute on a pretended GPU
 	$(BIN)/python -m tests.conformance.run
 
 .PHONY: oldest

@@ -9,11 +9,12 @@ import unittest
 from pathlib import Path
 
 import torch
+from transformers.testing_utils import torch_device
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertModel
 from grounded_attention.supervision import get_method
-from tests.conformance.common_tests_models import TESTERS, VLBertTester
+from tests.conformance.common_tests_models import TESTERS, VLBertTester, on_device
 from tests.helpers.exported import assert_exported_equals_model
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -27,7 +28,7 @@ class CompiledTest(unittest.TestCase):
         for name, family in FAMILIES.items():
             with self.subTest(name):
                 config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
-                model = family.base_model(config).eval()
+                model = family.base_model(config).eval().to(torch_device)
                 expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
                 torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
 
@@ -36,13 +37,13 @@ class CompiledTest(unittest.TestCase):
             with self.subTest(name):
                 tester, model_class = TESTERS[name]({}), family.heads["vgp"]
                 config, inputs = tester.prepare_config_and_inputs_for_common()
-                model, method = model_class(config).eval(), get_method("direct")
+                model, method = model_class(config).eval().to(torch_device), get_method("direct")
                 method.prepare(model)
                 size, regions = len(inputs["input_ids"]), inputs["region_features"].shape[1]
                 inputs |= tester.make_class_inputs(model_class, size)
                 grounded = torch.eye(inputs["phrase_mask"].shape[1], regions).bool().expand(size, -1, -1)
                 every = torch.ones(size, regions, dtype=torch.bool)
-                batch = {**inputs, "phrase_regions": grounded, "region_candidate_mask": every}
+                batch = {**inputs, **on_device({"phrase_regions": grounded, "region_candidate_mask": every})}
                 given, compiled, results = method.forward_kwargs(batch), torch.compile(model, fullgraph=True), []
                 for way in (model, compiled):
                     model.zero_grad()
@@ -57,7 +58,7 @@ class CompiledTest(unittest.TestCase):
     @torch.no_grad()
     def test_flex_attention(self) -> None:
         config, inputs = VLBertTester({"hidden_size": 64}).prepare_config_and_inputs_for_common()
-        model = VLBertModel(config).eval()
+        model = VLBertModel(config).eval().to(torch_device)
         expected = model(**inputs)
         model.set_attn_implementation("flex_attention")
         torch.testing.assert_close(dict(model(**inputs)), dict(expected), **CLOSE)

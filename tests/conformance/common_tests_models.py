@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from transformers import PreTrainedModel
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+from transformers.testing_utils import torch_device
 from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
@@ -45,6 +46,11 @@ def read_by(model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor])
     """Those of the inputs that the class's `forward` has."""
     known = inspect.signature(model_class.forward).parameters
     return {name: tensor for name, tensor in inputs.items() if name in known}
+
+
+def on_device(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The inputs on the device of the common tests: a GPU if there is one."""
+    return {name: tensor.to(torch_device) for name, tensor in inputs.items()}
 
 
 class VLBertTester:
@@ -100,7 +106,7 @@ class VLBertTester:
             "region_boxes": corners.flatten(2),
             "region_attention_mask": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
         }
-        return self.get_config(), inputs
+        return self.get_config(), on_device(inputs)
 
     def make_class_inputs(self, model_class: type[PreTrainedModel], batch_size: int) -> dict[str, torch.Tensor]:
         """What a class takes beside the inputs of the base model, by its head; the same at each call."""
@@ -118,7 +124,7 @@ class VLBertTester:
                 "region_token_type_ids": (torch.arange(self.num_regions) > 2).long().expand(batch_size, -1)
             },
         }
-        return read_by(model_class, inputs.get(head_of(model_class), {}))
+        return on_device(read_by(model_class, inputs.get(head_of(model_class), {})))
 
     def make_labels(self, model_class: type[PreTrainedModel]) -> dict[str, torch.Tensor]:
         """What the losses of a class take, by its head; nothing for the base model."""
@@ -142,7 +148,7 @@ class VLBertTester:
                 "phrase_regions": torch.eye(2, self.num_regions).bool().expand(self.batch_size, -1, -1)
             },
         }
-        return read_by(model_class, labels.get(head_of(model_class), {}))
+        return on_device(read_by(model_class, labels.get(head_of(model_class), {})))
 
     def shape_inputs(
         self, model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]
@@ -175,7 +181,7 @@ class PixelTester(VLBertTester):
         del inputs["region_features"]
         inputs["pixel_values"] = torch.rand(self.batch_size, 3, self.image_size, self.image_size)
         inputs["image_sizes"] = torch.full((self.batch_size, 2), self.image_size)
-        return config, inputs
+        return config, on_device(inputs)
 
 
 class VisualBERTTester(VLBertTester):

@@ -11,6 +11,7 @@ from transformers_tests.test_configuration_common import ConfigTester
 from transformers_tests.test_modeling_common import ModelTesterMixin
 
 from grounded_attention.modeling import BackboneRegionFeatures, BackboneRegionsConfig, FastRCNNConfig, FastRCNNFeatures
+from tests.conformance.common_tests_models import on_device
 
 NO_STATES = "its output is features of regions, without states or attention maps of layers"
 NO_WORDS = "it reads no words"
@@ -54,7 +55,7 @@ class RegionTester:
             "region_boxes": corners.flatten(2),
             "region_attention_mask": torch.ones(self.batch_size, self.num_regions, dtype=torch.long),
         }
-        return self.get_config(), inputs
+        return self.get_config(), on_device(inputs)
 
 
 class CommonRegionTests(ModelTesterMixin):

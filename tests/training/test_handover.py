@@ -17,6 +17,7 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_two_streams import RECIPE_SIZES
 from tests.helpers.vcr_files import CLIP, question, write, write_image
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -51,7 +52,7 @@ def pretrained(request, tmp_path_factory, scenes):
     recipe["options"] = {"background": False}
     recipe["training"]["max_steps"] = 2
     recipe["model"] |= {"family": family}
-    recipe["model"]["config"] |= SIZES_OF_TWO_STREAMS[family]
+    recipe["model"]["config"] |= RECIPE_SIZES[family]
     with pytest.MonkeyPatch.context() as patch:
         assert run_train(patch, directory, recipe) == 0
     return family, directory / "run" / "none"
@@ -115,11 +116,6 @@ TASKS_OF_TWO_STREAMS = {
     "referring_expressions": "expressions_accuracy",
     "vcr": "vcr_accuracy",
     "visual_reasoning": "nlvr2_accuracy",
-}
-SIZES_OF_TWO_STREAMS = {
-    "vilbert": dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
-    | {"v_num_hidden_layers": 1, "v_num_attention_heads": 2, "bi_num_attention_heads": 2},
-    "lxmert": {"num_hidden_layers": 1, "r_layers": 1, "x_layers": 1, "visual_attr_loss": False},
 }
 
 
