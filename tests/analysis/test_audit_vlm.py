@@ -14,8 +14,7 @@ from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.heads.run import rank_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from tests.helpers.tiny_vlm_examples import examples, pictures
-from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import make_processor
+from tests.helpers.tiny_vlm_models import make_pair
 
 COUNT, LAYERS, HEADS = 4, 2, 4
 QUESTION = "what is this ?"
@@ -23,8 +22,7 @@ BOTH = ("llava", "qwen2_5_vl")
 
 
 def make(model_type: str, seed: int = 0):
-    processor = make_processor(model_type)
-    model = make_model(model_type, processor.tokenizer)
+    model, processor = make_pair(model_type)
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, weights in model.named_parameters():
@@ -168,8 +166,7 @@ def test_two_models_are_compared_and_the_card_speaks_of_image_tokens():
 
 
 def test_a_layer_that_sees_no_image_token_is_never_right():
-    processor = make_processor("gemma3")
-    model = make_model("gemma3", processor.tokenizer)
+    model, processor = make_pair("gemma3")
     for module in model.modules():  # two tokens: the words after the image see nothing of it
         if getattr(module, "sliding_window", None):
             module.sliding_window = 2
@@ -189,8 +186,7 @@ def test_a_layer_that_sees_no_image_token_is_never_right():
 
 
 def test_where_image_tokens_see_the_words_both_directions_are_counted():
-    processor = make_processor("paligemma")
-    model = make_model("paligemma", processor.tokenizer)
+    model, processor = make_pair("paligemma")
     result = audit(model, processor, examples(COUNT), images=pictures(COUNT), progress=False)
     assert set(result.entities) == {"text_to_region", "region_to_text"}
     check(

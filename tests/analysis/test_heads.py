@@ -10,7 +10,6 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, LlamaConfig, LlamaForCausalLM
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
-from grounded_attention.analysis.heads.ablation import ablate_heads
 from grounded_attention.analysis.heads.boxes import BoxTally
 from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples, grounded_prompts
@@ -19,16 +18,11 @@ from grounded_attention.analysis.heads.scores import HeadScores, choose_heads, e
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.head_masking import attention_modules
 from tests.helpers.tiny_vlm_examples import examples, pictures
-from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_models import make_model, make_pair
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
 COUNT = 3
 QUESTION = "what is this ?"
-
-
-def make(model_type: str):
-    processor = make_processor(model_type)
-    return make_model(model_type, processor.tokenizer), processor
 
 
 @torch.no_grad()
@@ -79,7 +73,7 @@ def scores_by_hand(model, processor, words: str, instruction: str | None) -> dic
     ],
 )
 def test_scores_equal_loops_over_eager_maps(model_type, words, instruction):
-    model, processor = make(model_type)
+    model, processor = make_pair(model_type)
     expected = scores_by_hand(model, processor, words, instruction)
     ranking = rank_heads(
         model, processor, examples(COUNT), pictures(COUNT), words=words, instruction=instruction, ablate=0, count=2
@@ -93,7 +87,7 @@ def test_scores_equal_loops_over_eager_maps(model_type, words, instruction):
 
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl"])
 def test_the_batch_size_does_not_matter(model_type):
-    model, processor = make(model_type)
+    model, processor = make_pair(model_type)
     settings = {"ablate": 3, "count": 2}
     one, all_ = (
         rank_heads(model, processor, examples(4), pictures(4), batch_size=size, **settings) for size in (1, 4)
@@ -104,88 +98,11 @@ def test_the_batch_size_does_not_matter(model_type):
     assert one.ablation.together.change == pytest.approx(all_.ablation.together.change, abs=1e-4)
 
 
-# The ablation
-
-
-@torch.no_grad()
-def log_likelihood_by_hand(model, processor, example: AuditExample, instruction: str) -> list[float]:
-    """The log-probability of each token of the phrases in the answer."""
-    grounding = PatchGroundingProcessor(processor)
-    phrases = [{"text": 1, "start": p.start, "end": p.end, "boxes": p.boxes} for p in example.phrases]
-    batch = grounding(instruction, example.caption, images=pictures(COUNT)[example.image_id], phrases=phrases)
-    logits = model(**grounding.model_inputs(batch)).logits[0]
-    places = [int(batch["text_positions"][0, t]) for t in torch.nonzero(batch["phrase_mask"][0].any(0)).flatten()]
-    return [float(logits[place - 1].log_softmax(-1)[batch["input_ids"][0, place]]) for place in places]
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "smolvlm", "gemma3"])
-def test_ablation_equals_zeroed_weights(model_type):
-    model, processor = make(model_type)
-    heads = [(1, 2), (0, 1)]
-    found = ablate_heads(
-        model,
-        PatchGroundingProcessor(processor),
-        examples(COUNT),
-        pictures(COUNT),
-        heads,
-        instruction=QUESTION,
-    )
-    plain = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
-    count = sum(map(len, plain))
-    assert found.tokens == count and found.images == COUNT
-    assert found.log_likelihood == pytest.approx(sum(map(sum, plain)) / count, abs=1e-4)
-    modules = attention_modules(model)
-    for layer, head in heads:
-        width = modules[layer].head_dim
-        modules[layer].o_proj.weight[:, head * width : (head + 1) * width] = 0
-    without = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
-    assert found.together.change == pytest.approx((sum(map(sum, without)) - sum(map(sum, plain))) / count, abs=1e-3)
-    low, high = found.together.interval
-    assert low <= found.together.change <= high
-    assert [effect.heads for effect in found.single] == [[(1, 2)], [(0, 1)]]
-    assert found.together.random is not None
-
-
-def test_ablation_of_a_model_that_gives_tuples_unless_asked_for_named_outputs():
-    model, processor = make("llava")
-    given = PatchGroundingProcessor(processor), examples(COUNT), pictures(COUNT), [(1, 2)]
-    named = ablate_heads(model, *given)
-
-    # What `return_dict: false` in a configuration does, without its side effects inside transformers' own models.
-    def as_configured(module, arguments, keywords, outputs):
-        return outputs if keywords.get("return_dict") else outputs.to_tuple()
-
-    model.register_forward_hook(as_configured, with_kwargs=True)
-    assert ablate_heads(model, *given) == named
-
-
-def test_without_other_heads_in_the_layer_there_is_no_comparison():
-    model, processor = make("llava")
-    heads = [(0, 0), (0, 1), (0, 2)]
-    found = ablate_heads(model, PatchGroundingProcessor(processor), examples(2), pictures(2), heads)
-    assert found.together.random is None and found.together.difference is None
-
-
-def test_a_model_without_its_language_head_has_no_ablation():
-    model, processor = make("llava")
-    with pytest.raises(ValueError, match="LlavaModel has no language head, which the ablation needs"):
-        rank_heads(model.model, processor, examples(2), pictures(2), count=1)
-    assert len(rank_heads(model.model, processor, examples(2), pictures(2), count=1, ablate=0).heads) == 1
-
-
-def test_a_bidirectional_prefix_has_no_ablation():
-    model, processor = make("paligemma")
-    with pytest.raises(ValueError, match="reads a word of the prompt before it predicts it"):
-        rank_heads(model, processor, examples(2), pictures(2), count=1)
-
-
 # Sliding windows
 
 
 def test_a_layer_that_does_not_see_the_image_is_not_ranked():
-    processor = make_processor("gemma3")
-    model = make_model("gemma3", processor.tokenizer)
+    model, processor = make_pair("gemma3")
     for module in model.modules():  # two tokens: the words after the image see nothing of it
         if getattr(module, "sliding_window", None):
             module.sliding_window = 2
@@ -272,7 +189,7 @@ def test_the_boxes_of_baselines():
 
 
 def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
-    model, processor = make("qwen2_5_vl")
+    model, processor = make_pair("qwen2_5_vl")
     ranking = rank_heads(model, processor, examples(3), pictures(4), report=examples(4), count=2, ablate=0)
     found = evaluate_heads(
         model, processor, examples(4), pictures(4), ranking.heads, centre_size=ranking.chosen_on.mean_size
@@ -290,7 +207,7 @@ def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
 
 
 def test_files_and_what_pipelines_read(tmp_path):
-    model, processor = make("llava")
+    model, processor = make_pair("llava")
     ranking = rank_heads(model, processor, examples(3), pictures(3), count=2, ablate=2, about={"model": "a_b"})
     folder = ranking.save(tmp_path / "new" / "out")
     assert sorted(path.name for path in folder.iterdir()) == ["heads.json", "heads.md", "heads.png"]
@@ -326,7 +243,7 @@ def test_a_damaged_file_is_refused(tmp_path, change, message):
 
 
 def test_heads_of_another_model_are_refused():
-    model, _ = make("llava")
+    model, _ = make_pair("llava")
     for heads, message in [
         (
             ChosenHeads(((0, 4),)),
@@ -374,7 +291,7 @@ def test_a_prompt_for_each_phrase():
 
 
 def test_what_cannot_be_ranked_is_refused():
-    model, processor = make("llava")
+    model, processor = make_pair("llava")
     given, images = examples(2), pictures(2)
 
     def rank(model=model, processor=processor, given=given, images=images, **options):
@@ -386,7 +303,7 @@ def test_what_cannot_be_ranked_is_refused():
     config.text_config = AutoConfig.for_model(**{**sizes, "sliding_window": 4096, "layer_types": None})
     capped = AutoModelForImageTextToText.from_config(config)
     outside = [AuditExample("image 0", "a dog", (AuditPhrase(0, 9, given[0].phrases[0].boxes),))]
-    flex = make("llava")[0]
+    flex = make_pair("llava")[0]
     flex.model.language_model.config._attn_implementation_internal = "paged|eager"
     cases = [
         (lambda: rank(capped, prefix), "attention with softcap cannot be supervised"),
@@ -410,7 +327,7 @@ def test_what_cannot_be_ranked_is_refused():
 
 def test_a_model_that_is_not_on_the_attention_interface_is_refused(monkeypatch):
     """Eager-only models keep their own attention, whatever name is set."""
-    model, processor = make("llava")
+    model, processor = make_pair("llava")
     language_model = model.model.language_model
     monkeypatch.setattr(type(language_model), "set_attn_implementation", lambda self, name: None)
     with pytest.raises(ValueError, match="does not use the AttentionInterface of transformers"):
@@ -418,7 +335,7 @@ def test_a_model_that_is_not_on_the_attention_interface_is_refused(monkeypatch):
 
 
 def test_a_template_that_changes_the_text_is_refused():
-    model, processor = make("llava")
+    model, processor = make_pair("llava")
     processor.chat_template = processor.chat_template.replace("part['text'] | trim", "part['text'] | upper")
     with pytest.raises(ValueError, match=r"a batch of the images image 0.* changes or leaves out a text"):
         rank_heads(model, processor, examples(2), pictures(2), ablate=0)

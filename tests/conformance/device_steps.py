@@ -42,8 +42,7 @@ from tests.helpers.tiny_two_streams import RECIPE_SIZES
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
 from tests.helpers.tiny_vgp import tiny_model as tiny_vgp_model
 from tests.helpers.tiny_vlm_examples import TEXTS, examples, pictures
-from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import make_processor
+from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
 
 METHODS = ("none", "indirect", "direct", "semi_direct", "grounding_alignment")
@@ -175,8 +174,8 @@ def run_audit(device: str, folder: Path) -> dict[str, np.ndarray]:
 
 def run_heads(model_type: str, device: str, folder: Path) -> dict[str, Any]:
     """The scores of the heads of a vision-language model, what changes without them, and with attention steered."""
-    processor = make_processor(model_type)
-    model = make_model(model_type, processor.tokenizer).to(device)
+    model, processor = make_pair(model_type)
+    model.to(device)
     ranking = rank_heads(model, processor, examples(3), pictures(3), ablate=2, count=2)
     grounding = PatchGroundingProcessor(processor)
     batch = grounding(list(TEXTS[:2]), images=list(pictures(2).values()))

@@ -20,6 +20,7 @@ from .second_environment import HERE, ROOT, run_tests
 
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
+    "tests/analysis/test_ablation.py",
     "tests/analysis/test_heads.py",
     "tests/modeling/test_backbone_regions.py",
     "tests/modeling/test_fast_rcnn.py",

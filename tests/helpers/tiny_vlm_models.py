@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
-from tests.helpers.tiny_vlm_processors import MANY_PINPOINTS, PATCH, PINPOINTS, TILE
+from tests.helpers.tiny_vlm_processors import MANY_PINPOINTS, PATCH, PINPOINTS, TILE, make_processor
 
 _TEXT = {
     "hidden_size": 32,
@@ -117,3 +117,9 @@ def unmix_patches(model: PreTrainedModel) -> None:
                 parameter.zero_()
                 found += 1
     assert found >= 2, "the vision tower has no output projection of this name"
+
+
+def make_pair(model_type: str) -> tuple[PreTrainedModel, Any]:
+    """A model and the processor that it fits."""
+    processor = make_processor(model_type)
+    return make_model(model_type, processor.tokenizer), processor
