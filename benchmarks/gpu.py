@@ -20,6 +20,7 @@ import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from grounded_attention.commands.command_line import make_parser, one_line, run
@@ -191,7 +192,7 @@ def attempt(work: Callable[..., Any], *arguments: Any) -> Any:
         return f"failed: {type(error).__name__}: {one_line(error)[:300]}"
     finally:
         gc.collect()
-        if torch.cuda.is_available():
+        with suppress(RuntimeError):  # after an illegal access every call fails, also this one
             torch.cuda.empty_cache()
 
 

@@ -22,6 +22,12 @@ import torch
 from torch import nn
 
 
+def _apply(lstm: nn.LSTM, states: torch.Tensor) -> torch.Tensor:
+    """The states of an LSTM in the type of its weights: under autocast, also to bfloat16, cuDNN takes float16."""
+    with torch.autocast(states.device.type, enabled=False):
+        return lstm(states.to(next(lstm.parameters()).dtype))[0]
+
+
 class PhraseEncoder(nn.Module):
     """Reads the last states of the tokens of a phrase with an LSTM: one state for each phrase."""
 
@@ -47,12 +53,12 @@ class PhraseEncoder(nn.Module):
             `torch.Tensor` of shape `(F, S)`, or `(F, 2 * S)` with both directions.
         """
         lengths = token_mask.sum(-1, keepdim=True)  # (F, 1)
-        encoded = [self._pool(self.lstm(token_states)[0], token_mask)]
+        encoded = [self._pool(_apply(self.lstm, token_states), token_mask)]
         if self.backward_lstm is not None:
             places = torch.arange(token_mask.shape[1], device=token_mask.device)
             reversed_places = (lengths - 1 - places).clamp(min=0)[..., None].expand_as(token_states)
             reversed_states = token_states.gather(1, reversed_places)
-            encoded.append(self._pool(self.backward_lstm(reversed_states)[0], token_mask))
+            encoded.append(self._pool(_apply(self.backward_lstm, reversed_states), token_mask))
         return torch.cat(encoded, dim=-1)
 
     def _pool(self, states: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:

@@ -477,7 +477,11 @@ class VLBertModel(VLBertPreTrainedModel):
             token_type_ids = torch.zeros(batch_size, text_length, device=device, dtype=torch.long)
         text_mask, region_mask = attention_mask.bool(), region_attention_mask.bool()
 
+        end_mask = torch.ones_like(text_mask[:, :1])
+        columns = torch.cat([text_mask, region_mask, end_mask], dim=1)
+        # Both are found here: in between, torch.compile would cut its graph behind the mask of the back end and fail.
         packed_regions = find_packing(region_mask, self.config.unpad)
+        packing = find_packing(columns, self.config.unpad)
         region_visual_embeds = apply_packed(self.region_encoder, packed_regions, region_features, region_boxes)
         text_visual_embeds = self.embeddings.get_visual_context(region_visual_embeds, region_mask)
         text_visual_embeds = text_visual_embeds.expand(-1, text_length, -1)
@@ -496,12 +500,9 @@ class VLBertModel(VLBertPreTrainedModel):
             region_boxes=region_boxes,
         )
 
-        end_mask = torch.ones_like(text_mask[:, :1])
-        columns = torch.cat([text_mask, region_mask, end_mask], dim=1)
         sequence_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=embedding_output, attention_mask=columns
         )
-        packing = find_packing(columns, self.config.unpad)
         if grounding_queries is not None:
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
         encoder_outputs = self.encoder(

@@ -78,7 +78,7 @@ def _probabilities(
     scores = (query[:, heads] @ key[:, heads].transpose(2, 3)).float().mul_(scaling)
     if mask is not None:
         mask = mask[:, heads] if mask.shape[1] > 1 else mask
-        scores = (
-            scores.masked_fill_(~mask, lowest) if mask.dtype == torch.bool else scores.add_(mask.clamp(min=lowest))
-        )
+        # float16 has no number as low.
+        added = mask.dtype != torch.bool
+        scores = scores.add_(mask.float().clamp(min=lowest)) if added else scores.masked_fill_(~mask, lowest)
     return scores.softmax(-1)

@@ -4,19 +4,23 @@ by `make conformance`. `make test` traces only, and exports each family and each
 family, translating to ONNX some seconds a model.
 """
 
+import argparse
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import torch
 from transformers.testing_utils import torch_device
 
+from benchmarks import gpu
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertModel
 from grounded_attention.supervision import get_method
 from tests.conformance.common_tests_models import TESTERS, VLBertTester, on_device
 from tests.helpers.exported import assert_exported_equals_model
 
+TINY_STEP = argparse.Namespace(device="cpu", batch=3, vgp_batch=3)
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 
@@ -31,6 +35,18 @@ class CompiledTest(unittest.TestCase):
                 model = family.base_model(config).eval().to(torch_device)
                 expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
                 torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
+
+    def test_a_training_step_without_padding(self) -> None:
+        """As `make bench-gpu` compiles it, with sizes that are not fixed; on a CPU the benchmark only traces."""
+        compile_with = torch.compile
+        with mock.patch("torch.compile", lambda model, **options: compile_with(model, dynamic=options["dynamic"])):
+            step = gpu.Training("VGP", gpu.Way("compiled", compiled=True), TINY_STEP)
+        plain = gpu.Training("VGP", gpu.UNPADDED, TINY_STEP)
+        step.model.eval()
+        plain.model.eval()
+        loss = step.loss(half=False)
+        torch.testing.assert_close(loss, plain.loss(half=False), **CLOSE)
+        loss.backward()
 
     def test_direct_supervision_of_every_family(self) -> None:
         for name, family in FAMILIES.items():

@@ -91,6 +91,16 @@ def test_pairs_and_gradients_equal_eager_maps(back_end, make, share, padded):
         torch.testing.assert_close(here, there, atol=2e-4, rtol=1e-3)
 
 
+def test_the_mean_takes_an_additive_mask_in_float16():
+    model = bert("eager").half()
+    model.set_attn_implementation(supervised_implementation(model))
+    inputs = embeddings().detach()
+    layers = run(model, inputs.half(), attention_mask=PADDING, attention_mean=True)
+    exact = run(supervised(bert()), inputs, attention_mask=PADDING, attention_mean=True)
+    for here, there in zip(layers, exact, strict=True):
+        torch.testing.assert_close(here.mean, there.mean, atol=2e-2, rtol=0)
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("make", [bert, llama])
 @pytest.mark.parametrize("heads", [True, (1, 2, 3)], ids=["all", "some"])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from grounded_attention.modeling import VLBertConfig, VLBertForReferringExpression, VLBertForVGP
-from grounded_attention.modeling.alignment_head import AlignmentHead
+from grounded_attention.modeling.alignment_head import AlignmentHead, PhraseEncoder
 from grounded_attention.supervision import CombinedSupervision, get_method
 from grounded_attention.supervision.alignment_pairs import alignment_matrix
 from grounded_attention.supervision.grounding_alignment import PAIRS
@@ -225,6 +225,21 @@ def test_scores_and_loss_are_those_of_loops(level, pooling, bidirectional, fusio
             counted += 1
     assert counted == count.item() > 8
     assert total.item() == pytest.approx(2.5 * expected, rel=1e-4)
+
+
+def test_the_lstms_keep_the_type_of_their_weights_under_autocast():
+    """On a GPU they would compute in float16, also under autocast to bfloat16."""
+    torch.manual_seed(0)
+    encoder = PhraseEncoder(
+        SimpleNamespace(text_hidden_size=6, alignment_pooling="last", alignment_bidirectional=True), 4
+    )
+    states, mask = torch.randn(3, 5, 6), torch.arange(5) < torch.tensor([[5], [2], [0]])
+    expected = encoder(states, mask)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = encoder(states.bfloat16(), mask)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, encoder(states.bfloat16().float(), mask), atol=0, rtol=0)
+    torch.testing.assert_close(found, expected, atol=1e-2, rtol=0)
 
 
 def test_without_confidence_every_pair_counts_one():

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from transformers import TrainingArguments
 
 from grounded_attention.supervision import align
 from grounded_attention.supervision import method as method_file
@@ -105,3 +106,32 @@ def test_every_example_is_measured_once(tmp_path):
     figures = trainer.measure(trainer.eval_dataset)
     assert figures["identification_count"] == len(trainer.eval_dataset) == 16
     assert figures["vgp_count"] == sum(len(row["phrase_pairs"]) for row in trainer.eval_dataset)
+
+
+def test_figures_after_mixed_precision_are_those_of_the_checkpoint(tmp_path):
+    trainer = make_trainer(tmp_path, max_steps=1, bf16=True)
+    trainer.train()
+    seen = []
+    layer = trainer.model.vl_bert.encoder.layer[0].output.dense
+    layer.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    rows = tiny_rows(tiny_table(8), seed=9)
+    figures = trainer.measure(rows)
+    assert set(seen) == {torch.float32}
+    trainer.model.save_pretrained(tmp_path / "saved")
+    loaded = type(trainer.model).from_pretrained(tmp_path / "saved")
+    assert make_trainer(tmp_path / "fresh", model=loaded).measure(rows) == figures
+    seen.clear()
+    trainer.training_step(trainer.model, next(iter(trainer.get_train_dataloader())))
+    assert set(seen) == {torch.bfloat16}  # training goes on in bfloat16
+
+
+def test_one_process_uses_one_of_several_gpus(tmp_path, caplog):
+    class TwoGPUs(TrainingArguments):
+        def __post_init__(self):
+            super().__post_init__()
+            self._n_gpu = 2
+
+    trainer = make_trainer(tmp_path, arguments_class=TwoGPUs, per_device_train_batch_size=4)
+    assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape[0] == 4
+    assert trainer.args.n_gpu == 1 and trainer.args.eval_batch_size == trainer.args.per_device_eval_batch_size
+    assert "one of the 2 GPUs" in caplog.text and "accelerate launch --multi_gpu --num_processes 2" in caplog.text

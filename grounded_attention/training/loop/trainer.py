@@ -33,6 +33,8 @@ from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .matmul_precision import FLOAT32, decided_elsewhere, matmul_precision, use_matmul_precision
+from .one_gpu import use_one_gpu
+from .own_precision import without_autocast
 from .preserve import Preservation
 from .progress import ProgressCallback
 from .sharding import name_plainly, prepare_sharding
@@ -67,6 +69,7 @@ class GroundingTrainer(FiniteTrainer):
     ):
         kwargs.setdefault("callbacks", []).append(_Continuation(self, kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
+        use_one_gpu(self)
         self.progress = ProgressCallback()
         for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
             self.remove_callback(callback)
@@ -83,7 +86,8 @@ class GroundingTrainer(FiniteTrainer):
     def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error.
 
-        A training that is continued from a checkpoint ends with the same weights and logs as one without a stop.
+        A training that is continued from a checkpoint ends with the same weights and logs as one without a stop, on a
+        GPU with `full_determinism`.
         """
         self._resumed_from = args[0] if args else kwargs.get("resume_from_checkpoint")
         try:
@@ -271,7 +275,7 @@ class GroundingTrainer(FiniteTrainer):
         )
         model.eval()
         quiet = rank > 0 or bool(self.args.disable_tqdm)
-        with phase(description, len(loader), quiet) as advance, self._products(FLOAT32):
+        with phase(description, len(loader), quiet) as advance, self._products(FLOAT32), without_autocast(model):
             for batch in loader:
                 batch = self._prepare_inputs(batch)
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}

@@ -16,6 +16,7 @@ from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.supervision.visible_rows import VisibleRows
 
 from .data import COUNTS
+from .one_gpu import use_one_gpu
 
 # Entries of a batch that are not inputs of the model.
 OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
@@ -92,6 +93,7 @@ class GroundingTrainerMixin:
 
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        use_one_gpu(self)
         trainer: Any = self
         if trainer.args.remove_unused_columns:
             raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")

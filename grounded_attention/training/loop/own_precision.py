@@ -1,0 +1,34 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Measuring in the precision of the weights, also after a training in mixed precision."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import nn
+from transformers import PreTrainedModel
+
+
+@contextmanager
+def without_autocast(model: nn.Module) -> Iterator[None]:
+    """
+    Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end of
+    a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it: it cannot
+    compute in float32.
+
+    Args:
+        model (`nn.Module`): a model that Accelerate may have prepared.
+    """
+    plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")
+    if plain is None or wrapped is None or _needs_half(model):
+        yield
+        return
+    model.forward = plain
+    try:
+        yield
+    finally:
+        model.forward = wrapped
+
+
+def _needs_half(model: nn.Module) -> bool:
+    parts = [part.config for part in model.modules() if isinstance(part, PreTrainedModel)]
+    return any("flash" in str(config._attn_implementation) for config in parts)
