@@ -51,10 +51,10 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
 
     Args:
         caption (`str`): the text.
-        wanted (`Sequence[str | Sequence[int]]`, *optional*):
-            Texts to find in the caption, ignoring case, or spans `(start, end)` with `end` after the last character. A
-            text that is given twice selects its first and second occurrence. When not given: noun phrases if spaCy
-            and its model are installed, otherwise each content word.
+        wanted (`str` or `Sequence[str | Sequence[int]]`, *optional*):
+            A text, or texts, to find in the caption, ignoring case, or spans `(start, end)` with `end` after the last
+            character. A text that is given twice selects its first and second occurrence. When not given: noun
+            phrases if spaCy and its model are installed, otherwise each content word.
 
     Returns:
         `tuple[list[Phrase], str]`: the phrases in the order of the caption, and how they were found: `GIVEN`,
@@ -64,7 +64,7 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
         ValueError: if a wanted phrase does not occur, a span does not fit the caption, or there is no phrase.
     """
     if wanted is not None:
-        phrases, way = _locate(caption, wanted), GIVEN
+        phrases, way = _locate(caption, [wanted] if isinstance(wanted, str) else wanted), GIVEN
     elif _has_spacy():
         phrases, way = _noun_phrases(caption), BY_SPACY
     else:
@@ -100,7 +100,8 @@ def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
     for match in re.finditer(pattern, caption, re.IGNORECASE):
         if match.start() not in taken:
             return Phrase(match.group(), *match.span())
-    raise ValueError(f"phrase {text!r} does not occur in the caption {caption!r}")
+    often = f" {len(taken) + 1} times" if taken else ""
+    raise ValueError(f"phrase {text!r} does not occur{often} in the caption {caption!r}")
 
 
 def content_words(caption: str) -> list[Phrase]:

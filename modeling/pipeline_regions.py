@@ -82,8 +82,13 @@ class RegionSource:
         extra = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
         if extra:
             raise ValueError(f"{', '.join(extra)} given together with regions, which already contain them")
-        record = given["regions"]
+        record, image = given["regions"], given.get("image")
+        if not hasattr(record, "boxes") or not hasattr(record, "width"):
+            expected = "a record with boxes, width and height, such as RegionTable.open(folder)[image_id]"
+            raise ValueError(f"regions is of type {type(record).__name__}, expected {expected}")
         item.size = (int(record.width), int(record.height))
+        if image is not None and not is_url(image):
+            item.size = _size_of_copy(self._open(image, upright=False), item.size)
         item.boxes = np.asarray(record.boxes, np.float32)
         item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
         named = callable(getattr(record, "label", None))
@@ -149,9 +154,26 @@ class RegionSource:
         self._check_source(extractor)
         for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
             places = [int(regions.label(index)) for index in range(len(regions))]
+            if left := [place for place in range(len(item.labels)) if place not in places]:
+                named = ", ".join(map(str, left))
+                self._warn(
+                    f"boxes thinner than one pixel are left out, and regions are numbered without them: {named}"
+                )
             item.boxes, item.features = regions.boxes, regions.features
             item.labels = [item.labels[place] for place in places]
             item.scores = None if item.scores is None else [item.scores[place] for place in places]
+
+
+def _size_of_copy(image: Any, size: tuple[int, int]) -> tuple[int, int]:
+    """The size of an image that may be a larger or smaller copy of one of `size`. `ValueError` for another shape."""
+    width, height = image.size
+    # A scaled side is rounded to whole pixels.
+    if abs(width * size[1] - height * size[0]) > max(width, height) + max(size):
+        raise ValueError(
+            f"the image has {width} x {height} pixels, but the regions are of an image of {size[0]} x {size[1]}: "
+            "give the image that they were found in"
+        )
+    return width, height
 
 
 def load_features(name: str) -> Any:

@@ -228,5 +228,9 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
             found=pixels,
             expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
         )
+    if 0 < max(x2, y2) < 1:
+        raise DataError(
+            "the box looks normalised", file=path, where=where, found=pixels, expected="pixels, counted from 1"
+        )
     scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
     return [min(max(value, 0.0), 1.0) for value in scaled]

@@ -45,7 +45,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         _check_manifest(content, path)
         return content
     if (folder / PARTIAL).exists():
-        hint = "its import was interrupted; run the same command again with --resume"
+        hint = "the command that wrote it was interrupted; run it again, an import with --resume"
         raise DataError("the region table is unfinished", file=folder, hint=hint)
     raise MissingFileError("no region table here", file=folder, expected=f"a folder with {MANIFEST}", hint=_BUILD_HINT)
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reader of tsv files of region features: bottom-up attention (also ViLBERT's) and LXMERT."""
 
+import codecs
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -81,7 +82,8 @@ def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceR
             raise DataError("the file is empty", file=path, expected="one image a line", hint="copy it again")
         for row, line in enumerate(_lines(file), start=1):
             # Some copies end in an empty line, and some rows in CRLF.
-            if content := line.rstrip(b"\r\n"):
+            content = line.rstrip(b"\r\n")
+            if content := content.removeprefix(codecs.BOM_UTF8) if row == 1 else content:
                 image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace").strip()
                 yield SourceRecord(path, row, image_id, len(line), partial(decode, content))
 

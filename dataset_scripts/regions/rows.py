@@ -99,12 +99,16 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
         `np.ndarray`: (n, 4) float32 in [0, 1].
 
     Raises:
-        DataError: The size is below 1, a coordinate is not a number or is further outside, or a box is inverted.
+        DataError: The size is below 1, a coordinate is not a number or is further outside, a box is inverted, or the
+            boxes are normalised already.
     """
     pixels = np.asarray(boxes, dtype=np.float32)
     check_size(width, height)
     size = np.array([width, height, width, height], dtype=np.float32)
     check_boxes(pixels, size, EDGE_TOLERANCE)
+    if pixels.size and pixels.max() <= 1 and min(width, height) > 2:
+        found = f"numbers up to {pixels.max():g} in an image of {width} x {height}"
+        raise DataError("the boxes look normalised", found=found, expected="x1, y1, x2, y2 in pixels")
     return np.clip(pixels, 0, size) / size
 
 

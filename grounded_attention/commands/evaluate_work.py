@@ -39,6 +39,8 @@ def named_tables(texts: Sequence[str]) -> dict[str, str]:
         name, equals, table = text.partition("=")
         if not (name and equals and table) or name in found:
             raise ValueError(f"--track {text}: expected NAME=TABLE, each name once")
+        if set(name) & set("/\\"):
+            raise ValueError(f"--track {text}: a name is part of file names, so it cannot have slashes")
         found[name] = table
     return found
 

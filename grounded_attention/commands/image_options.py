@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.plain_text import has_surrogates, printable
-from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.safe_paths import path_below, refuse_same_files
 
 if TYPE_CHECKING:
     import torch
@@ -44,10 +44,11 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     stored pixels.
 
     Raises:
-        ValueError: if the file is not an image, or the caption is empty or is not UTF-8.
+        ValueError: if the file is not an image, or is the one to be written, or the caption is empty or is not UTF-8.
     """
     from grounded_attention.processing.open_images import open_image
 
+    refuse_same_files({"IMAGE": options.image, "--output": options.output})
     image = open_image(options.image, upright=options.regions is None and options.boxes is None)
     if not options.caption.strip():
         raise ValueError("the caption is empty: give the text for the model in quotation marks")

@@ -46,6 +46,10 @@ def files(tmp_path_factory):
     save_backbone(folder / "backbone")
     BertConfig().save_pretrained(folder / "bert")
     Image.fromarray(pixels).save(folder / "cat.png")  # which neither the table nor the boxes know
+    (folder / "dog").mkdir()
+    Image.fromarray(pixels).rotate(90, expand=True).save(folder / "dog" / "dog.png")
+    (folder / "large").mkdir()
+    Image.fromarray(pixels).resize((321, 240)).save(folder / "large" / "dog.png")
     shutil.copytree(folder / "model", folder / "weights", ignore=shutil.ignore_patterns("*.safetensors"))
     shutil.copytree(folder / "model", folder / "words", ignore=shutil.ignore_patterns("processor*", "tokenizer*"))
     return folder
@@ -111,6 +115,30 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
     assert found[0] == [(region, pytest.approx(share, abs=1e-5)) for region, share in found[1]]
 
 
+def test_a_box_without_area_is_left_out_with_a_warning(files, tmp_path, capsys):
+    boxes = {"dog": [[10, 10, 10, 40], [0, 0, 40, 30], [20, 15, 80, 60]]}
+    (tmp_path / "boxes.json").write_text(json.dumps(boxes))
+    given = ("--boxes", tmp_path / "boxes.json", "--features", files / "backbone", "--json")
+    assert run(files, *given, model="narrow") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["regions"] == 2
+    assert [line for line in found["warnings"] if line.endswith("numbered without them: 0")]
+
+
+def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):
+    found = []
+    for image in ("dog.png", "large/dog.png"):
+        assert run(files, "--regions", files / "table", "--json", image=image) == 0
+        found.append(json.loads(capsys.readouterr().out)["grounding"])
+    for small, large in zip(*found, strict=True):
+        sides = [(small["box"][side], large["box"][side]) for side in ("xmin", "ymin", "xmax", "ymax")]
+        width, height = [b / a for a, b in sides[::2] if a], [b / a for a, b in sides[1::2] if a]
+        close = {"rel": 1e-2}  # of rounded pixels
+        assert width == pytest.approx([321 / 80] * len(width), **close)
+        assert height == pytest.approx([4.0] * len(height), **close)
+        assert small["score"] == pytest.approx(large["score"])
+
+
 @pytest.mark.parametrize(
     "change, arguments, problem",
     [
@@ -152,6 +180,9 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
         ({}, ["--boxes", "boxes.json"], "the model needs features"),
         ({"model": "narrow"}, ["--detector", "backbone", "--features", "backbone"], "is not an object detector"),
         ({}, ["--regions", "table", "--output", "dog.gif"], "gif"),
+        ({}, ["--regions", "table", "--output", "dog.png"], "--output dog.png: found the same file as IMAGE"),
+        ({}, ["--regions", "table", "--phrases", "c,c"], "phrase 'c' does not occur 2 times in the caption"),
+        ({"image": "dog/dog.png"}, ["--regions", "table"], "the regions are of an image of 80 x 60"),
     ],
 )
 def test_user_errors_are_one_line_and_status_2(files, monkeypatch, capsys, change, arguments, problem):
@@ -172,6 +203,7 @@ def test_given_phrases_are_found_in_any_case():
         find_phrases("two dogs", ["dog s"])
     with pytest.raises(ValueError, match="phrase 'dog' does not occur"):
         find_phrases("two dogs", ["dog"])
+    assert find_phrases("a b c", "a b")[0] == [Phrase("a b", 0, 3)]  # one phrase, and not three letters
 
 
 def test_phrases_may_be_spans():

@@ -93,6 +93,7 @@ def test_annotation_names_boxes_and_flags(tmp_path):
     "corners, problem",
     [
         ((10, 10, 9, 20), "inverted"),
+        ((0.1, 0.1, 0.3, 0.5), "looks normalised"),
         ((10, 20, 12, 19), "inverted"),
         ((10, 10, 102, 20), "outside"),
         ((-1, 10, 20, 20), "outside"),

@@ -14,6 +14,7 @@ import pytest
 from grounded_attention.commands.import_regions import import_regions, main
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.readers import read_regions, source_records
+from grounded_attention.dataset_scripts.regions.rows import normalise_boxes
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels, sample, write_tsv
 
@@ -41,6 +42,19 @@ def test_lxmert_rows(tmp_path: Path, end: str) -> None:
         np.testing.assert_array_equal(found.features, expected.features.astype(np.float16))
         for name in ("classes", "scores", "attributes", "attribute_scores"):
             np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_a_byte_order_mark_is_not_part_of_an_id(tmp_path: Path) -> None:
+    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
+    source.write_bytes(b"\xef\xbb\xbf" + source.read_bytes())
+    assert [found.image_id for found in read_regions(source, "lxmert_tsv", SIZE)] == list(IDS)
+    run(source, tmp_path / "table")
+    assert RegionTable.open(tmp_path / "table").ids == IDS
+
+
+def test_boxes_that_are_normalised_already_are_refused() -> None:
+    with pytest.raises(DataError, match=r"the boxes look normalised.*numbers up to 0\.9 in an image of 50 x 40"):
+        normalise_boxes([[0.1, 0.1, 0.9, 0.5]], 50, 40)
 
 
 def test_butd_rows_without_classes(tmp_path: Path) -> None:

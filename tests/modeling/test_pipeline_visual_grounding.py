@@ -404,3 +404,8 @@ def test_options_of_a_call(files):
             pipe(example(), **{name: 2})
     with pytest.raises(ValueError, match="a model object needs a processor"):
         VisualGroundingPipeline(tiny_model(), device="cpu")
+
+
+def test_regions_that_are_no_record_are_refused(files):
+    with pytest.raises(ValueError, match=r"regions is of type dict, expected a record.*RegionTable"):
+        load(files / "model")({"caption": CAPTION, "regions": {"boxes": BOXES}})

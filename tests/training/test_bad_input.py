@@ -229,6 +229,15 @@ def test_a_corrected_recipe_may_use_the_folder(tmp_path, monkeypatch, capsys, sc
     assert (tmp_path / "run" / "results.json").is_file()
 
 
+def test_a_split_without_rows_is_an_error(tmp_path, monkeypatch, capsys):
+    scenes = tiny_scenes(tmp_path / "scenes")
+    (scenes / "flickr30k_entities" / "val.txt").write_text("")
+    recipe = tiny_recipe(scenes, tmp_path / "run", task="pretraining", methods=["none"])
+    recipe["data"]["builder"] = "flickr30k_entities"
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "data.builder flickr30k_entities: the split validation has no rows" in capsys.readouterr().err
+
+
 def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):
     """Other weights than in float32, stored as float32."""
     found = {}

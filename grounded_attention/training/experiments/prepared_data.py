@@ -166,6 +166,9 @@ def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: A
     with recipe_key_errors("data.options"):
         builder = builder_class(**places, **options)
     builder.download_and_prepare(num_proc=num_proc)
+    for split, found in builder.info.splits.items():
+        if not found.num_examples:
+            raise RecipeError(f"data.builder {name}: the split {split} has no rows in {places.get('data_dir')}")
     return dict(builder.as_dataset())
 
 
