@@ -2,6 +2,7 @@
 """Jobs in processes of their own: their threads, and what a killed parent leaves behind."""
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -48,6 +49,17 @@ def test_a_killed_parent_takes_its_jobs_along(tmp_path):
     parent.kill()
     parent.communicate()
     wait_until(lambda: not is_running(pid))
+
+
+def test_an_interrupted_parent_ends_its_jobs(tmp_path):
+    root = Path(__file__).parents[2]
+    parent = WarmProcess(PARENT, [tmp_path / "job"], cwd=root, env={**os.environ, "PYTHONPATH": str(root)})
+    note = tmp_path / "job" / "pid"
+    wait_until(lambda: note.is_file() and note.read_text())
+    os.kill(parent.pid, signal.SIGINT)  # the parent alone, as the stop button of an editor does
+    _, errors = parent.communicate(60)
+    assert parent.returncode not in (0, None) and "KeyboardInterrupt" in errors
+    wait_until(lambda: not is_running(int(note.read_text())))
 
 
 def wait_until(holds, seconds=240):

@@ -57,6 +57,7 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     Raises:
         RecipeError: if the process of a job was killed.
         Exception: the first error of a job, after the running jobs have ended; no further job starts.
+        KeyboardInterrupt: if this process is interrupted; the running jobs are ended.
     """
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))
@@ -75,6 +76,11 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
                 _get_result(future, job)
                 unfinished.remove(job.directory)
                 yield job
+    except KeyboardInterrupt:
+        # Only the parent may have got the signal; its jobs would train on, and it would wait for them.
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
     finally:
         LINE.clear()
         pool.shutdown(cancel_futures=True)
