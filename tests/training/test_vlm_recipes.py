@@ -225,9 +225,11 @@ sys.exit(train.main())
 """
 
 
-def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch):
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch, checkpointing):
     recipe = from_checkpoint(scenes, trained, tmp_path / "one")
     recipe["training"] |= {"save_strategy": "no", "optim": "sgd", "max_steps": 2}
+    recipe["training"] |= {"gradient_checkpointing": checkpointing}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     half = ["training.per_device_train_batch_size=2", f"output_dir={tmp_path / 'two'}"]
     processes = launch(RUN, tmp_path / "recipe.yaml", tmp_path / "cache", *half)

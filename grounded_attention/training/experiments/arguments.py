@@ -54,6 +54,8 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
     defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
     if recipe.training.get("gradient_checkpointing"):
         defaults["gradient_checkpointing_kwargs"] = {"use_reentrant": False}  # not the default of transformers 5.4
+        # The last layers of many vision towers are not read; several processes would wait for their gradients.
+        defaults["ddp_find_unused_parameters"] = True
     with recipe_key_errors("training"):
         return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
