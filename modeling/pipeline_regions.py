@@ -87,14 +87,16 @@ class RegionSource:
             expected = "a record with boxes, width and height, such as RegionTable.open(folder)[image_id]"
             raise ValueError(f"regions is of type {type(record).__name__}, expected {expected}")
         item.size = (int(record.width), int(record.height))
-        if image is not None and not is_url(image):
-            item.size = _size_of_copy(self._open(image, upright=False), item.size)
+        # Of a picture on the web only the boxes are needed, unless the model reads its pixels.
+        opened = self._open(image, upright=False) if self.reads_pixels or not is_url(image) else None
+        if opened is not None:
+            item.size = _size_of_copy(opened, item.size)
         item.boxes = np.asarray(record.boxes, np.float32)
         item.scores = None if record.scores is None else np.asarray(record.scores, np.float32).tolist()
         named = callable(getattr(record, "label", None))
         item.labels = [(record.label(index) or None) if named else None for index in range(len(item.boxes))]
         if self.reads_pixels:
-            item.image = self._open(given.get("image"), upright=False)
+            item.image = opened
         elif record.features is None:
             raise ValueError("the regions have no features, which the model needs")
         else:
