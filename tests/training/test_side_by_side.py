@@ -14,7 +14,8 @@ from tests.helpers.progress_jobs import Job, divide_by_zero, give_a_wrong_share,
 from tests.helpers.warm_python import WarmProcess
 
 PARENT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 from pathlib import Path
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from tests.helpers.progress_jobs import Job, sleep_long
