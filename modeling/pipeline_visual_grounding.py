@@ -178,8 +178,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
                 - `regions`: replaces the four keys above: a record of a region table, or the output of an extractor.
                   A file or PIL image given with it may be a larger or smaller copy of the image of the record.
                 - `image_size`: width and height in pixels, needed without image.
-                - `phrases` (*optional*): a text or texts in the caption, or character spans `(start, end)`. The default
-                  is noun phrases by spaCy or, if spaCy is not installed, each content word.
+                - `phrases` (*optional*): a text or texts in the caption, or spans of characters `(start, end)`. The
+                  default is noun phrases by spaCy or, if spaCy is not installed, each content word.
             caption (`str`, *optional*): the caption of an image. The other keys are then keyword arguments.
             layer, head, top_k, threshold: see the class.
             batch_size (`int`, *optional*): number of captions in one run of the model.

@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import shutil
+import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
+import train
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.warm_python import run_python
@@ -236,6 +238,15 @@ def test_a_split_without_rows_is_an_error(tmp_path, monkeypatch, capsys):
     recipe["data"]["builder"] = "flickr30k_entities"
     assert run_train(monkeypatch, tmp_path, recipe) == 2
     assert "data.builder flickr30k_entities: the split validation has no rows" in capsys.readouterr().err
+
+
+def test_a_recipe_behind_links_in_a_circle_is_an_error(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.yaml").symlink_to(tmp_path / "b.yaml")
+    (tmp_path / "b.yaml").symlink_to(tmp_path / "a.yaml")
+    monkeypatch.setattr(sys, "argv", ["train.py", str(tmp_path / "a.yaml")])
+    assert train.main() == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ") and "a.yaml" in error and error.count("\n") == 1
 
 
 def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):

@@ -4,6 +4,7 @@
 import copy
 import dataclasses
 import difflib
+import os
 import re
 import types
 import typing
@@ -366,9 +367,10 @@ def _check_plain(content: Any, source: str, key: str) -> None:
 
 def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """The content of a recipe file merged over the file that it `extends`; the same for its `start`."""
-    if path.resolve() in below:
+    place = Path(os.path.realpath(path))  # `resolve` raises RuntimeError for links in a circle; reading, OSError
+    if place in below:
         raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
-    below = (*below, path.resolve())
+    below = (*below, place)
     content = read_yaml(path)
     start = content.get("start")
     own_start = isinstance(start, dict) and "extends" in start
