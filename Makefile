@@ -87,7 +87,7 @@ quality: $(INSTALLED)  ## check format, lint, types, Hugging Face model conventi
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy grounded_attention train.py
-	$(BIN)/mlinter modeling processing
+	$(BIN)/mlinter grounded_attention/modeling grounded_attention/processing
 
 SITE ?= site
 .PHONY: docs

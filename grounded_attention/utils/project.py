@@ -3,7 +3,7 @@
 
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[1]  # not resolved, so that linked rooms of a clone are inside it
+PACKAGE = Path(__file__).parents[1]
 RECIPES = PACKAGE / "recipes"
 MODEL_CARDS = PACKAGE / "model_cards"
 

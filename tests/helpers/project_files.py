@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "grounded_attention"
-LINKS = ("modeling", "processing", "dataset_scripts", "space")
+LINKS = (
+    "modeling",
+    "processing",
+    "dataset_scripts",
+    "recipes",
+    "model_cards",
+    "space",
+)  # at the top, to folders of the package
 
 
 class Import(NamedTuple):
@@ -23,13 +30,11 @@ class Import(NamedTuple):
 
 def module_name(path: Path) -> str:
     """Returns the dotted name for imports of a file."""
-    parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    if parts[0] in LINKS:
-        parts.insert(0, PACKAGE)
+    parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-FILES = {module_name(path): path for folder in (PACKAGE, *LINKS) for path in sorted((ROOT / folder).rglob("*.py"))}
+FILES = {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
 
 
 def room(module: str) -> str:
