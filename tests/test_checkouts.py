@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -44,7 +45,8 @@ def test_two_steps_without_links(tmp_path, make):
     recipe = tiny_recipe(scenes, tmp_path / "run")
     recipe["training"]["max_steps"] = 2
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    done = run_python(TRAIN, [str(folder), "recipe.yaml"], cwd=tmp_path)
+    environment = {**os.environ, "PYTHONPATH": "", "HF_DATASETS_CACHE": str(tmp_path / "cache")}
+    done = run_python(TRAIN, [str(folder), "recipe.yaml"], env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.startswith(str(folder))
     steps = [entry["step"] for entry in json.loads((tmp_path / "run" / "direct" / "history.json").read_text())]
@@ -53,7 +55,7 @@ def test_two_steps_without_links(tmp_path, make):
 
 def test_the_command_of_make_train_finds_its_recipe_without_links(tmp_path):
     clone(tmp_path / "project")
-    code = "from grounded_attention.utils.project import find_recipe; print(find_recipe('recipes/scenes/scenes_vgp.yaml'))"
+    code = "from grounded_attention.utils.project import find_recipe as f; print(f('recipes/scenes/scenes_vgp.yaml'))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path / "project", env={}, check=True, capture_output=True, text=True
     )

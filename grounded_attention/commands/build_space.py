@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention space build", __doc__)
     add = parser.add_argument
     add("run", type=Path, help="folder of the run")
-    add("--output", type=Path, default=Path("grounded_attention/space/models"), metavar="DIR", help="default: %(default)s")
+    add("--output", type=Path, default=Path("space/models"), metavar="DIR", help="default: %(default)s")
     add("--methods", nargs="+", default=["none", "direct"], metavar="NAME", help="folders of the run: none direct")
     add("--json", action="store_true", help="print sizes as JSON")
     return parser
