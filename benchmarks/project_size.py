@@ -1,0 +1,98 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Counts how large the project is: `python -m benchmarks.project_size`; another checkout or package by `--root`."""
+
+import argparse
+import ast
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+FULL_FOLDER = 15  # files
+
+
+def python_files(folder: Path) -> list[Path]:
+    """The Python files below a folder, each once; `__pycache__` and links are left out."""
+    return sorted(path for path in folder.rglob("*.py") if not path.is_symlink() and "__pycache__" not in path.parts)
+
+
+def count_lines(paths: list[Path]) -> int:
+    """The lines of files, with empty lines and comments."""
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+
+
+def count_full_folders(paths: list[Path]) -> tuple[int, int]:
+    """The folders with more than `FULL_FOLDER` Python files, and all folders."""
+    found = Counter(path.parent for path in paths)
+    return sum(count > FULL_FOLDER for count in found.values()), len(found)
+
+
+def count_raises(paths: list[Path]) -> int:
+    """The `raise` statements."""
+    return sum(isinstance(node, ast.Raise) for path in paths for node in ast.walk(_tree(path)))
+
+
+def share_used_once(paths: list[Path]) -> float:
+    """The share of the functions and methods whose name is read at one place of the package, in [0, 1]."""
+    defined, read = set(), Counter[str]()
+    for path in paths:
+        for node in ast.walk(_tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("__"):
+                defined.add(node.name)
+            read.update(_names(node))
+    return sum(read[name] == 1 for name in defined) / max(1, len(defined))
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    if isinstance(node, ast.Attribute):
+        yield node.attr
+
+
+def _tree(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def count_options() -> int:
+    """The options of all commands of this checkout, each once a command, without `--help`."""
+    from grounded_attention.commands.main import COMMANDS
+
+    count = 0
+    for command in COMMANDS.values():
+        parser = import_module(f"grounded_attention.commands.{command.module}").build_parser()
+        count += sum(bool(action.option_strings) and action.dest != "help" for action in parser._actions)
+    return count
+
+
+def main() -> int:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="checkout (this one)")
+    parser.add_argument("--package", default="grounded_attention", metavar="DIR", help="its package (%(default)s)")
+    options = parser.parse_args()
+    package, tests = python_files(options.root / options.package), python_files(options.root / "tests")
+    full, folders = count_full_folders(package)
+    rows = {
+        "files of the package": len(package),
+        "lines of the package": count_lines(package),
+        "lines of tests": count_lines(tests),
+        "lines of benchmarks": count_lines(python_files(options.root / "benchmarks")),
+        f"folders with more than {FULL_FOLDER} files": f"{full} of {folders}",
+        "functions whose name is read once": f"{share_used_once(package):.0%}",
+        "raise statements": count_raises(package),
+    }
+    if options.root.resolve() == ROOT:
+        rows["command-line options"] = count_options()
+    revision = ["git", "-C", str(options.root), "log", "-1", "--format=%h"]
+    print(f"{options.package} at {subprocess.run(revision, capture_output=True, text=True).stdout.strip() or '-'}")
+    for name, value in rows.items():
+        print(f"{name:<36} {value:>10}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
