@@ -15,7 +15,7 @@ from grounded_attention.analysis.heads.card import HEADS, put_heads_in_card
 from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples
 from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads
+from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads, unranked
 from grounded_attention.analysis.heads.run import evaluate_heads, rank_heads
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -170,8 +170,7 @@ def summary(ranking: HeadRanking) -> str:
             f"{name_heads([pair]):10} {report.mean('pointing')[pair]:6.1%} {ends:18} {report.mean('lift')[pair]:6.2f} "
             f"{report.mean('share')[pair]:6.1%} {report.mean('entropy')[pair]:8.2f}"
         )
-    if report.blind_layers:
-        lines.append(f"not ranked, since they see no image token: layers {', '.join(map(str, report.blind_layers))}")
+    lines += unranked(report)
     if ranking.ablation is not None:
         effect = ranking.ablation.together
         random = "" if effect.random is None else f"; without random heads of these layers {effect.random:+.3f}"

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
+from grounded_attention.supervision.attention_function import layer_numbers
 from grounded_attention.supervision.draws import RowGenerators, fixed_generator
 from grounded_attention.supervision.method import observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
 
 DIRECTION = "text_to_region"
 ROLLOUT = "text_to_region_rollout_by_layer"
+LAYERS = "text_to_region_layers"
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
 
 
@@ -39,6 +41,7 @@ class AttentionGrounding:
     def __init__(self, rollout: bool = True) -> None:
         self.rollout = rollout
         self._state: dict[str, Tensor] = {}
+        self._layers: list[int] = []  # indices in the model of the layers that reported
 
     def prepare_batch(
         self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
@@ -61,7 +64,8 @@ class AttentionGrounding:
         layers = observed_layers(outputs)
         targets = self._targets(batch)
         counted = targets.rows >= 0
-        pairs = [layer.pairs[0] for layer in layers if layer.pairs and layer.pairs[0] is not None]
+        answers = [layer for layer in layers if layer.pairs and layer.pairs[0] is not None]
+        pairs, self._layers = [cast(Any, layer.pairs[0]) for layer in answers], layer_numbers(answers)
         log_alpha = torch.stack([alpha for alpha, _ in pairs])
         log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
         candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
@@ -105,6 +109,7 @@ class AttentionGrounding:
             `dict[str, Any]`: `text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer`
             (L,), `..._chance`, `..._tokens`; and three numbers for logs, `..._all_heads`, `..._best_layer` and
             `..._best_head`, with layer and head chosen on the same data. `summarise` chooses them on another split.
+            Where not every layer of the model has heads, also `..._layers`, the indices of the L layers.
         """
         tokens = state["tokens"].clamp(min=1)
         by_head = state["correct"] / tokens
@@ -118,6 +123,8 @@ class AttentionGrounding:
             "text_to_region_by_head": by_head.tolist(),
             "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
         }
+        if self._layers != list(range(len(self._layers))):
+            figures[LAYERS] = self._layers
         return figures if rollout is None else {**figures, ROLLOUT: rollout}
 
 
@@ -142,19 +149,20 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     """
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
     layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
+    numbers = chosen_on.get(LAYERS, range(len(by_head)))
     found = {
         "all_heads": reported.mean().item(),
         "best_layer": reported[layer].mean().item(),
         "best_head": reported[head].item(),
         "chance": reported_on["text_to_region_chance"],
-        "layer": layer,
-        "head": list(head),
+        "layer": numbers[layer],
+        "head": [numbers[head[0]], head[1]],
     }
     if ROLLOUT not in chosen_on:
         return found
     rollout, rollout_reported = (torch.tensor(f[ROLLOUT]) for f in (chosen_on, reported_on))
     rollout_layer = int(rollout.argmax())
-    return {**found, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": rollout_layer}
+    return {**found, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
 
 
 @torch.no_grad()

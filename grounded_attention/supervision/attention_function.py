@@ -50,11 +50,14 @@ class SupervisedAttention(NamedTuple):
         mean (`Tensor`, *optional*): (B, N, M) float32, attention averaged over heads; None if it was not requested.
         call (`AttentionCall`, *optional*): the call that made this report; None if the model does not describe its
             calls.
+        layer (`int`, *optional*): the index of the layer in the model, for a report without `call`; not every layer
+            of a model attends.
     """
 
     reports: tuple[AttentionPair | RowStates | None, ...]
     mean: Tensor | None
     call: Any = None
+    layer: int | None = None
 
     @property
     def pairs(self) -> tuple[AttentionPair | None, ...]:
@@ -66,6 +69,16 @@ class SupervisedAttention(NamedTuple):
         ordinary attention. Values of padded rows have no meaning.
         """
         return tuple(each.pair() if isinstance(each, RowStates) else each for each in self.reports)
+
+
+def layer_numbers(reports: Sequence[SupervisedAttention]) -> list[int]:
+    """The index of the layer of each report in its model; its place where the model numbers no layers."""
+    return [place if each.layer is None else each.layer for place, each in enumerate(reports)]
+
+
+def reads_other_sequence(module: nn.Module) -> bool:
+    """Whether the keys of an attention module are not positions of the sequence of its queries (cross-attention)."""
+    return bool(getattr(module, "is_cross_attention", False)) or "CrossAttention" in type(module).__name__
 
 
 def supervised_implementation(model_or_config: Any) -> str:
@@ -269,6 +282,8 @@ def _supervised(implementation: str) -> Callable:
         """
         report = None
         reports = attention_layers is None or module.layer_idx in attention_layers
+        # A described call names its streams; any other has positions of one sequence.
+        reports = reports and (attention_call is not None or not reads_other_sequence(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
             _check_plain_scores(implementation, kwargs)
@@ -276,6 +291,8 @@ def _supervised(implementation: str) -> Callable:
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
             report = _observe(query, key, attention_mask, factor, causal, *request, attention_states)
+            if attention_call is None:
+                report = report._replace(layer=getattr(module, "layer_idx", None))
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )

@@ -7,38 +7,41 @@ from typing import Any
 
 from torch import nn
 
-from .supervise import find_language_model
+from .attention_function import reads_other_sequence
+from .supervise import find_language_model, head_count, numbered_attention
 
 # How models name the layer after attention that mixes the heads.
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
 
 
-def attention_modules(model: Any) -> list[Any]:
-    """Finds the self-attention modules of the language model, in the order of its layers.
+def attention_modules(model: Any) -> dict[int, Any]:
+    """Finds the attention modules of the language model, by the index of their layer.
+
+    Layers without softmax attention have none. Of a layer with self-attention and cross-attention it is the first.
 
     Args:
         model (`PreTrainedModel`): a model whose attention modules have a `layer_idx` and an output projection, as the
             decoders of transformers do.
 
     Returns:
-        `list[nn.Module]`: one module for each layer.
+        `dict[int, nn.Module]`: layer -> its module, in the order of the layers.
 
     Raises:
         ValueError: if the model is built in another way.
     """
     language_model = find_language_model(model)
-    found: dict[int, Any] = {
-        int(module.layer_idx): module  # type: ignore[arg-type]
-        for module in language_model.modules()
-        if hasattr(module, "layer_idx") and any(hasattr(module, name) for name in OUTPUT_PROJECTIONS)
-    }
-    layers = language_model.config.num_hidden_layers
-    if sorted(found) != list(range(layers)):
+    layers, known = language_model.config.num_hidden_layers, numbered_attention(language_model)
+    modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
+    modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
+    own, other = ([each for each in modules if reads_other_sequence(each) is kind] for kind in (False, True))
+    found = {module.layer_idx: module for module in (*other, *own)}
+    complete = len({module.layer_idx for module in own}) == len(own) and set(found) <= set(range(layers))
+    if not found or not complete or (not known and len(found) < layers):
         raise ValueError(
             f"{type(language_model).__name__} has {layers} layers, but attention modules for the layers "
             f"{sorted(found)}; its heads cannot be changed one by one"
         )
-    return [found[layer] for layer in range(layers)]
+    return {layer: found[layer] for layer in sorted(found)}
 
 
 def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
@@ -52,17 +55,18 @@ def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[
         `dict[int, list[int]]`: layer -> its heads, sorted, each once.
 
     Raises:
-        ValueError: if the model does not have a layer or head.
+        ValueError: if the model does not have a layer or head, or the layer has no softmax attention.
     """
     config = find_language_model(model).config
-    layers, width = config.num_hidden_layers, config.num_attention_heads
+    widths = {layer: head_count(module, config) for layer, module in attention_modules(model).items()}
     grouped: dict[int, list[int]] = {}
     for layer, head in sorted({(int(layer), int(head)) for layer, head in heads}):
-        if not (0 <= layer < layers and 0 <= head < width):
-            raise ValueError(
-                f"layer {layer}, head {head}: the model has the layers 0 to {layers - 1}, with the heads 0 to "
-                f"{width - 1}"
-            )
+        width = widths.get(layer, max(widths.values()))
+        if layer not in widths or not 0 <= head < width:
+            known = f"the layers 0 to {len(widths) - 1}"
+            if len(widths) < config.num_hidden_layers:
+                known = f"softmax attention in the layers {', '.join(map(str, widths))} only"
+            raise ValueError(f"layer {layer}, head {head}: the model has {known}, with the heads 0 to {width - 1}")
         grouped.setdefault(layer, []).append(head)
     return grouped
 
@@ -88,14 +92,13 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         ...     logits = model(torch.arange(6)[None]).logits
     """
     grouped = check_heads(model, heads)
-    modules = attention_modules(model)
-    count = find_language_model(model).config.num_attention_heads
+    modules, config = attention_modules(model), find_language_model(model).config
     with ExitStack() as stack:
         for layer, chosen in grouped.items():
             projection = next(
                 getattr(modules[layer], name) for name in OUTPUT_PROJECTIONS if hasattr(modules[layer], name)
             )
-            handle = projection.register_forward_pre_hook(_zero(chosen, count))
+            handle = projection.register_forward_pre_hook(_zero(chosen, head_count(modules[layer], config)))
             stack.callback(handle.remove)
         yield
 

@@ -36,7 +36,7 @@ from .losses import (
     uniform_rows,
 )
 from .row_states import AttentionPair
-from .supervise import hides_later_words, supervise
+from .supervise import call_layers, hides_later_words, supervise
 
 Batch = Mapping[str, Any]
 
@@ -227,17 +227,21 @@ class AttentionMethod(SupervisionMethod):
     def _check_calls(self, calls: Sequence[AttentionCall], model_name: str) -> None:
         """Replaces names of layers by numbers, and checks that the calls have these layers, heads and directions."""
         names = layer_names(calls)
+        numbers = call_layers(calls)
         unknown = [layer for layer in self.layers or () if isinstance(layer, str) and layer not in names]
         if unknown:
             raise ValueError(f"cannot supervise layers {unknown}: the layers of {model_name} are {', '.join(names)}")
         if self.layers is not None:
-            numbers = {names.index(layer) if isinstance(layer, str) else layer for layer in self.layers}
-            self.layers = tuple(sorted(numbers))
+            chosen = {numbers[names.index(layer)] if isinstance(layer, str) else layer for layer in self.layers}
+            self.layers = tuple(sorted(chosen))
         fewest = min((call.num_heads for call in calls), default=0)
-        for option, size in (("layers", len(names)), ("heads", fewest)):
-            beyond = [index for index in self._indices(option) if index >= size]
+        for option, known in (("layers", numbers), ("heads", list(range(fewest)))):
+            beyond = [index for index in self._indices(option) if index not in known]
             if beyond:
-                raise ValueError(f"cannot supervise {option} {beyond}: {model_name} has {size} {option}, from 0 on")
+                has = f"{len(known)} {option}, from 0 on"
+                if known != list(range(len(known))):
+                    has = f"heads that attend to the sequence in the layers {', '.join(map(str, known))} only"
+                raise ValueError(f"cannot supervise {option} {beyond}: {model_name} has {has}")
         for direction in self.directions:
             if not any(direction in call.directions for call in calls):
                 raise ValueError(
@@ -390,8 +394,9 @@ def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
     Raises:
         ValueError: if the outputs have no reports, or if the reports have no gradient although other outputs have one.
     """
-    layers = getattr(outputs, "attentions", None) or ()
-    if not layers or not all(isinstance(layer, SupervisedAttention) for layer in layers):
+    # Some models also record the outputs of linear attention here.
+    layers = [each for each in getattr(outputs, "attentions", None) or () if isinstance(each, SupervisedAttention)]
+    if not layers:
         raise ValueError(
             "the outputs have no supervised attention: call method.prepare(model) once, and run the model with "
             "**method.forward_kwargs(batch)"

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .attention_function import layer_numbers
 from .method import AttentionMethod, Batch, observed_layers
 from .rollout import rollout_layers
 
@@ -67,6 +68,7 @@ class SemiDirectSupervision(AttentionMethod):
         observed = [layer for layer in observed_layers(outputs) if layer.mean is not None]
         rollouts = rollout_layers(observed)
         if self.layers is not None:
-            rollouts = [rollouts[layer] for layer in self.layers]
+            by_layer = dict(zip(layer_numbers(observed), rollouts, strict=False))  # calls of streams: by place
+            rollouts = [by_layer[layer] for layer in self.layers]
         maps = [(pair, block[:, None]) for after in rollouts for pair, block in after.items()]
         return self.maps_losses([block for _, block in maps], batch, [pair for pair, _ in maps])

@@ -16,7 +16,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .attention_function import eager_function
+from .attention_function import eager_function, reads_other_sequence
 from .head_masking import attention_modules, check_heads
 from .supervise import find_language_model
 
@@ -63,7 +63,8 @@ def steer_heads(
 
     Raises:
         ValueError: if the back end takes no bias for single heads (FlashAttention, flex), a layer has a sliding window
-            (its cache forgets positions), or a head, a position or the strength is not valid.
+            (its cache forgets positions) or attends to another sequence, or a head, a position or the strength is not
+            valid.
 
     Example:
         >>> import torch
@@ -100,6 +101,12 @@ def _check(model: Any, back_end: str, modules: Sequence[Any], strength: float) -
         )
     if not math.isfinite(strength):
         raise ValueError(f"strength={strength}, expected a finite number")
+    crossing = [module.layer_idx for module in modules if reads_other_sequence(module)]
+    if crossing:
+        raise ValueError(
+            f"layers {crossing} of {type(model).__name__} attend to another sequence (cross-attention), which has no "
+            "such positions: they cannot be steered; choose heads of other layers"
+        )
     sliding = [module.layer_idx for module in modules if _slides(model.config, module)]
     if sliding:
         raise ValueError(

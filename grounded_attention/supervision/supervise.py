@@ -1,15 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Makes a model report its attention: the only file that replaces the attention function of a model."""
 
+import inspect
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
+import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 
-from grounded_attention.modeling.attention_calls import AttentionCall, one_stream_calls
+from grounded_attention.modeling.attention_calls import SEQUENCE, AttentionCall, layer_labels, one_stream_calls
 
-from .attention_function import supervised_implementation
+from .attention_function import reads_other_sequence, supervised_implementation
 
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
@@ -31,7 +34,7 @@ class Supervision:
     @property
     def calls(self) -> tuple[AttentionCall, ...]:
         """The attention calls that can be supervised or observed, in order (`tuple[AttentionCall, ...]`)."""
-        return find_calls(self.model.config)
+        return find_calls(self.model)
 
     def undo(self) -> None:
         """Restores the attention function that the model had before."""
@@ -117,23 +120,71 @@ def find_language_model(model: Any) -> PreTrainedModel:
     )
 
 
-def find_calls(config: Any) -> tuple[AttentionCall, ...]:
+def find_calls(model: Any) -> tuple[AttentionCall, ...]:
     """Finds the attention calls of a model in which words and regions meet, in order.
 
     These are `config.grounding_calls` if the configuration has this field, as all configurations of this package do.
-    Any other model is treated as a model with one sequence: one call per layer of its text configuration.
+    Any other model is treated as a model with one sequence: one call for each layer of its language model that has
+    softmax attention over this sequence, named by the index of the layer. Layers of linear attention, convolutions,
+    state spaces and cross-attention have no call.
 
     Args:
-        config (`PreTrainedConfig`): configuration of the model.
+        model (`PreTrainedModel` or `PreTrainedConfig`): the model or its configuration.
 
     Returns:
         `tuple[AttentionCall, ...]`: the calls.
+
+    Raises:
+        ValueError: if several attention modules have the same index, so that heads have no names.
     """
+    model = unwrap_model(model)
+    config = getattr(model, "config", model)
     own = getattr(config, "grounding_calls", None)
     if own is not None:
         return own
-    config = config.get_text_config()
-    return one_stream_calls(config.num_hidden_layers, config.num_attention_heads)
+    text = config.get_text_config()
+    everywhere = one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
+    if model is config:
+        try:
+            with torch.device("meta"):
+                model = AutoModel.from_config(config)
+        except Exception:  # any: code of others; what it builds is checked again when the model is loaded
+            return everywhere
+    language_model = find_language_model(model)
+    modules = [each for each in numbered_attention(language_model) if not reads_other_sequence(each)]
+    found = {module.layer_idx: head_count(module, text) for module in modules}
+    if len(found) < len(modules) or min(found, default=0) < 0:
+        raise ValueError(
+            f"{type(language_model).__name__} has attention modules with the layer indices "
+            f"{sorted(module.layer_idx for module in modules)}, expected each once: its heads cannot be told apart"
+        )
+    calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, found[layer]) for layer in sorted(found)]
+    return tuple(calls) or everywhere
+
+
+def call_layers(calls: Sequence[AttentionCall]) -> list[int]:
+    """The number of each layer of the calls: that of `layer 3`, and the place of names such as `cross 3`."""
+    return [int(label) if label.isdigit() else place for place, label in enumerate(layer_labels(calls))]
+
+
+def head_layers(model: Any) -> list[int]:
+    """The layers of a decoder that have heads over its sequence, see [`find_calls`]."""
+    return call_layers(find_calls(model))
+
+
+def numbered_attention(language_model: nn.Module) -> list[Any]:
+    """The modules with a layer index that call an attention function of transformers' interface."""
+    return [
+        module
+        for module in language_model.modules()
+        if getattr(module, "layer_idx", None) is not None
+        and "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(type(module).forward).__code__.co_names
+    ]
+
+
+def head_count(module: nn.Module, config: Any) -> int:
+    """The number of heads of an attention module; layers of some models have different numbers."""
+    return int(getattr(module, "num_heads", None) or config.num_attention_heads)
 
 
 def hides_later_words(model: Any) -> bool:

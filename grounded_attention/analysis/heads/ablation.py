@@ -16,7 +16,8 @@ from tqdm.auto import tqdm
 from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.statistics import ratio_intervals
 from grounded_attention.metrics.intervals import Interval
-from grounded_attention.supervision.head_masking import mask_heads
+from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads
+from grounded_attention.supervision.supervise import head_count
 
 from .examples import Images, PromptSettings, grounded_prompts, inputs_on, make_batch
 
@@ -118,13 +119,15 @@ def ablate_heads(
 
 def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[tuple[int, int]]]:
     """Draws sets of other heads of the same layers; none if a layer has too few."""
-    count = model.config.get_text_config().num_attention_heads
+    check_heads(model, heads)
+    modules, config = attention_modules(model), model.config.get_text_config()
     generator = np.random.default_rng(seed)
     drawn: list[list[tuple[int, int]]] = []
     for _ in range(draws):
         found: dict[tuple[int, int], tuple[int, int]] = {}
         for layer in sorted({layer for layer, _ in heads}):
             chosen = [pair for pair in heads if pair[0] == layer]
+            count = head_count(modules[layer], config)
             free = [head for head in range(count) if (layer, head) not in chosen]
             if len(free) < len(chosen):
                 return []

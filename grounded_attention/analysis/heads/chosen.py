@@ -8,6 +8,7 @@ from typing import Any
 
 from transformers.utils import cached_file
 
+from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.utils.bounded_files import read_json
 
 from .examples import PromptSettings
@@ -97,16 +98,17 @@ class ChosenHeads:
         Raises:
             ValueError: if the heads were chosen for a model of another size.
         """
-        config = model.config.get_text_config()
-        found = (config.num_hidden_layers, config.num_attention_heads)
+        calls = {int(call.name.removeprefix("layer ")): call.num_heads for call in find_calls(model)}
+        found = (model.config.get_text_config().num_hidden_layers, max(calls.values()))
         layers = self.layers if self.layers is not None else found[0]
         width = self.heads_per_layer if self.heads_per_layer is not None else found[1]
-        beyond = [pair for pair in self.heads if pair[0] >= found[0] or pair[1] >= found[1]]
+        beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]
         if (layers, width) != found or beyond:
             wanted = f"{layers} layers of {width} heads" if (layers, width) != found else f"layer and head {beyond[0]}"
+            only = "" if len(calls) == found[0] else f", only in the layers {', '.join(map(str, calls))}"
             raise ValueError(
                 f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {found[0]} layers of "
-                f"{found[1]} heads; {MAKE}"
+                f"{found[1]} heads{only}; {MAKE}"
             )
 
 

@@ -14,6 +14,7 @@ from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.example_attention import ExampleAttention, find_words
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import match_coverage
+from grounded_attention.supervision.supervise import head_layers
 
 from .examples import Images, PromptSettings, find_picture, make_batch
 from .maps import TokenGrid
@@ -43,7 +44,7 @@ def capture_patches(
     Raises:
         ValueError: as in `rank_heads`.
     """
-    settings, found = PromptSettings(instruction=instruction), []
+    settings, found, numbers = PromptSettings(instruction=instruction), [], head_layers(model)
     with read_phrases(model) as read:
         for example in examples:
             spans = find_words(example.caption)
@@ -52,7 +53,8 @@ def capture_patches(
             kept = [number for number, tokens in enumerate(batch["phrase_mask"][0]) if tokens.any()]
             candidates = batch["region_candidate_mask"][0]
             grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates, CELLS)
-            attention = torch.stack([layer[0].cpu() for layer in read(batch, settings.words)])[:, :, kept]
+            layers = read(batch, settings.words)
+            attention = torch.stack([layers[number][0].cpu() for number in numbers])[:, :, kept]
             cells = grid.maps(attention * candidates).flatten(3).clamp(max=1)
             boxes = grid.cell_boxes()
             found.append(
@@ -62,7 +64,7 @@ def capture_patches(
                     words=tuple(spans[number] for number in kept),
                     boxes=boxes,
                     attention=cells.numpy(),
-                    layers=tuple(map(str, range(len(cells)))),
+                    layers=tuple(map(str, numbers)),
                     gold=_gold(example, [spans[number] for number in kept], boxes),
                     image_id=example.image_id,
                 )

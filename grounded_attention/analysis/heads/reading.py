@@ -10,13 +10,15 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from grounded_attention.supervision import supervise
+from grounded_attention.supervision.attention_function import layer_numbers
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
-from grounded_attention.supervision.supervise import unwrap_model
+from grounded_attention.supervision.supervise import head_layers, unwrap_model
 
 from .examples import inputs_on
 
@@ -34,14 +36,16 @@ def read_phrases(model: Any) -> Iterator[Reader]:
 
     Yields:
         `Callable`: from a batch of `PatchGroundingProcessor` and the tokens that ask (see `PromptSettings`) to the
-        attention of each layer, (B, H, P, R) float32: ordinary attention probabilities of the back end, averaged over
-        the tokens of a phrase; 0 for image tokens that the mask hides and for padding.
+        attention of each layer of the model, (B, H, P, R) float32: ordinary attention probabilities of the back end,
+        averaged over the tokens of a phrase; 0 for image tokens that the mask hides, for padding, and in layers
+        without heads over the sequence (see `head_layers`).
 
     Raises:
         ValueError: if the attention of the model cannot be read.
     """
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
+    head_layers(inner)  # refuses heads without names
 
     @torch.no_grad()
     def read(batch: Mapping[str, Any], words: str) -> list[LayerAttention]:
@@ -56,8 +60,15 @@ def read_phrases(model: Any) -> Iterator[Reader]:
             use_cache=False,
         )
         weights = weights.to(device)
-        pairs = [layer.pairs[0] for layer in observed_layers(outputs)]
-        return [_mean_of_words(pair, weights) for pair in pairs if pair is not None]
+        layers = observed_layers(outputs)
+        pairs = [layer.pairs[0] for layer in layers]
+        numbered = zip(layer_numbers(layers), pairs, strict=True)
+        found = {number: _mean_of_words(pair, weights) for number, pair in numbered if pair is not None}
+        width = max(each.shape[1] for each in found.values())
+        found = {number: pad(each, (0, 0, 0, 0, 0, width - each.shape[1])) for number, each in found.items()}
+        empty = torch.zeros_like(next(iter(found.values())))
+        count = inner.config.get_text_config().num_hidden_layers
+        return [found.get(layer, empty) for layer in range(count)]
 
     with supervise(inner):
         yield read

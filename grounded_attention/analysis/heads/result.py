@@ -115,9 +115,7 @@ class HeadRanking:
         )
         if report.skipped:
             lines.append(f"{report.skipped} phrases are not scored: no image token shows their boxes.")
-        if report.blind_layers:
-            layers = ", ".join(map(str, report.blind_layers))
-            lines.append(f"Layers {layers} see no image token (sliding windows); their heads are not ranked.")
+        lines += [f"{remark}." for remark in unranked(report)]
         return " ".join(lines)
 
     def _heads_table(self) -> str:
@@ -125,7 +123,7 @@ class HeadRanking:
         low, high = report.intervals("pointing")
         means = {name: report.mean(name) for name in report.scores}
         order = [divmod(int(place), report.heads) for place in (-means["pointing"]).argsort(None, kind="stable")]
-        others = [pair for pair in order if pair not in self.heads and pair[0] not in report.blind_layers][:LISTED]
+        others = [pair for pair in order if pair not in self.heads and report.seeing[pair]][:LISTED]
         rows = ["| head | pointing | 95 % | lift | share | entropy |", "|---|---:|---:|---:|---:|---:|"]
         for pair in (*self.heads, *others):
             name = f"**{name_heads([pair])}**" if pair in self.heads else name_heads([pair])
@@ -162,6 +160,16 @@ class HeadRanking:
             "object need not be one that the model needs to name it."
         )
         return "\n".join(rows) + "\n\n" + text
+
+
+def unranked(scores: HeadScores) -> list[str]:
+    """Which layers have no ranked heads, and why, each as a sentence without its full stop."""
+    windows = [layer for layer in scores.blind_layers if layer not in scores.headless]
+    reasons = {
+        "have no softmax attention over the sequence, and so no heads": scores.headless,
+        "see no image token (sliding windows); their heads are not ranked": windows,
+    }
+    return [f"Layers {', '.join(map(str, layers))} {reason}" for reason, layers in reasons.items() if layers]
 
 
 def boxes_table(boxes: Sequence[BoxScore]) -> str:

@@ -13,6 +13,7 @@ from tqdm.auto import tqdm
 
 from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.supervise import head_layers
 
 from .ablation import Ablation, ablate_heads
 from .boxes import BoxScore, BoxTally, Heads
@@ -82,8 +83,7 @@ def rank_heads(
     sets = {name_heads(heads): heads}
     if count > 1:
         sets["best head"] = heads[:1]
-    layers = [layer for layer in range(chosen_on.layers) if layer not in chosen_on.blind_layers]
-    sets["all heads"] = [(layer, head) for layer in layers for head in range(chosen_on.heads)]
+    sets["all heads"] = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.seeing)]
     reported = examples if report is None else list(report)
     reported_on, tally = run.score(reported, "report", sets, chosen_on.mean_size)
     ablation: Ablation | None = None
@@ -173,6 +173,8 @@ class _Run:
     ) -> tuple[HeadScores, BoxTally]:
         """Scores all heads, and tallies the boxes of sets of heads."""
         prompts = grounded_prompts(examples, self.settings)
+        layers = range(self.model.config.get_text_config().num_hidden_layers)
+        headless = tuple(sorted({*layers} - {*head_layers(self.model)}))
         if not prompts:
             raise ValueError(f"the examples for the {title} have no phrase with a box")
         table, tally = _Table(), BoxTally(centre_size)
@@ -182,7 +184,7 @@ class _Run:
                 part = prompts[start : start + self.batch_size]
                 self._score_batch(read, part, table, tally, sets or {})
                 bar.update(len(part))
-        return table.scores(title), tally
+        return table.scores(title, headless), tally
 
     def _score_batch(
         self,
@@ -228,7 +230,7 @@ class _Table:
         self.chance.append(float(gold[candidates].float().mean()))
         self.sizes.append((boxes[:, 2:] - boxes[:, :2]).mean(0))
 
-    def scores(self, title: str) -> HeadScores:
+    def scores(self, title: str, headless: tuple[int, ...]) -> HeadScores:
         if not self.image_ids:
             raise ValueError(
                 f"none of the {self.skipped} phrases for the {title} is on an image token; check that the boxes are "
@@ -240,4 +242,5 @@ class _Table:
             np.array(self.chance, dtype=np.float32),
             np.stack(self.sizes).astype(np.float32),
             self.skipped,
+            headless,
         )

@@ -63,6 +63,8 @@ class HeadScores:
         chance (`np.ndarray`): (n,) float32, the part of the candidates that is gold.
         gold_sizes (`np.ndarray`): (n, 2) float32, mean width and height of the gold boxes of each phrase.
         skipped (`int`): phrases that no image token shows, which are not scored.
+        headless (`tuple[int, ...]`): layers without heads over the sequence, such as linear attention, whose scores
+            are 0.
     """
 
     image_ids: tuple[str, ...]
@@ -70,6 +72,7 @@ class HeadScores:
     chance: np.ndarray
     gold_sizes: np.ndarray
     skipped: int = 0
+    headless: tuple[int, ...] = ()
 
     def mean(self, measure: str) -> np.ndarray:
         """(L, H) float64: the mean over all phrases."""
@@ -77,8 +80,13 @@ class HeadScores:
 
     @cached_property
     def blind_layers(self) -> tuple[int, ...]:
-        """Layers that see no image token in any phrase, as sliding windows that end before the image."""
-        return tuple(np.flatnonzero((self.scores["share"] == 0).all((0, 2))).tolist())
+        """Layers that see no image token in any phrase: without heads, or with windows that end before the image."""
+        return tuple(np.flatnonzero(~self.seeing.any(1)).tolist())
+
+    @cached_property
+    def seeing(self) -> np.ndarray:
+        """(L, H) bool: the heads that see an image token in any phrase; layers may have fewer heads than H."""
+        return (self.scores["share"] > 0).any(0)
 
     @cached_property
     def _images(self) -> tuple[tuple[str, ...], np.ndarray]:
@@ -149,13 +157,10 @@ def choose_heads(scores: HeadScores, count: int, rank: str = "pointing") -> list
     if rank not in RANKS:
         raise ValueError(f"rank={rank!r} is unknown; expected one of {', '.join(RANKS)}")
     values = localization_frequency(scores) if rank == "localization" else scores.mean(rank)
-    seeing = [layer for layer in range(len(values)) if layer not in scores.blind_layers]
-    if not 1 <= count <= len(seeing) * values.shape[1]:
-        raise ValueError(
-            f"{count} heads cannot be chosen: the model has {len(seeing) * values.shape[1]} heads that see the image"
-        )
-    values = values.copy()
-    values[list(scores.blind_layers)] = -np.inf
+    seeing = scores.seeing
+    if not 1 <= count <= seeing.sum():
+        raise ValueError(f"{count} heads cannot be chosen: the model has {seeing.sum()} heads that see the image")
+    values = np.where(seeing, values, -np.inf)
     order = np.argsort(-values, axis=None, kind="stable")[:count]
     return [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, values.shape), strict=True)]
 
@@ -170,8 +175,10 @@ def localization_frequency(scores: HeadScores) -> np.ndarray:
         `np.ndarray`: (L, H) float64 in [0, 1]; -1 for heads whose attention on the image is not above the elbow.
     """
     share = scores.mean("share")
-    bend = elbow(share)
-    passed = (share > bend) | (share.min() == share.max())
+    real = np.setdiff1d(np.arange(len(share)), scores.headless)
+    bend = elbow(share[real])
+    passed = (share > bend) | (share[real].min() == share[real].max())
+    passed[list(scores.headless)] = False
     entropy = np.where(passed, scores.scores["entropy"], np.inf).reshape(len(scores.image_ids), -1)
     lowest = np.argsort(entropy, axis=1, kind="stable")[:, : min(LOWEST, int(passed.sum()))]
     frequency = np.bincount(lowest.ravel(), minlength=entropy.shape[1]) / len(entropy)

@@ -201,7 +201,7 @@ def _check_boxes(method: AttentionMethod, recipe: Recipe) -> None:
             f"{key}.box_weight is {method.boxes.weight:g}, but models for the task {recipe.task!r} have no box head: "
             "remove it"
         )
-    layers, _ = model_sizes(recipe.model)
+    layers = len(model_sizes(recipe.model)[0])
     if method.boxes.layer >= layers:
         raise RecipeError(
             f"{key}.box_layer is {method.boxes.layer}, but the model has layers 0 to {layers - 1}: give one of them"

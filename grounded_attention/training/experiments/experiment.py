@@ -217,7 +217,8 @@ def _choose_heads(recipe: Recipe, data: PreparedData, processor: Any) -> tuple[R
     if recipe.supervision.heads == "all":
         return recipe, {}
     path = Path(recipe.output_dir) / "start_heads.json"
-    measured = read_heads(path, *model_sizes(recipe.model))
+    layers, heads = model_sizes(recipe.model)
+    measured = read_heads(path, len(layers), heads)
     if measured is None:
         plain = replace(recipe, preserve=Preserve())
         with named("heads of the start"):

@@ -13,11 +13,10 @@ import numpy as np
 from transformers import AutoConfig
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
-from grounded_attention.modeling.attention_calls import layer_names
+from grounded_attention.metrics.attention_grounding import LAYERS, AttentionGrounding
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
-from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.supervision.supervise import call_layers, find_calls
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import family_name, is_vision_language
 from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, check_names, recipe_key_errors
@@ -49,16 +48,16 @@ class HeadChoice:
         """The chosen (layer, head) pairs, sorted.
 
         Args:
-            accuracy (`np.ndarray`): (L, H) grounding accuracy before supervision, in [0, 1]; of equal heads the first
-                counts as better.
+            accuracy (`np.ndarray`): (L, H) grounding accuracy before supervision, in [0, 1], NaN in layers without
+                heads; of equal heads the first counts as better.
         """
-        layers, heads = accuracy.shape
+        heads = accuracy.shape[1]
         if self.kind == "list":
             return sorted({(layer, head) for layer, head in self.value})
         if self.kind == "layers":
             return [(layer, head) for layer in sorted(set(self.value)) for head in range(heads)]
-        order = np.argsort(-accuracy, axis=None, kind="stable")
-        chosen = order[: self.value] if self.kind == "best" else order[layers * heads - self.value :]
+        order = np.argsort(-accuracy, axis=None, kind="stable")[: np.isfinite(accuracy).sum()]  # NaN comes last
+        chosen = order[: self.value] if self.kind == "best" else order[len(order) - self.value :]
         return sorted((int(place) // heads, int(place) % heads) for place in chosen)
 
     def options(self, pairs: list[tuple[int, int]]) -> dict[str, Any]:
@@ -136,8 +135,8 @@ def _check_method(name: str, wanted: str, options: Mapping[str, Mapping[str, Any
         )
 
 
-def model_sizes(model: Model) -> tuple[int, int]:
-    """The number of layers, and of heads per layer, of the recipe's model; reads only its configuration."""
+def model_sizes(model: Model) -> tuple[list[int], int]:
+    """The layers that have heads, and the number of heads per layer, of the recipe's model; reads its configuration."""
     name = model.source or model.bert
     with recipe_key_errors(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
         if model.source:
@@ -148,19 +147,20 @@ def model_sizes(model: Model) -> tuple[int, int]:
             made: Any = FAMILIES[family_name(model)].config_class
             config = made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})
     calls = find_calls(config)
-    return len(layer_names(calls)), min(call.num_heads for call in calls)
+    return call_layers(calls), min(call.num_heads for call in calls)
 
 
-def _check_sizes(choice: HeadChoice, layers: int, heads: int) -> None:
+def _check_sizes(choice: HeadChoice, layers: list[int], heads: int) -> None:
     if choice.kind in ("best", "worst"):
-        beyond = choice.value > layers * heads
+        beyond = choice.value > len(layers) * heads
     elif choice.kind == "layers":
-        beyond = max(choice.value) >= layers
+        beyond = not {*choice.value} <= {*layers}
     else:
-        beyond = any(layer >= layers or head >= heads for layer, head in choice.value)
+        beyond = any(layer not in layers or head >= heads for layer, head in choice.value)
     if beyond:
+        only = "" if layers == list(range(len(layers))) else f", the layers {', '.join(map(str, layers))}"
         raise RecipeError(
-            f"{KEY}.{choice.kind} is {choice.value!r}, but the model has {layers} layers of {heads} heads"
+            f"{KEY}.{choice.kind} is {choice.value!r}, but the model has {len(layers)} layers of {heads} heads{only}"
         )
 
 
@@ -168,7 +168,8 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
     """Measures the grounding accuracy of every head on at most `MEASURED_ROWS` training rows.
 
     Returns:
-        `rows`, `tokens` (grounded words counted), `chance`, and `accuracy`, lists (L, H).
+        `rows`, `tokens` (grounded words counted), `chance`, and `accuracy`, lists (L, H); `layers`, their indices, if
+        not every layer has heads.
 
     Raises:
         RecipeError: if no word of these rows is grounded.
@@ -185,6 +186,7 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
         "tokens": figures["text_to_region_tokens"],
         "chance": figures["text_to_region_chance"],
         "accuracy": figures["text_to_region_by_head"],
+        **({"layers": figures[LAYERS]} if LAYERS in figures else {}),
     }
 
 
@@ -236,7 +238,10 @@ def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recip
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
         return recipe, {}
-    accuracy = np.array(measured["accuracy"])
+    found = np.array(measured["accuracy"])
+    numbers = measured.get("layers", range(len(found)))
+    accuracy = np.full((max(numbers) + 1, found.shape[1]), np.nan)
+    accuracy[list(numbers)] = found
     pairs = choice.pick(accuracy)
     chosen = choice.options(pairs)
     parts = [part for name in recipe.methods for part in split_name(name) if get_method(part).choosable]

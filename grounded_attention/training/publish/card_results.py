@@ -108,8 +108,9 @@ def head_table(found: Mapping[str, Any]) -> str:
     if by_head is None:
         return ""
     accuracy, share = np.array(by_head), np.array(found[f"{HEADS}_share_by_head"])
+    numbers = found.get(f"{HEADS}_layers", range(len(accuracy)))
     rows = [
-        (str(layer), _shown(heads.mean()), str(heads.argmax()), _shown(heads.max()), _shown(share[layer].mean()))
+        (str(numbers[layer]), _shown(heads.mean()), str(heads.argmax()), _shown(heads.max()), _shown(share[layer].mean()))
         for layer, heads in enumerate(accuracy)
     ]
     head = ("layer", "mean over heads", "best head", "its accuracy", "attention on regions")
