@@ -62,6 +62,7 @@ GROUNDING_KEYS = (
     "phrase_regions",
     "phrase_scores",
     "phrase_pairs",
+    "dropped_phrases",
 )
 # A gold box is widened to this part of the image, so that one without area is in a patch too.
 SMALLEST_BOX = 1e-6

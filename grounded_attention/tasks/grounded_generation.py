@@ -213,7 +213,7 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
         located = [row["kind"] == EXPRESSION and options.expressions == LOCATE for row in rows]
         texts["box_spelling"] = spellings
         texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
-    return {**inputs, **identify(rows), **texts}
+    return {**inputs.reported(), **identify(rows), **texts}
 
 
 def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
