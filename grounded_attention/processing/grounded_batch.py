@@ -13,12 +13,14 @@
 # limitations under the License.
 """The result of a processor: model inputs, and a report of labelled phrases that were changed or dropped."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from transformers import BatchFeature
 
 
-class DroppedPhrase(NamedTuple):
+@dataclass(frozen=True, order=True)
+class DroppedPhrase:
     """A labelled phrase that is not in the batch as it was given.
 
     `reason` is `"truncated"` (at least one of its tokens was cut) or `"no token"` (its span covers no token): the
@@ -51,6 +53,10 @@ class GroundedBatch(BatchFeature):
     ) -> None:
         super().__init__(data, tensor_type=tensor_type)
         self.dropped_phrases = dropped_phrases or []
+
+    def reported(self) -> dict[str, Any]:
+        """Returns the inputs and, with phrases, the key `dropped_phrases`: so batches of collators keep the report."""
+        return {**self, **({"dropped_phrases": self.dropped_phrases} if "phrase_mask" in self else {})}
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.__dict__)

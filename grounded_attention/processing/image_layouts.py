@@ -175,12 +175,19 @@ def layout_llava_onevision(settings: ImageSettings) -> ImageLayout:
     return [settings.frame.grid(side, side), canvas]
 
 
-def layout_qwen_vl(settings: ImageSettings) -> ImageLayout:
-    factor = settings.get("patch_size") * settings.get("merge_size")
+def qwen_size(settings: ImageSettings) -> tuple[int, int]:
+    """Height and width of the image after its resize to full patches."""
     height, width, size = settings.height, settings.width, settings.edges("size")
     if settings.get("do_resize"):
         limits = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
+        factor = settings.get("patch_size") * settings.get("merge_size")
         height, width = settings.upstream("smart_resize")(height, width, factor=factor, **limits)
+    return height, width
+
+
+def layout_qwen_vl(settings: ImageSettings) -> ImageLayout:
+    factor = settings.get("patch_size") * settings.get("merge_size")
+    height, width = qwen_size(settings)
     return [settings.frame.grid(height // factor, width // factor)]
 
 

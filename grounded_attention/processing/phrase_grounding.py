@@ -17,6 +17,7 @@ Shapes: B batch, P phrases, T text columns, G regions given, R region columns, K
 batch in one row, so that all of them are computed at once.
 """
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +37,10 @@ logger = logging.get_logger(__name__)
 # Compares n gold boxes (n, 4) float32 of phrases (n,) int64 with the G regions (n, G, 4) float32 of their examples:
 # (n, G) bool.
 BoxMatch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+
+# What a phrase may say, and what phrases of data sets say besides.
+PHRASE_KEYS = ("words", "text", "start", "end", "boxes", "regions", "scores", "image")
+CARRIED_KEYS = ("caption", "entity_id", "types", "message")
 
 TRUNCATED = "truncated"
 NO_TOKEN = "no token"
@@ -100,12 +105,23 @@ def flatten_phrases(
     return flat
 
 
+def check_phrase_keys(record: Mapping[str, Any], name: str) -> None:
+    """Raises a ValueError with the nearest known key if a phrase, called `name`, has an unknown one with a value."""
+    for key, value in record.items():
+        if value is not None and key not in (*PHRASE_KEYS, *CARRIED_KEYS):
+            close = difflib.get_close_matches(str(key), PHRASE_KEYS, n=1, cutoff=0.5)
+            meant = f"; did you mean {close[0]!r}?" if close else "."
+            raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(PHRASE_KEYS)}{meant}")
+
+
 def _span(record: Mapping[str, Any], place: tuple[int, int], kind: str, fields: str) -> tuple[int, int, int]:
     name = f"Example {place[0]}, {kind} {place[1]}"
     if not isinstance(record, Mapping):
         raise ValueError(
             f"{name}: {record!r:.80} is not a dictionary; expected a list of {kind}s for every example of the batch."
         )
+    if kind == "phrase":
+        check_phrase_keys(record, name)
     try:
         span = (record["text"], record["start"], record["end"])
     except KeyError as error:

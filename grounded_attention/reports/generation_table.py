@@ -14,6 +14,7 @@ COLUMNS = {
     "vqa_accuracy": "VQA",
     "question_accuracy": "questions",
     "box_accuracy": "acc@0.5",
+    "boxes_off_scale": "off scale",
     "best_head": "best head",
     "all_heads": "all heads",
     "chance": "chance",
@@ -27,6 +28,7 @@ NOTES = {
     "answers_accuracy": "exact: greedy decoding gives the gold answer",
     "vqa_accuracy": "VQA: official accuracy of the generated answer",
     "box_accuracy": "acc@0.5: the generated box has an IoU of 0.5 or more",
+    "boxes_off_scale": "off scale: generated boxes with a number beyond the scale of the model, all misses",
     "best_head": "best head, all heads: the image token that a word of a phrase attends to most is in its box; the "
     "head is chosen on validation",
     "hallucination_random_f1": "POPE: F1 of the answer yes",
@@ -65,7 +67,7 @@ def _measured(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Ma
 
 
 def _shown(value: Any) -> str:
-    return MISSING if value is None else f"{value:.3f}"
+    return MISSING if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _padded(row: list[str], widths: list[int]) -> list[str]:

@@ -198,7 +198,9 @@ class GroundingAlignment(SupervisionMethod):
         drawn, labels = self.drawn(batch)
         losses = F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none").masked_fill(~drawn, 0.0)
         total = (losses * self._prepared(batch)["weights"]).sum()
-        return {COMPONENT: (self.weight * total, drawn.sum())}
+        found = {COMPONENT: (self.weight * total, drawn.sum())}
+        self.visible_rows.check(found, dict)
+        return found
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"name": self.name, "weight": self.weight, "pairs": self.pairs, **self.matrix, **self.head}

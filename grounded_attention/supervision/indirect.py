@@ -95,7 +95,9 @@ class IndirectSupervision(SupervisionMethod):
         losses = F.binary_cross_entropy_with_logits(logits, gold.to(logits.dtype), reduction="none") * pairs
         if self.variant == "paper":
             losses = losses / pairs.sum(-1, keepdim=True).clamp(min=1)
-        return {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
+        found = {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
+        self.visible_rows.check(found, dict)
+        return found
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"name": self.name, "variant": self.variant, "weight": self.weight}

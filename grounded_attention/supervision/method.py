@@ -6,7 +6,7 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ from .losses import (
 )
 from .row_states import AttentionPair
 from .supervise import call_layers, hides_later_words, supervise
+from .visible_rows import VisibleRows
 
 Batch = Mapping[str, Any]
 
@@ -70,6 +71,11 @@ class SupervisionMethod(ABC):
     citation: str = VGP_CITATION
     # What the method did to a model, after "it reads words and image regions;" in a model card.
     effect: str = "its attention was supervised with phrases whose regions are known"
+
+    @cached_property
+    def visible_rows(self) -> VisibleRows:
+        """Checks that training supervises something (`VisibleRows`)."""
+        return VisibleRows()
 
     @property
     def parts(self) -> tuple["SupervisionMethod", ...]:
@@ -127,6 +133,9 @@ class SupervisionMethod(ABC):
         Returns:
             `dict[str, tuple[Tensor, Tensor]]`: component -> (sum () with a graph, count ()); the sum is 0 if nothing
             is grounded.
+
+        Raises:
+            ValueError: in training, if nothing was supervised in many batches; one line comes first.
         """
 
     @abstractmethod
@@ -218,6 +227,7 @@ class AttentionMethod(SupervisionMethod):
                 has no box head although `box_weight` is set.
         """
         self.boxes.check_model(model)
+        self.visible_rows = VisibleRows()
         calls = supervise(model).calls
         if self._chooses_directions and hides_later_words(model):
             self.directions = ("text_to_region",)
@@ -274,7 +284,9 @@ class AttentionMethod(SupervisionMethod):
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         prepared = {**batch, **self._prepared(batch)}
-        return {**self.attention_losses(outputs, prepared), **self.boxes.losses(outputs, prepared)}
+        found = {**self.attention_losses(outputs, prepared), **self.boxes.losses(outputs, prepared)}
+        self.visible_rows.check(found, lambda: self.counts(prepared))
+        return found
 
     @abstractmethod
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:

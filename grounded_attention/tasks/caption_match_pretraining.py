@@ -170,7 +170,7 @@ def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) ->
         seen["tags"] = [row["tags"] for row in rows]
     if phrases is not None:
         seen["phrases"] = phrases
-    batch = dict(processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen))
+    batch = processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen).reported()
     if max(match) >= 0:
         batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
     mask_words(batch, word_masker(processor.tokenizer, options.word_probability), generators)

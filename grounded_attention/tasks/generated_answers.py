@@ -1,20 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from transformers.utils import logging
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
+from grounded_attention.processing.written_boxes import BoxSpelling
 from grounded_attention.utils.boxes import box_iou
 
 from .generation_rows import EXPRESSION, QUESTION
 
+logger = logging.get_logger(__name__)
+
 RIGHT_OVERLAP = 0.5
-NUMBER = re.compile(r"\d+")
 
 
 def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> dict[str, Any]:
@@ -61,37 +63,43 @@ def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], lengt
     return {"generated": [text.strip() for text in texts]}
 
 
-def read_box(text: str, scale: int) -> list[float] | None:
-    """Reads the first four whole numbers of a text as a box (x1, y1, x2, y2) divided by `scale`; `None` without."""
-    found = NUMBER.findall(text)[:4]
-    return [int(number) / scale for number in found] if len(found) == 4 else None
-
-
-def score_generated(batch: Mapping[str, Any], scale: int) -> Scored:
+def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
     """Scores generated answers.
 
     Args:
         batch (`Mapping[str, Any]`): the lists `kind`, `answer`, `answers`, `box` and `generated`; `box` is None where
-            the answer is not a box.
-        scale (`int`): the numbers of a box are divided by this one.
+            the answer is not a box. `box_spelling` (a `BoxSpelling` for each) says how boxes are written.
+        scale (`int`, *optional*, defaults to `1000`): the largest number of a box, without `box_spelling`.
 
     Returns:
         `Scored`: `vqa_accuracy` of questions with several human answers; `question_accuracy` of those with one, equal
-        after the normalisation of VQA; `box_accuracy` of referring expressions: IoU with the gold box of at least 0.5.
+        after the normalisation of VQA; `box_accuracy` of referring expressions: IoU with the gold box of at least 0.5;
+        and `boxes_off_scale`, how many boxes have a number beyond the scale of the model, which is a miss.
     """
     columns = [batch[name] for name in ("kind", "answer", "answers", "box", "generated")]
     scores: dict[str, list[float | None]] = {
         name: [None] * len(columns[0]) for name in ("vqa_accuracy", "question_accuracy", "box_accuracy")
     }
+    spellings = batch.get("box_spelling") or [BoxSpelling((scale, scale))] * len(columns[0])
+    off_scale: list[str | None] = [None] * len(columns[0])
     for number, (kind, answer, answers, box, found) in enumerate(zip(*columns, strict=True)):
         if kind == QUESTION and len(answers or ()) > 1:
             scores["vqa_accuracy"][number] = vqa_accuracy(found, answers)
         elif kind == QUESTION and answer:
             scores["question_accuracy"][number] = float(normalise_answer(found) == normalise_answer(answer))
         elif kind == EXPRESSION and box is not None:
-            read = read_box(found, scale)
+            read = None
+            try:
+                read = spellings[number].read(found)
+            except ValueError as error:
+                off_scale[number] = str(error)
+                logger.warning_once(
+                    f"{error}, it counts as a miss (`boxes_off_scale`): if the model was taught another scale, give "
+                    "options.box_scale"
+                )
             scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= RIGHT_OVERLAP)
-    return Scored(scores, notes={"generated": batch["generated"]})
+    totals = {"boxes_off_scale": sum(map(bool, off_scale))} if any(box is not None for box in columns[3]) else {}
+    return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale})
 
 
 def _overlap(box: Sequence[float], gold: Sequence[float]) -> float:

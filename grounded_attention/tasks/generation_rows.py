@@ -8,6 +8,8 @@ from typing import Any
 import datasets
 from datasets import List, Value
 
+from grounded_attention.processing.phrase_grounding import check_phrase_keys
+
 from . import caption_rows
 
 CAPTION, EXPRESSION, QUESTION, CONVERSATION = "caption", "expression", "question", "conversation"
@@ -135,4 +137,5 @@ def _of_conversations(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _phrase(phrase: Mapping[str, Any]) -> dict[str, Any]:
+    check_phrase_keys(phrase, f"phrase {phrase.get('text')!r}")
     return {**{name: phrase[name] for name in ("text", "start", "end", "boxes")}, "message": 0}

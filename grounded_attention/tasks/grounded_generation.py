@@ -18,6 +18,7 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.processing.written_boxes import BoxSpelling
 
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_judge import judge_generation
@@ -59,8 +60,9 @@ class GroundedGenerationOptions:
             question.
         generate (`int`, *optional*, defaults to `0`): in evaluations, the largest number of tokens of an answer that
             the model generates; its accuracy is measured beside the likelihood of the gold answer. 0 generates none.
-        box_scale (`int`, *optional*, defaults to `1000`): a box is written as `[x1, y1, x2, y2]`, whole numbers from
-            0 to this one: the corners divided by width and height of the image, times `box_scale`.
+        box_scale (`int`, *optional*): a box is written as `[x1, y1, x2, y2]`, whole numbers from 0 to this one: the
+            corners divided by width and height of the image, times `box_scale`. By default the model's own scale:
+            pixels of the resized image for Qwen2.5-VL, shares for LLaVA, tokens for PaliGemma, otherwise 1000.
         region_words (`float`, *optional*, defaults to `0.0`): factor of a loss that brings the image tokens of a
             phrase near the embeddings of its words ([`region_word_loss`]), for models that are trained from random
             weights. 0 leaves it out.
@@ -77,7 +79,7 @@ class GroundedGenerationOptions:
     describe_prompt: str = "What is at {box}?"
     question_prompt: str = "{text}"
     generate: int = 0
-    box_scale: int = 1000
+    box_scale: int | None = None
     region_words: float = 0.0
     turns: int = 0
 
@@ -87,7 +89,7 @@ class GroundedGenerationOptions:
         for name, part in (("locate_prompt", TEXT), ("describe_prompt", BOX), ("question_prompt", TEXT)):
             if getattr(self, name).count(part) != 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a text with {part} once")
-        if self.box_scale < 1:
+        if self.box_scale is not None and self.box_scale < 1:
             raise ValueError(f"box_scale is {self.box_scale}, expected 1 or more")
         if self.generate < 0:
             raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
@@ -142,8 +144,8 @@ class Chat:
         return Chat([self.messages[turn] for turn in kept], phrases)
 
 
-def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions) -> Chat:
-    """Makes the chat of a row of [`to_rows`]."""
+def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, spelling: BoxSpelling | None = None) -> Chat:
+    """Makes the chat of a row of [`to_rows`], with boxes as `spelling` says."""
     text, phrases = row["text"], row["phrases"]
     if row["kind"] == CONVERSATION:
         texts = [each["text"] for each in row["messages"]]
@@ -152,7 +154,7 @@ def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions) -> Cha
     if row["kind"] == CAPTION:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
-        box = write_box(row["box"], options.box_scale)
+        box = (spelling or BoxSpelling()).write(row["box"])
         if options.expressions == DESCRIBE:
             return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
         return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
@@ -167,9 +169,11 @@ def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, 
     return phrases_of_text(moved, 0)
 
 
-def write_box(box: Sequence[float], scale: int) -> str:
-    """Writes a box (x1, y1, x2, y2) in [0, 1] as whole numbers from 0 to `scale`."""
-    return "[" + ", ".join(str(round(min(max(edge, 0.0), 1.0) * scale)) for edge in box) + "]"
+def box_spellings(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> list[BoxSpelling]:
+    """How the box of each row is written: with `options.box_scale`, or as the model does it for the row's image."""
+    if options.box_scale is not None:
+        return [BoxSpelling((options.box_scale, options.box_scale))] * len(examples.rows)
+    return [processor.box_spelling(image) for image in examples.images or [None] * len(examples.rows)]
 
 
 def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
@@ -189,7 +193,8 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
         ValueError: if a training row has no answer.
     """
     rows = examples.rows
-    chats = [make_chat(row, options) for row in rows]
+    spellings = box_spellings(examples, processor, options)
+    chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
     for row, chat in zip(rows, chats, strict=True):
         if examples.training and not all(answer.strip() for _, answer in chat.messages):
             raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
@@ -206,8 +211,9 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
         texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
         texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
         located = [row["kind"] == EXPRESSION and options.expressions == LOCATE for row in rows]
+        texts["box_spelling"] = spellings
         texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
-    return {**inputs, **identify(rows), **texts}
+    return {**inputs.reported(), **identify(rows), **texts}
 
 
 def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
@@ -251,7 +257,7 @@ def configure(task: Task, options: GroundedGenerationOptions, config: Any) -> Ta
         return task
 
     def metrics() -> list[Any]:
-        generated = ItemScores("generated", lambda outputs, batch: score_generated(batch, options.box_scale))
+        generated = ItemScores("generated", lambda outputs, batch: score_generated(batch))
         return [*task.metrics(), generated, ObjectHallucination()]
 
     return replace(task, metrics=metrics, generate=partial(generate_answers, length=options.generate))

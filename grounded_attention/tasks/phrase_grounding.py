@@ -118,7 +118,7 @@ def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions)
         **region_arguments(regions),
     )
     gold = [[(np.asarray(p["boxes"], dtype=np.float32), tuple(p["types"])) for p in row["phrases"]] for row in rows]
-    return {**inputs, **identify(rows), "gold": gold}
+    return {**inputs.reported(), **identify(rows), "gold": gold}
 
 
 def grounding_loss(outputs: Any, batch: Batch) -> Tensor:

@@ -169,7 +169,8 @@ def collate(
         arguments["phrases"] = phrases
     if options.max_sequence_length is not None:
         arguments["max_sequence_length"] = options.max_sequence_length
-    batch = dict(processor(text=texts, return_tensors="pt", **arguments))
+    batch = processor(text=texts, return_tensors="pt", **arguments).reported()
+    dropped = {name: batch.pop(name) for name in ("dropped_phrases",) if name in batch}
     if chosen is not None and regions is not None:
         batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
         if options.regions_exchanged and wanted.features:
@@ -191,7 +192,7 @@ def collate(
         # The last draws, so that all others are the same without answers.
         labels = answer_labels(examples.rows, related, options.answer_index, generators)
         batch["answer_labels"] = F.pad(labels, (0, len(batch["input_ids"]) - len(labels)), value=UNLABELLED)
-    return batch
+    return {**batch, **dropped}
 
 
 def answer_labels(

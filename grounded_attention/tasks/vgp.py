@@ -51,7 +51,7 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
     labels[(pairs < 0).any(dim=-1)] = -100  # a pair with a phrase that was cut has no label
     identification = torch.tensor([row["identification_label"] for row in rows])
-    return {**inputs, "vgp_labels": labels, "identification_labels": identification}
+    return {**inputs.reported(), "vgp_labels": labels, "identification_labels": identification}
 
 
 def _phrase(phrase: Mapping[str, Any], grounded: bool) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.metrics.answer_likelihood import AnswerLikelihood
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.generated_answers import generate_answers, prompt_inputs, read_box, score_generated
+from grounded_attention.tasks.generated_answers import generate_answers, prompt_inputs, score_generated
 from grounded_attention.tasks.generation_rows import to_rows
 from grounded_attention.tasks.grounded_generation import (
     GroundedGenerationOptions,
@@ -22,7 +22,6 @@ from grounded_attention.tasks.grounded_generation import (
     language_loss,
     make_chat,
     score,
-    write_box,
 )
 from grounded_attention.tasks.task import Examples
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -196,8 +195,10 @@ def test_scores_of_generated_answers():
     assert scores["vqa_accuracy"] == [pytest.approx(0.9), *[None] * 6]
     assert scores["question_accuracy"] == [None, 1.0, *[None] * 5]
     assert scores["box_accuracy"] == [None, None, None, 1.0, 0.0, 0.0, None]
-    assert read_box("[10, 10, 50, 29] and 7", 100) == [0.1, 0.1, 0.5, 0.29]
-    assert read_box(write_box([0.25, 0.0, 1.2, 0.999], 1000), 1000) == [0.25, 0.0, 1.0, 0.999]
+    batch["generated"][3] = "[10, 10, 50, 101]"
+    scored = score_generated(batch, 100)
+    assert scored.scores["box_accuracy"][3] == 0.0 and scored.totals == {"boxes_off_scale": 1}
+    assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_phrases_after_exchange_masking_and_truncation(family, length):
 def test_everything_else_is_as_without_phrases(family):
     collate = collator(family, relationship=True)
     batch, plain = collate(ROWS), collate([{k: v for k, v in row.items() if k != "phrases"} for row in ROWS])
-    assert batch.keys() - plain.keys() == {"phrase_mask", "phrase_regions", "phrase_scores"}
+    assert batch.keys() - plain.keys() == {"phrase_mask", "phrase_regions", "phrase_scores", "dropped_phrases"}
     assert all(torch.equal(value, batch[name]) for name, value in plain.items())
 
 

@@ -16,6 +16,7 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from tqdm.auto import tqdm
+from transformers.utils import logging
 
 from grounded_attention.analysis.heads.examples import Images
 from grounded_attention.analysis.observers import Observer, get_observer
@@ -28,6 +29,8 @@ from .inputs import FIRST, AuditInputs, PatchInputs, RegionInputs
 from .items import DEFAULT_WORD, IOU_THRESHOLD, Items, Rules, ground, region_items, text_items
 from .result import AuditResult
 from .tally import ALL, Tally
+
+logger = logging.get_logger(__name__)
 
 TEXT_TO_REGION, REGION_TO_TEXT = DIRECTIONS
 # Reasons why a processor drops a phrase -> their names in `about`. A phrase that no image token shows is judged.
@@ -104,6 +107,11 @@ def audit(
         raise ValueError(
             f"no phrase can be judged ({entities.summary()}); expected captions with phrases that have gold boxes"
         )
+    if not entities.fitted + words.fitted:
+        logger.warning(
+            f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
+            "these images, with boxes of the same convention?"
+        )
     return AuditResult(
         layers=auditor.observer.layers,
         heads=auditor.observer.heads,
@@ -154,6 +162,7 @@ class _Counted:
 
     tallies: dict[str, Tally]
     phrases: Counter = field(default_factory=lambda: Counter(judged=0, without_boxes=0, truncated=0, no_token=0))
+    fitted: int = 0  # judged phrases with a right answer among their candidates
     scored: int = 0
     unscored: int = 0
 
@@ -170,6 +179,7 @@ class _Counted:
             for name, tally in part.tallies.items():
                 whole.tallies[name].merge(tally)
             whole.phrases.update(part.phrases)
+            whole.fitted += part.fitted
             whole.scored, whole.unscored = whole.scored + part.scored, whole.unscored + part.unscored
         return whole
 
@@ -208,6 +218,7 @@ class _Auditor:
         _note_dropped(batch.dropped, counted)
         grounded = ground(batch, examples)
         counted.phrases["judged"] += len(grounded)
+        counted.fitted += sum(bool(one.regions.any()) for one in grounded)
         counted.scored += sum(given is not None for given in batch.scores)
         counted.unscored += sum(given is None for given in batch.scores)
         items: dict[str, Items] = {}

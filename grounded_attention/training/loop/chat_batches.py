@@ -48,7 +48,7 @@ class GroundingCollator:
             [_phrase(each, _texts(chat), f"row {i} of the batch") for each in row.get("phrases") or ()]
             for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
         ]
-        batch = dict(self.processor(chats, images=images, phrases=phrases, labels=True))
+        batch = self.processor(chats, images=images, phrases=phrases, labels=True).reported()
         if self.method is not None:
             batch |= self.method.prepare_batch(batch)
             batch[COUNTS] = {name: int(count) for name, count in self.method.counts(batch).items()}

@@ -20,7 +20,6 @@ from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.supervise import unwrap_model
-from grounded_attention.supervision.visible_rows import VisibleRows
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import phase
@@ -81,7 +80,6 @@ class GroundingTrainer(FiniteTrainer):
         self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
         self._logged: dict[str, Tensor] = {}
         self._resumed_from: str | None = None
-        self._visible = VisibleRows()
 
     def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error.
@@ -188,7 +186,6 @@ class GroundingTrainer(FiniteTrainer):
             for each in terms
         }
         supervised = self.method.losses(outputs, batch)
-        self._visible.check(supervised, counted)
         parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 

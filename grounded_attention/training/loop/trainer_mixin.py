@@ -13,7 +13,6 @@ from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.attention_function import SupervisedAttention
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
-from grounded_attention.supervision.visible_rows import VisibleRows
 
 from .data import COUNTS
 from .one_gpu import use_one_gpu
@@ -99,7 +98,7 @@ class GroundingTrainerMixin:
             raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")
         method.prepare(trainer.model)
         self.method, self.attention_weight = method, attention_weight
-        self._reports, self._visible = AttentionReports(trainer.model), VisibleRows()
+        self._reports = AttentionReports(trainer.model)
         self._step_counts: dict[str, Tensor] | None = None
         self._logged: dict[str, tuple[Tensor, int]] = {}
 
@@ -139,12 +138,10 @@ class GroundingTrainerMixin:
     def _attention_loss(self, outputs: Any, batch: Mapping[str, Any], num_items_in_batch: Any) -> Any:
         trainer: Any = self
         training = trainer.model.training
-        own = self._counts(batch)
-        counts = self._step_counts if training and self._step_counts is not None else own
+        counts = self._step_counts if training and self._step_counts is not None else self._counts(batch)
         losses = self.method.losses(outputs, batch)
         if not losses:
             return 0.0
-        self._visible.check(losses, own)
         means = {
             name: total / torch.as_tensor(counts[name]).to(total).clamp(min=1) for name, (total, _) in losses.items()
         }
