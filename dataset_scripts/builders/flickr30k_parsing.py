@@ -234,7 +234,7 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
             found=pixels,
             expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
         )
-    if look_normalised([pixels], width, height):
+    if look_normalised([pixels], width, height) or (pixels == [0, 0, 1, 1] and min(width, height) > 2):
         expected = "pixels, counted from 1"
         raise DataError("the box looks normalised", file=path, where=where, found=pixels, expected=expected)
     scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]

@@ -23,6 +23,7 @@ from grounded_attention.dataset_scripts.files.image_lists import read_ids
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.boxes import look_normalised
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 
@@ -216,6 +217,8 @@ def _region(record: Record, region_id: int, image: ImageData, report: Report) ->
     text = " ".join(record.text("phrase").split())
     x, y, width, height = (record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h")))
     box = [x, y, x + width, y + height]
+    if look_normalised([box], image.width, image.height):
+        raise record.error("the box looks normalised", found=box, expected="x, y, width and height in pixels")
     limits = [image.width, image.height] * 2
     clipped = [min(max(side, 0.0), limit) for side, limit in zip(box, limits, strict=True)]
     if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:

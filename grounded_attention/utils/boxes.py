@@ -45,11 +45,10 @@ def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
         height (`float`): height of the image in pixels.
 
     Returns:
-        `bool`: whether all are within [0, 1], up to rounding, and are not just a pixel in the corner.
+        `bool`: whether all are within [0, 1], up to rounding, and have fractions (a pixel in the corner has none).
     """
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    inside = array.size > 0 and min(width, height) > 2 and array.max() <= 1 + 1e-3
-    return bool(inside and ((array % 1).any() or (array[:, 2:] > array[:, :2]).any()))
+    return bool(min(width, height) > 2 and array.max(initial=-1) <= 1 + 1e-3 and (array % 1).any())
 
 
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:
