@@ -82,7 +82,7 @@ class RegionExtractor:
             `image_sizes`.
         min_regions (`int`, *optional*, defaults to `10`): See `select_regions`.
         max_regions (`int`, *optional*, defaults to `100`): See `select_regions`. Given boxes are neither suppressed
-            nor dropped by score, and one below a pixel is widened to a pixel; of more than `max_regions` the best stay.
+            nor dropped by score, and one below a pixel is widened to it; of more than `max_regions` the best stay.
         score_threshold (`float`, *optional*, defaults to `0.2`): See `select_regions`.
         nms_threshold (`float`, *optional*, defaults to `0.7`): See `select_regions`.
         batch_size (`int`, *optional*, defaults to `8`): Number of images that are computed together.

@@ -23,7 +23,7 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import read_ids
+from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
@@ -82,18 +82,19 @@ class ConceptualCaptionsConfig(LocalConfig):
             `crc32` for `labelled`, whose row numbers differ from those of the images; `row` for `tsv`. Not for
             `json_lines`, which contains image names.
         regions (`str`, *optional*): Folder of a region table; rows of images that it lacks are skipped.
-        image_list (`str`, *optional*): File of image ids, one a line; rows of other images are skipped.
+        image_list (`str` or sequence of `str`, *optional*): Files of image ids, one a line; rows of other images are
+            skipped.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
 
     image_id_format: str | None = None
     regions: str | None = None
-    image_list: str | None = None
+    image_list: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
         files = [self.path(split) for split in FILES[self.name]] if self.data_dir else []
-        return [*files, *(local_folder(path) for path in (self.regions, self.image_list) if path)]
+        return [*files, *list_files(self.image_list), *([local_folder(self.regions)] if self.regions else [])]
 
     def path(self, split: str) -> Path:
         """Returns the file of a split, under the first of its names that exists."""
@@ -177,7 +178,8 @@ class ConceptualCaptions(LocalBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
-        is_available = _ImageFilter(self.config)
+        self.image_lists = ImageLists(self.config.image_list) if self.config.image_list else None
+        is_available = _ImageFilter(self.config, self.image_lists)
         for each in generators:
             each.gen_kwargs["is_available"] = is_available
         return generators
@@ -214,8 +216,8 @@ class ConceptualCaptions(LocalBuilder):
 class _ImageFilter:
     """Returns whether an image passes the options `regions` and `image_list`."""
 
-    def __init__(self, config: ConceptualCaptionsConfig) -> None:
-        self.listed = read_ids(config.image_list) if config.image_list else None
+    def __init__(self, config: ConceptualCaptionsConfig, listed: ImageLists | None) -> None:
+        self.listed = listed
         self.table = RegionTable.open(config.regions) if config.regions else None
 
     def __call__(self, image_id: str) -> bool:
@@ -255,7 +257,7 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, R
 
 def _read_order(line: str) -> tuple[bool, bool]:
     """Whether a first line has the names of the columns, and whether the address is before the caption."""
-    first, second = (line.split("\t") + [""])[:2]
+    first, second = [*line.split("\t"), ""][:2]
     names = [re.sub(r"[\W_]", "", name).lower() for name in (first, second)]
     for address, other in ((1, 0), (0, 1)):
         if _ADDRESS_NAME.fullmatch(names[address]) and _CAPTION_NAME.fullmatch(names[other]):

@@ -94,8 +94,8 @@ def parse_sentence(
         entity_id, types}` with character offsets into the text.
 
     Raises:
-        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, has a type with a space
-            or a sign, or contains no words.
+        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, has a type with a
+            space or a sign, or contains no words.
     """
 
     def malformed(problem: str, found: str) -> DataError:

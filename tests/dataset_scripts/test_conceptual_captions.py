@@ -235,7 +235,9 @@ PAIRS = [("a dog runs", "http://x/1.jpg"), ("url", "https://x/2.jpg")]
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-@pytest.mark.parametrize("header", [None, ("caption", "url"), ('"Raw_Caption"', '"Image URL"'), ("\ufeffTEXT", "link ")])
+@pytest.mark.parametrize(
+    "header", [None, ("caption", "url"), ('"Raw_Caption"', '"Image URL"'), ("\ufeffTEXT", "link ")]
+)
 def test_names_of_columns_and_their_order_are_recognised(tmp_path, header, swapped):
     lines = [pair[::-1] if swapped else pair for pair in ([header] if header else []) + PAIRS]
     path = tmp_path / "x.tsv"
@@ -246,7 +248,7 @@ def test_names_of_columns_and_their_order_are_recognised(tmp_path, header, swapp
     assert [row["image_id"] for _, row in caption_rows(path, "tsv", "row")] == ["00000000", "00000001"]
 
 
-@pytest.mark.parametrize("head", ["Legende\tAdresse", "url\turl", "\tcaption\turl", "a\t\"http://x/1.jpg\""])
+@pytest.mark.parametrize("head", ["Legende\tAdresse", "url\turl", "\tcaption\turl", 'a\t"http://x/1.jpg"'])
 def test_a_first_line_that_is_no_pair_is_refused(tmp_path, head):
     path = tmp_path / "x.tsv"
     path.write_text(head + "\na dog\thttp://x/1.jpg\n")

@@ -208,7 +208,9 @@ def test_given_boxes_below_a_pixel_keep_their_places(feature_model, tmp_path):
     name = save_backbone(tmp_path) if feature_model else None
     parts = (load_region_features(name), load_feature_processor(name)) if feature_model else ()
     for few in (1, 5):
-        regions = RegionExtractor(GivenBoxes({"1": {"boxes": boxes[:few]}}), *parts).extract([picture(80, 60)], ["1"])[0]
+        regions = RegionExtractor(GivenBoxes({"1": {"boxes": boxes[:few]}}), *parts).extract([picture(80, 60)], ["1"])[
+            0
+        ]
         np.testing.assert_allclose(regions.boxes * [80, 60, 80, 60], expected[:few], atol=1e-4)
 
 
