@@ -87,7 +87,7 @@ def normalise(boxes: Any, size: tuple[int, int] | None) -> np.ndarray:
         index = int(wrong.argmax())
         expected = f"x1 <= x2 <= {size[0]} and y1 <= y2 <= {size[1]} in pixels"
         raise ValueError(f"box {index}: found {pixels[index].tolist()}, expected {expected}")
-    if pixels.max() <= 1 and min(size) > 2:
+    if pixels.max() <= 1.001 and min(size) > 2:
         raise ValueError(f"boxes up to {pixels.max():g} look normalised by the image size; give boxes in pixels")
     return pixels.clip(0, limit) / limit
 

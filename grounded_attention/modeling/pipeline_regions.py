@@ -145,25 +145,13 @@ class RegionSource:
             self._find_features(lacking)
 
     def _find_features(self, items: Sequence[GroundingItem]) -> None:
-        """Adds features of known boxes. The extractor drops boxes without area, so its labels are the box indices."""
+        """Adds features of known boxes; the extractor widens those below a pixel."""
         ids = [str(index) for index in range(len(items))]
-        counts = [len(item.known_boxes) for item in items]
-        records = {
-            key: {"boxes": item.pixels, "labels": [str(place) for place in range(count)]}
-            for key, item, count in zip(ids, items, counts, strict=True)
-        }
-        extractor = self._make_extractor(records, max_regions=max(100, *counts))
+        records = {key: {"boxes": item.pixels} for key, item in zip(ids, items, strict=True)}
+        extractor = self._make_extractor(records, max_regions=max(100, *(len(item.known_boxes) for item in items)))
         self._check_source(extractor)
         for item, regions in zip(items, extractor.extract([item.image for item in items], ids), strict=True):
-            places = [int(regions.label(index)) for index in range(len(regions))]
-            if left := [place for place in range(len(item.labels)) if place not in places]:
-                named = ", ".join(map(str, left))
-                self._warn(
-                    f"boxes thinner than one pixel are left out, and regions are numbered without them: {named}"
-                )
             item.boxes, item.features = regions.boxes, regions.features
-            item.labels = [item.labels[place] for place in places]
-            item.scores = None if item.scores is None else [item.scores[place] for place in places]
 
 
 def _size_of_copy(image: Any, size: tuple[int, int]) -> tuple[int, int]:

@@ -112,7 +112,9 @@ def _refuse_normalised(flat: np.ndarray, example: np.ndarray, sizes: np.ndarray)
     """Refuses boxes that are already within [0, 1]; another division would shrink them to a pixel."""
     largest = np.zeros(len(sizes))
     np.maximum.at(largest, example, np.nan_to_num(flat).max(axis=1, initial=0.0))
-    suspect = (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1.0) & (sizes.min(axis=1) > 2)
+    suspect = (
+        (np.bincount(example, minlength=len(sizes)) > 0) & (largest <= 1 + BOX_TOLERANCE) & (sizes.min(axis=1) > 2)
+    )
     if suspect.any():
         raise ValueError(
             f"Example {int(np.argmax(suspect))}: image_sizes are given, but all its boxes are within [0, 1]; "

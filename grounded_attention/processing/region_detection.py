@@ -35,6 +35,8 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES,
 )
 
+from .region_boxes import BOX_TOLERANCE
+
 # A threshold that keeps all boxes: post-processing keeps scores above it, and probabilities may underflow to 0.
 KEEP_ALL = -1.0
 # Keys of a configuration about files and versions, not about the model.
@@ -280,7 +282,7 @@ def _check_given_boxes(boxes: Tensor, size: tuple[int, int], image_id: str) -> N
     if wrong.any():
         index = int(wrong.int().argmax())
         raise ValueError(f"Image {image_id!r}, box {index}: found {boxes[index].tolist()}, expected {expected}.")
-    if len(boxes) and boxes.max() <= 1 and min(size) > 2:
+    if len(boxes) and boxes.max() <= 1 + BOX_TOLERANCE and min(size) > 2:
         raise ValueError(
             f"Image {image_id!r}: boxes up to {boxes.max():g} seem to be divided by the size; give {expected}."
         )

@@ -14,7 +14,7 @@
 """Region boxes and features of any image: detector, selection of its boxes, and feature model in one object."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .open_images import open_image
 from .region_detection import BoxSource, Detections, dictionary_digest, model_provenance
-from .region_selection import clip_boxes, select_regions
+from .region_selection import clip_boxes, select_regions, widen_boxes
 
 
 @dataclass(eq=False)
@@ -82,7 +82,7 @@ class RegionExtractor:
             `image_sizes`.
         min_regions (`int`, *optional*, defaults to `10`): See `select_regions`.
         max_regions (`int`, *optional*, defaults to `100`): See `select_regions`. Given boxes are neither suppressed
-            nor dropped by score; of more than `max_regions` the best stay.
+            nor dropped by score, and one below a pixel is widened to it; of more than `max_regions` the best stay.
         score_threshold (`float`, *optional*, defaults to `0.2`): See `select_regions`.
         nms_threshold (`float`, *optional*, defaults to `0.7`): See `select_regions`.
         batch_size (`int`, *optional*, defaults to `8`): Number of images that are computed together.
@@ -214,8 +214,11 @@ class RegionExtractor:
 
     def _choose(self, detected: Detections, width: int, height: int) -> Detections:
         """Selects boxes inside the image; returns the whole image if there is none."""
-        boxes, usable = clip_boxes(detected.boxes, width, height)
-        detected = Detections(boxes, detected.scores, detected.classes, detected.class_probs)[usable]
+        if self.detector.selected:  # others count these boxes, so that none may be dropped
+            detected = replace(detected, boxes=widen_boxes(detected.boxes, width, height))
+        else:
+            boxes, usable = clip_boxes(detected.boxes, width, height)
+            detected = replace(detected, boxes=boxes)[usable]
         if not len(detected):
             return _whole_image_region(detected, width, height)
         if not self.detector.selected:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Overlap of boxes, with the two pixel conventions of evaluations; any room may import this module.
+"""Overlap and units of boxes, with the two pixel conventions of evaluations; any room may import this module.
 
 `grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
 """
@@ -33,6 +33,22 @@ def box_iou(
     union = _area(first[:, 2:] - first[:, :2], plus_one)[:, None] + _area(second[:, 2:] - second[:, :2], plus_one)
     union = union - intersection
     return np.divide(intersection, union, out=np.zeros_like(intersection), where=union > 0)
+
+
+def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
+    """
+    Whether boxes that should be pixels seem to be divided by the size of their image.
+
+    Args:
+        boxes (`Boxes`): (n, 4) corners x1, y1, x2, y2.
+        width (`float`): width of the image in pixels.
+        height (`float`): height of the image in pixels.
+
+    Returns:
+        `bool`: whether all are within [0, 1], up to rounding, and have fractions (a pixel in the corner has none).
+    """
+    array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
+    return bool(min(width, height) > 2 and array.max(initial=-1) <= 1 + 1e-3 and (array % 1).any())
 
 
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:

@@ -65,7 +65,7 @@ def test_ids_by_checksum_of_the_address(tmp_path):
     assert rows["image_id"][:] == [str(zlib.crc32(url.encode())) for url in (URLS[0], URLS[1], URLS[0])]
     counts = {"rows": 4, "rows_without_words": 1, "rows_that_share_an_image_id": 2}
     assert counts.items() <= builder.report["train"].items()
-    assert builder.report["train"]["examples"] == {"rows_without_words": ["line 3"]}
+    assert builder.report["train"]["examples"] == {"rows_without_words": ["row 2"]}
 
 
 def test_rows_without_image_are_skipped_by_table_and_by_list(tmp_path):
@@ -229,3 +229,28 @@ def test_real_excerpts(shared, tmp_path):
         (tmp_path / "x.tsv").write_bytes(archive.read(name))
     _, row = next(caption_rows(tmp_path / "x.tsv", "labelled", "crc32"))
     assert row["labels"][0]["mid"] == "/m/025nd" and len(row["labels"]) == 15
+
+
+PAIRS = [("a dog runs", "http://x/1.jpg"), ("url", "https://x/2.jpg")]
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize(
+    "header", [None, ("caption", "url"), ('"Raw_Caption"', '"Image URL"'), ("\ufeffTEXT", "link ")]
+)
+def test_names_of_columns_and_their_order_are_recognised(tmp_path, header, swapped):
+    lines = [pair[::-1] if swapped else pair for pair in ([header] if header else []) + PAIRS]
+    path = tmp_path / "x.tsv"
+    path.write_text("".join("\t".join(line) + "\r\n" for line in lines), encoding="utf-8")
+    for kind in ("row", "crc32"):
+        found = list(caption_rows(path, "tsv", kind))
+        assert [(row["text"], row["url"]) for _, row in found] == PAIRS and [number for number, _ in found] == [0, 1]
+    assert [row["image_id"] for _, row in caption_rows(path, "tsv", "row")] == ["00000000", "00000001"]
+
+
+@pytest.mark.parametrize("head", ["Legende\tAdresse", "url\turl", "\tcaption\turl", 'a\t"http://x/1.jpg"'])
+def test_a_first_line_that_is_no_pair_is_refused(tmp_path, head):
+    path = tmp_path / "x.tsv"
+    path.write_text(head + "\na dog\thttp://x/1.jpg\n")
+    with pytest.raises(DataError, match=r"x\.tsv, line 1.*caption, url"):
+        list(caption_rows(path, "tsv", "row"))

@@ -41,6 +41,12 @@ def test_sentence_text_and_spans():
         ("[/EN#5 it]", ("it", "5", [])),
         ("with [/EN#0/notvisual each other]\r", ("each other", "0", ["notvisual"])),
         ("un [/EN#5/other cafe\u0301 ] # ''", ("cafe\u0301", "5", ["other"])),
+        ('"[/EN#5/people A man]" is written.', ("A man", "5", ["people"])),
+        ("\u201c[/EN#5/people A man]\u201d, he said", ("A man", "5", ["people"])),
+        ("near [/EN#5/other a blue cube].", ("a blue cube", "5", ["other"])),
+        ("([/EN#5/people/other a man]'s hat)", ("a man", "5", ["people", "other"])),
+        ("red\u2014[/EN#5/body_part a  hand]; half-done", ("a hand", "5", ["body_part"])),
+        ("[/EN#0/notvisual it]\u2019s late ...", ("it", "0", ["notvisual"])),
     ],
 )
 def test_sentence_variants(line, expected):
@@ -62,6 +68,14 @@ def test_sentence_variants(line, expected):
         ("[/EN#01/people A man] walks", "not a phrase tag"),
         ("[/1/people A man] walks", "not a phrase tag"),
         ("[/EN#1/people ] walks", "has no words"),
+        ("[/EN#1/people] walks", "has no words"),
+        ("[/EN#1/body parts his hands] up", "type"),
+        ("beside [/EN#0/other/not visual each other]", "type"),
+        ('[/EN#1/"people" A man] walks', "type"),
+        ('"[/EN#1/people A [/EN#2/people man]]".', "opens inside"),
+        ('he said "[/EN#1/people A man".', "not closed"),
+        ("/EN#1/people A man] walks", "none is open"),
+        ("(/EN#1/people A man) walks", "without its bracket"),
     ],
 )
 def test_malformed_brackets(line, problem):
@@ -94,6 +108,10 @@ def test_annotation_names_boxes_and_flags(tmp_path):
     [
         ((10, 10, 9, 20), "inverted"),
         ((0.1, 0.1, 0.3, 0.5), "looks normalised"),
+        ((0.2, 0.3, 1.0, 0.8), "looks normalised"),
+        ((0.25, 0.5, 0.75, 1), "looks normalised"),
+        ((0, 0, 1, 1), "looks normalised"),
+        ((0.5, 0.2, 1.0000001, 1), "looks normalised"),
         ((10, 20, 12, 19), "inverted"),
         ((10, 10, 102, 20), "outside"),
         ((-1, 10, 20, 20), "outside"),

@@ -65,16 +65,20 @@ def test_test_images_and_listed_images_are_left_out(tmp_path):
     data = write(tmp_path / "data", **{TRAIN: hidden})
     lists = [tmp_path / "flickr30k.txt", tmp_path / "nlvr2.txt"]
     lists[0].write_text("1\n\n 2407890 \n")
-    lists[1].write_text("COCO_val2014_000000000042\r\n000000000009\n")
+    lists[1].write_text("COCO_val2014_000000000042.jpg\r\n000000000007\n")
     builder = build(data, tmp_path, excluded_images=[str(path) for path in lists], splits="train")
     assert builder.as_dataset("train").unique("image_id") == ["COCO_train2014_000000000009"]
     assert builder.report["train"]["excluded_images"] == 3
     one = build(data, tmp_path, excluded_images=str(lists[0]), splits="train")
     assert len(one.as_dataset("train").unique("image_id")) == 2
     # A list that changes makes the cached rows stale.
-    lists[0].write_text("nothing\n")
+    lists[0].write_text("9\n")
     again = build(data, tmp_path, excluded_images=str(lists[0]), splits="train")
-    assert len(again.as_dataset("train").unique("image_id")) == 3
+    assert again.as_dataset("train").unique("image_id") == ["COCO_val2014_000000000042", "2407890"]
+    lists[0].write_text("000002407890\n")  # twelve digits are those of COCO
+    with pytest.raises(DataError, match=r"flickr30k\.txt: .*found '000002407890', expected ids such as '"):
+        build(data, tmp_path, excluded_images=[str(path) for path in lists])
+    assert len(build(data, tmp_path, excluded_images=str(lists[0]), splits="validation").as_dataset("validation"))
     with pytest.raises(MissingFileError, match="one image id on each line"):
         build(data, tmp_path, excluded_images=str(tmp_path / "none.txt"))
 

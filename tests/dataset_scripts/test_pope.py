@@ -123,7 +123,10 @@ def test_wrong_options(tmp_path, options, message):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1\n77\n", r"few\.txt: ids of images that are not in .* \(1 of 2\): found '77', expected ids such as '0'"),
+        (
+            "000000000001.jpg\n77\n",
+            r"few\.txt: ids of images that are not in .* \(1 of 2\): found '77', expected ids such as '0'",
+        ),
         ("1\nmany words\n", r"few\.txt, line 2: the line has several words"),
         ("\n", r"few\.txt: the list of images is empty"),
     ],

@@ -103,6 +103,14 @@ def test_a_box_outside_its_image_is_refused(tmp_path, bbox):
         build(folder, tmp_path)
 
 
+def test_a_normalised_box_is_refused(tmp_path):
+    folder = write(
+        tmp_path / "data", references(), objects=[{**OBJECTS[0], "bbox": [0.5, 0.25, 0.5, 0.5]}, *OBJECTS[1:]]
+    )
+    with pytest.raises(DataError, match=r"reference 1: .*normalised.* annotation 500 of "):
+        build(folder, tmp_path)
+
+
 def test_refcocog_has_one_test_split(tmp_path):
     refs = [reference(1, 500, 9, "train", "a"), reference(2, 501, 9, "val", "b"), reference(3, 502, 30, "test", "c")]
     builder = build(write(tmp_path / "refcocog", refs, "refs(umd).p"), tmp_path, config_name="refcocog")

@@ -172,6 +172,7 @@ def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
         ({"boxes": [[1, 2, "3", 4]]}, "bad box 0"),
         ({"boxes": [[1, 2, 10**400, 4.5]]}, "bad box 0"),
         ({"boxes": [[1, 2, 3, 4], [50, 2, 20, 4, 1.0]]}, "box 1 is inverted"),
+        ({"boxes": [[0.2, 0.3, 1.0, 0.8, 0.9], [0, 0, 1, 1]]}, "the boxes look normalised"),
         ({"boxes": [[1, 2, 3, 4]] * 4}, "more boxes than names: found 4, expected 3"),
         ({"width": 0}, "impossible width: found 0"),
         ({"height": None}, "height is missing"),

@@ -89,6 +89,45 @@ def test_images_without_regions_and_images_of_coco(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "listed",
+    [
+        "12",
+        "000000000012",
+        "COCO_val2014_000000000012",
+        "val2014/COCO_val2014_000000000012.jpg",
+        "val2017/000000000012.jpg",
+        "COCO_train2014_000000000012_7.jpg",
+        "b'12'",
+        '"12.0"',
+    ],
+)
+def test_all_spellings_of_a_coco_image_are_left_out(tmp_path, capsys, listed):
+    images = [image(1, coco_id=11), image(2, coco_id=12), image(12)]
+    records = [{"id": n, "regions": [region(n, n, (0, 0, 9, 9))]} for n in (1, 2, 12)]
+    data = write(tmp_path / "data", images, records)
+    (tmp_path / "coco.txt").write_text(f"{listed}\n99\n")
+    assert build(data, tmp_path, without_coco_ids=str(tmp_path / "coco.txt")).as_dataset("train")["image_id"][:] == [
+        "1",
+        "12",
+    ]
+
+
+@pytest.mark.parametrize("form", ["{},{}", "[{}, {}]", "['{}','{}']"])
+def test_lists_of_files_on_the_command_line(tmp_path, capsys, form):
+    images = [image(n, coco_id=10 + n) for n in (1, 2, 3)]
+    records = [{"id": n, "regions": [region(n, n, (0, 0, 9, 9))]} for n in (1, 2, 3)]
+    data, lists = write(tmp_path / "data", images, records), [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for path, listed in zip(lists, (11, 13), strict=True):
+        path.write_text(f"{listed}\n")
+    command = ["visual_genome_regions", "--data-dir", str(data), "--output", str(tmp_path / "out"), "--json"]
+    command.append("without_coco_ids=" + form.format(*lists))
+    assert main(command) == 0 and json.loads(capsys.readouterr().out)["rows"] == {"train": 1}
+    lists[1].write_text("2\n")  # an id of Visual Genome, not of COCO
+    assert main(command) == 2
+    assert f"{lists[1]}" in capsys.readouterr().err.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     "records, message",
     [
         ([{"id": 8, "regions": []}], r"element 1: the image is not in image_data\.json: found 8"),
@@ -104,6 +143,7 @@ def test_images_without_regions_and_images_of_coco(tmp_path):
             [{"id": 7, "regions": [region(1, 7, (10**400, 0, 9, 9))]}],
             "region 1: impossible x.*a finite number of 32 bits",
         ),
+        ([{"id": 7, "regions": [region(1, 7, (0.2, 0.3, 0.8, 0.7))]}], "region 1: the box looks normalised"),
         ([{"id": 7, "regions": [region(1, 7, (0, 0, 9, 9), phrase=None)]}], "bad phrase"),
         ([{"id": 7, "regions": [{"region_id": 1}]}], "image_id is missing"),
         ([{"id": 7}], "regions is missing"),

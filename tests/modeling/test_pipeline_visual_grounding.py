@@ -211,13 +211,14 @@ def test_a_detector_that_is_loaded_already(files):
 
 
 def test_features_of_known_boxes_are_computed(files):
-    """A box without area is left out; the others keep their labels."""
+    """A box without area is widened to a pixel, so that all keep their numbers and labels."""
     pipe = load(files / "narrow", feature_model=str(files / "backbone"))
     boxes, labels = [[3, 3, 3, 9], *BOXES], ["none", "dog", "cat", "ball", "pole"]
     found = pipe(str(files / "dog.png"), CAPTION, boxes=boxes, labels=labels, phrases=PHRASES, top_k=None)
-    assert len(found) == 8
+    assert len(found) == 10
     for one in found:
-        assert list(one["box"].values()) == pytest.approx(boxes[labels.index(one["label"])], abs=0.06)
+        expected = [3, 3, 4, 9] if one["label"] == "none" else boxes[labels.index(one["label"])]
+        assert list(one["box"].values()) == pytest.approx(expected, abs=0.06)
 
 
 def test_a_model_that_reads_pixels_takes_boxes_alone(files):

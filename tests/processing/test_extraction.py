@@ -201,6 +201,19 @@ def test_given_boxes_stay_as_they_are():
     assert [regions.label(i) for i in range(3)] == ["dog", "cat", "dog"] and regions.scores.tolist() == [1, 1, 1]
 
 
+@pytest.mark.parametrize("feature_model", [False, True])
+def test_given_boxes_below_a_pixel_keep_their_places(feature_model, tmp_path):
+    boxes = [[20, 20, 20, 50], [5, 5, 30, 30], [79.5, 10, 80.9, 10.2], [80.5, 60.5, 81, 61], [-1, -1, 0, 0]]
+    expected = [[20, 20, 21, 50], [5, 5, 30, 30], [79, 10, 80, 11], [79, 59, 80, 60], [0, 0, 1, 1]]
+    name = save_backbone(tmp_path) if feature_model else None
+    parts = (load_region_features(name), load_feature_processor(name)) if feature_model else ()
+    for few in (1, 5):
+        regions = RegionExtractor(GivenBoxes({"1": {"boxes": boxes[:few]}}), *parts).extract([picture(80, 60)], ["1"])[
+            0
+        ]
+        np.testing.assert_allclose(regions.boxes * [80, 60, 80, 60], expected[:few], atol=1e-4)
+
+
 def test_the_best_of_too_many_given_boxes_stay_in_order():
     records = {"1": {"boxes": [[i, 0, i + 5, 5] for i in range(4)], "scores": [0.1, 0.9, 0.5, 0.8]}}
     extractor = RegionExtractor(GivenBoxes(records), min_regions=1, max_regions=2)
@@ -212,7 +225,7 @@ def test_the_best_of_too_many_given_boxes_stay_in_order():
     [
         ({"boxes": [[0, 0, 90, 10]]}, r"'1', box 0: found \[0.0, 0.0, 90.0, 10.0\], expected x1 <= x2 <= 80"),
         ({"boxes": [[0, 0, 5, 5], [9, 0, 5, 5]]}, "box 1"),
-        ({"boxes": [[0, 0, 0.5, 1]]}, "seem to be divided by the size"),
+        ({"boxes": [[0, 0, 0.5, 1.0000001]]}, "seem to be divided by the size"),
         ({"boxes": [[0, 0, 5, 5]], "scores": [1, 2]}, "1 boxes, 2 scores"),
     ],
 )

@@ -10,6 +10,7 @@ images have the same id. Such rows are counted and kept, because the files do no
 """
 
 import logging
+import re
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import read_ids
+from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
@@ -64,6 +65,10 @@ EXTRA_FEATURES = {
     JSON_LINES: {"image": Value("string"), "frcnn": Value("string")},
 }
 Row = dict[str, Any]
+_ADDRESS = re.compile(r"\s*https?://\S", re.IGNORECASE)
+# Names of columns without case and signs.
+_ADDRESS_NAME = re.compile(r"(image|img|picture|photo)?(url|uri|link|address|src|source)s?")
+_CAPTION_NAME = re.compile(r"(raw|clean|image|alt)?(caption|text|title|description|sentence|alt)s?")
 
 
 @dataclass
@@ -77,18 +82,19 @@ class ConceptualCaptionsConfig(LocalConfig):
             `crc32` for `labelled`, whose row numbers differ from those of the images; `row` for `tsv`. Not for
             `json_lines`, which contains image names.
         regions (`str`, *optional*): Folder of a region table; rows of images that it lacks are skipped.
-        image_list (`str`, *optional*): File of image ids, one a line; rows of other images are skipped.
+        image_list (`str` or sequence of `str`, *optional*): Files of image ids, one a line; rows of other images are
+            skipped.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
 
     image_id_format: str | None = None
     regions: str | None = None
-    image_list: str | None = None
+    image_list: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
         files = [self.path(split) for split in FILES[self.name]] if self.data_dir else []
-        return [*files, *(local_folder(path) for path in (self.regions, self.image_list) if path)]
+        return [*files, *list_files(self.image_list), *([local_folder(self.regions)] if self.regions else [])]
 
     def path(self, split: str) -> Path:
         """Returns the file of a split, under the first of its names that exists."""
@@ -136,7 +142,8 @@ class ConceptualCaptions(LocalBuilder):
 
     `data_dir` holds `Train_GCC-training.tsv` and `Validation_GCC-1.1.0-Validation.tsv`, or
     `Image_Labels_Subset_Train_GCC-Labels-training.tsv`, or VL-BERT's `{train,val}_frcnn.json`. There are no test
-    captions. `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` also have `url`, those of
+    captions. A first line with the names of the columns is skipped, and the address may be before the caption.
+    `caption_id` is `<split>-<row number from 0>` in the file. Rows of `tsv` also have `url`, those of
     `labelled` also `labels: [{name, mid, confidence}]`, those of `json_lines` the unchanged paths `image` and `frcnn`;
     their `image_id` is the stem of `image`. Captions are unchanged except for white space at their ends (`json_lines`:
     tokens joined by a space); those without words are skipped. `builder.report` counts skipped rows. Only one row is
@@ -171,7 +178,8 @@ class ConceptualCaptions(LocalBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
-        is_available = _ImageFilter(self.config)
+        self.image_lists = ImageLists(self.config.image_list) if self.config.image_list else None
+        is_available = _ImageFilter(self.config, self.image_lists)
         for each in generators:
             each.gen_kwargs["is_available"] = is_available
         return generators
@@ -182,7 +190,7 @@ class ConceptualCaptions(LocalBuilder):
         for number, row in caption_rows(path, self.config.name, self.config.id_format()):
             report.add("rows")
             if not row["text"]:
-                report.add("rows_without_words", f"line {number + 1}")
+                report.add("rows_without_words", f"row {number}")
             elif not is_available(row["image_id"]):
                 report.add("rows_without_image")
             else:
@@ -208,8 +216,8 @@ class ConceptualCaptions(LocalBuilder):
 class _ImageFilter:
     """Returns whether an image passes the options `regions` and `image_list`."""
 
-    def __init__(self, config: ConceptualCaptionsConfig) -> None:
-        self.listed = read_ids(config.image_list) if config.image_list else None
+    def __init__(self, config: ConceptualCaptionsConfig, listed: ImageLists | None) -> None:
+        self.listed = listed
         self.table = RegionTable.open(config.regions) if config.regions else None
 
     def __call__(self, image_id: str) -> bool:
@@ -228,16 +236,33 @@ def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, R
         `tuple[int, dict]`: Number of the row, from 0, and the row.
 
     Raises:
-        DataError: A row has another format; the message names its line.
+        DataError: A row has another format, or its second column is no address; the message names its line.
     """
     parse = _parse_json if kind == JSON_LINES else _parse_labelled if kind == LABELLED else _parse_tsv
+    header = swapped = False
     for number, line in text_lines(path, WHERE_TO_GET):
-        row = parse(line, path, f"line {number}")
+        if number == 1 and kind != JSON_LINES:
+            header, swapped = _read_order(line)
+            if header:
+                continue
+        if swapped:
+            line = "\t".join([*line.split("\t")[1::-1], *line.split("\t")[2:]])
+        row, number = parse(line, path, f"line {number}"), number - 1 - header
         if id_format == "row":
-            row["image_id"] = f"{number - 1:08d}"
+            row["image_id"] = f"{number:08d}"
         elif id_format == "crc32":
             row["image_id"] = str(zlib.crc32(row["url"].encode("utf-8")))
-        yield number - 1, row
+        yield number, row
+
+
+def _read_order(line: str) -> tuple[bool, bool]:
+    """Whether a first line has the names of the columns, and whether the address is before the caption."""
+    first, second = [*line.split("\t"), ""][:2]
+    names = [re.sub(r"[\W_]", "", name).lower() for name in (first, second)]
+    for address, other in ((1, 0), (0, 1)):
+        if _ADDRESS_NAME.fullmatch(names[address]) and _CAPTION_NAME.fullmatch(names[other]):
+            return True, address == 0
+    return False, bool(_ADDRESS.match(first)) and not _ADDRESS.match(second)
 
 
 def _parse_tsv(line: str, path: Path, where: str) -> Row:
@@ -271,8 +296,8 @@ def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
     # Quotes are literal in these files, so a CSV reader would change them.
     columns = line.split("\t")
     names = COLUMNS[kind]
-    if len(columns) != len(names) or not columns[1].strip():
-        expected = f"{len(names)} columns separated by tabs: {', '.join(names)}"
+    if len(columns) != len(names) or not _ADDRESS.match(columns[1]):
+        expected = f"{len(names)} columns separated by tabs: {', '.join(names)}; the url begins with http"
         found = f"{len(columns)} columns: {line}"
         raise DataError("wrong columns", file=path, where=where, found=found, expected=expected, hint=WHERE_TO_GET)
     return columns

@@ -9,6 +9,7 @@ exclusive end: up to one pixel outside the image is clipped to [0, 1], more is a
 import math
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
@@ -19,11 +20,15 @@ from defusedxml.ElementTree import parse as parse_xml
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils import bounded_files
+from grounded_attention.utils.boxes import look_normalised
 
 HOMEPAGE = "https://github.com/BryanPlummer/flickr30k_entities"
 WHERE_TO_GET = f"get Flickr30K Entities from {HOMEPAGE} and unpack its annotations.zip beside the split lists"
 # A chain that differs from the number in the other file, if only by a zero in front, would lose its boxes.
 CHAIN = re.compile(r"0|[1-9][0-9]{0,17}")
+BRACKET = re.compile(r"\[([^\[\]]*)\]")
+TYPE = re.compile(r"[\w-]+")
+TYPES = ("bodyparts", "notvisual")  # the official types of two words
 SENTENCE_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
@@ -79,58 +84,59 @@ def parse_sentence(
     """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases.
 
     Args:
-        line (`str`): One line of a sentence file. Tags never nest; a tag may have several types or none.
+        line (`str`): One line of a sentence file. Tags never nest; a tag may have several types or none. What touches
+            a bracket, such as a quotation mark, a full stop or 's, is text beside the phrase.
         file (`str` or `os.PathLike`, *optional*): The file, for errors.
         line_number (`int`, *optional*): The line, for errors.
 
     Returns:
-        `tuple[str, list[dict]]`: The text, its tokens joined by one space, and for each phrase `{text, start, end,
+        `tuple[str, list[dict]]`: The text, with single spaces, and for each phrase `{text, start, end,
         entity_id, types}` with character offsets into the text.
 
     Raises:
-        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, or contains no words.
+        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, has a type with a
+            space or a sign, or contains no words.
     """
 
     def malformed(problem: str, found: str) -> DataError:
         where = None if line_number is None else f"line {line_number}"
         return DataError(problem, file=file, where=where, found=found, expected="[/EN#<chain>/<type> words]")
 
-    words: list[str] = []
-    phrases: list[dict[str, Any]] = []
-    tag: tuple[str, list[str], int] | None = None  # chain, types, index of the first word
-    for token in line.split():
-        if token.startswith("["):
-            if tag is not None:
-                raise malformed("a bracket opens inside a phrase", line)
-            tag = (*_parse_tag(token, malformed), len(words))
-            continue
-        closes = token.endswith("]")
-        if closes and tag is None:
-            raise malformed("a bracket closes where none is open", token)
-        token = token[:-1] if closes else token
-        words += [token] if token else []
-        if closes and tag is not None:
-            if len(words) == tag[2]:
-                raise malformed("a phrase has no words", line)
-            phrases.append(_phrase(words, *tag))
-            tag = None
-    if tag is not None:
-        raise malformed("a bracket is not closed", line)
-    return " ".join(words), phrases
+    line = " ".join(line.split())
+    text, phrases, done = "", list[dict[str, Any]](), 0
+    for bracket in BRACKET.finditer(line):
+        text += _plain(line[done : bracket.start()], "a bracket opens inside a phrase", malformed)
+        tag, _, words = bracket[1].partition(" ")
+        chain, types = _parse_tag(tag, malformed)
+        if not (words := words.strip()):
+            raise malformed("a phrase has no words", bracket[0])
+        if types and types[-1] + words.split()[0] in TYPES:
+            raise malformed("a type has a space in it", bracket[0])
+        phrase = {"text": words, "start": len(text), "end": len(text) + len(words)}
+        phrases.append({**phrase, "entity_id": chain, "types": types})
+        text, done = text + words, bracket.end()
+    return text + _plain(line[done:], "a bracket is not closed", malformed), phrases
 
 
-def _parse_tag(token: str, malformed: Any) -> tuple[str, list[str]]:
-    head, *rest = token[1:].split("/")
-    chain = rest[0].removeprefix("EN#") if rest else ""
-    if head or not rest or not rest[0].startswith("EN#") or not CHAIN.fullmatch(chain) or "]" in token:
-        raise malformed("not a phrase tag", token)
-    return chain, [kind for kind in rest[1:] if kind]
+def _plain(text: str, unclosed: str, malformed: Callable[[str, str], DataError]) -> str:
+    """Returns the words between two phrases, in which no part of a tag may remain."""
+    if "]" in text:
+        raise malformed("a bracket closes where none is open", text)
+    if "[" in text:
+        raise malformed(unclosed, text)
+    if "/EN#" in text:
+        raise malformed("a tag without its bracket", text)
+    return text
 
 
-def _phrase(words: list[str], chain: str, types: list[str], first: int) -> dict[str, Any]:
-    text = " ".join(words[first:])
-    start = len(" ".join(words[:first])) + (first > 0)
-    return {"text": text, "start": start, "end": start + len(text), "entity_id": chain, "types": types}
+def _parse_tag(tag: str, malformed: Callable[[str, str], DataError]) -> tuple[str, list[str]]:
+    head, *rest = tag.split("/")
+    chain, types = rest[0].removeprefix("EN#") if rest else "", [kind for kind in rest[1:] if kind]
+    if head or not rest or not rest[0].startswith("EN#") or not CHAIN.fullmatch(chain):
+        raise malformed("not a phrase tag", tag)
+    if wrong := [kind for kind in types if not TYPE.fullmatch(kind)]:
+        raise malformed("not a type of phrases", wrong[0])
+    return chain, types
 
 
 def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[str, Any]]]:
@@ -228,9 +234,8 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
             found=pixels,
             expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
         )
-    if 0 < max(x2, y2) < 1:
-        raise DataError(
-            "the box looks normalised", file=path, where=where, found=pixels, expected="pixels, counted from 1"
-        )
+    if look_normalised([pixels], width, height) or (pixels == [0, 0, 1, 1] and min(width, height) > 2):
+        expected = "pixels, counted from 1"
+        raise DataError("the box looks normalised", file=path, where=where, found=pixels, expected=expected)
     scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]
     return [min(max(value, 0.0), 1.0) for value in scaled]

@@ -19,6 +19,7 @@ import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.image_lists import ImageLists
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 
 logger = logging.getLogger(__name__)
@@ -153,6 +154,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     config: LocalConfig
     BUILDER_CONFIG_CLASS = LocalConfig
     _generate_rows: Callable[..., Iterable[dict[str, Any]]]
+    image_lists: ImageLists | None = None  # lists of images, of which some must be in the training rows
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.report: dict[str, dict[str, Any]] = {}
@@ -179,6 +181,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
         super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
+        if self.image_lists and "train" in self.config.requested_splits(self.config.available_splits()):
+            self.image_lists.check_found()
         if self.report:
             with self._fs.open(posixpath.join(self._output_dir, REPORT_FILE), "w", encoding="utf-8") as file:
                 json.dump(self.report, file, indent=2, ensure_ascii=False)

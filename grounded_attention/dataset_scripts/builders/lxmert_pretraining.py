@@ -10,8 +10,9 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
+from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -73,8 +74,7 @@ class LXMERTPretrainingConfig(LocalConfig):
 
     def excluded_files(self) -> list[Path]:
         """Returns the lists of images that are left out."""
-        given = self.excluded_images or ()
-        return [Path(path) for path in ([given] if isinstance(given, str) else given)]
+        return list_files(self.excluded_images)
 
     def check(self) -> None:
         super().check()
@@ -124,8 +124,13 @@ class LXMERTPretraining(LocalBuilder):
             citation=CITATION,
         )
 
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        generators = super()._split_generators(dl_manager)
+        self.image_lists = ImageLists(self.config.excluded_images)
+        return generators
+
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        excluded = read_image_ids(self.config.excluded_files())
+        excluded = self.image_lists or ()
         report, seen = Report(), set[str]()
         for path in self.config.needed_files(split):
             for record in read_images(path):
@@ -145,21 +150,6 @@ class LXMERTPretraining(LocalBuilder):
                     report.add("sentences_with_answers", count=bool(row["answers"]))
                     yield row
         self.report[str(self.config.SPLIT_NAMES[split])] = report.as_dict()
-
-
-def read_image_ids(paths: Sequence[Path]) -> set[str]:
-    """Reads lists of image ids, one on each line; empty lines are skipped.
-
-    Args:
-        paths (sequence of `Path`): The files.
-
-    Returns:
-        `set[str]`: The ids.
-
-    Raises:
-        DataError: A file is not UTF-8.
-    """
-    return {line.strip() for path in paths for _, line in text_lines(path, EXCLUDED_HINT) if line.strip()}
 
 
 def read_images(path: Path) -> Iterator[Record]:

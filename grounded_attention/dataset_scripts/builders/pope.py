@@ -11,7 +11,7 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.image_lists import read_ids
+from grounded_attention.dataset_scripts.files.image_lists import image_key, image_keys, read_ids
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import Licence
@@ -156,11 +156,14 @@ class Pope(LocalBuilder):
         self.report[split] = report.as_dict()
 
 
-def _listed_images(path: Path, images: Mapping[str, object], instances: Path) -> set[str]:
+def _listed_images(path: Path, images: Mapping[str, tuple[str, object]], instances: Path) -> set[str]:
     """The ids of a list; each is an image of the file of objects."""
-    wanted = read_ids(path)
-    if unknown := sorted(wanted - images.keys()):
-        problem = f"ids of images that are not in {instances} ({len(unknown)} of {len(wanted)})"
+    known = {key: name for name, (file_name, _) in images.items() for key in image_keys(name) | image_keys(file_name)}
+    known |= {f"coco:{key}": name for key, name in known.items() if key.isdigit()}
+    listed = read_ids(path)
+    wanted = {known[key] for key in map(image_key, listed) if key in known}
+    if unknown := sorted(each for each in listed if image_key(each) not in known):
+        problem = f"ids of images that are not in {instances} ({len(unknown)} of {len(listed)})"
         hint = "correct the list, or give the image_id_format of its ids"
         expected = f"ids such as {min(images, default='')!r}"
         raise DataError(problem, file=path, found=unknown[0], expected=expected, hint=hint)

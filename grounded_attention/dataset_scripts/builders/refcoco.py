@@ -20,6 +20,7 @@ from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.boxes import look_normalised
 
 from .coco_images import IMAGE_ID_FORMATS, ImageNames
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -271,6 +272,10 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report)
     item = objects[ann_id]
     if item["image"] != ref.integer("image_id"):
         raise ref.error("its object is in another image", found=ref.integer("image_id"), expected=str(item["image"]))
+    x, y, width, height = item["bbox"]
+    if look_normalised([[x, y, x + width, y + height]], item["width"], item["height"]):
+        expected = f"x, y, width, height in pixels in annotation {ann_id} of {instances}"
+        raise ref.error("its object's box looks normalised", found=item["bbox"], expected=expected)
     box, clipped = normalised_corners(item["bbox"], item["width"], item["height"])
     if box[0] >= box[2] or box[1] >= box[3]:
         size = f"{item['width']} x {item['height']}"

@@ -153,6 +153,8 @@ def _collect(boxes: Iterator[tuple[int, list[float], float | None]], images: dic
             continue
         found.clipped += inside != box
         by_image[number].append((inside, score))
+    if found.too_small and not any(by_image.values()):
+        raise DataError(f"{found.too_small} boxes are smaller than a pixel", expected="x, y, width, height in pixels")
     for number, rows in by_image.items():
         _add(found, images[number].image_id, rows)
     return found

@@ -10,6 +10,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.utils.bounded_files import FileError, parse_json, read_text
+from grounded_attention.utils.boxes import look_normalised
 
 HOMEPAGE = "https://visualcommonsense.com"
 HINT = (
@@ -103,6 +104,8 @@ def read_objects(path: Path) -> ImageObjects:
     if len(boxes_in_file) > len(names):
         raise record.error("more boxes than names", found=len(boxes_in_file), expected=str(len(names)))
     boxes = [_corners(record, place, box) for place, box in enumerate(boxes_in_file)]
+    if look_normalised([box for box in boxes if box is not None], width, height):
+        raise record.error("the boxes look normalised", found=boxes[:2], expected="x1, y1, x2, y2 in pixels")
     inside = [None if box is None else _inside(box, width, height) for box in boxes]
     clipped = sum(after is not None and before != after for before, after in zip(boxes, inside, strict=True))
     return ImageObjects(path, width, height, names, inside + [None] * (len(names) - len(inside)), clipped)

@@ -10,7 +10,7 @@ divided by its width and height. About half of the images are also COCO images, 
 test sets: exclude those (`without_coco_ids`) before evaluating on COCO.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -19,10 +19,11 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.image_lists import read_ids
+from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
+from grounded_attention.utils.boxes import look_normalised
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
 
@@ -55,16 +56,17 @@ class VisualGenomeRegionsConfig(LocalConfig):
     """Options of [`VisualGenomeRegions`].
 
     Args:
-        without_coco_ids (`str`, *optional*): File of COCO image ids (numbers), one a line; these images are excluded.
+        without_coco_ids (`str` or sequence of `str`, *optional*): Files of COCO image ids, numbers or names of files,
+            one a line; these images are excluded.
     """
 
     LICENCE: ClassVar[Licence] = LICENCE
 
-    without_coco_ids: str | None = None
+    without_coco_ids: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
         files = [self.path(REGIONS_FILE), self.path(IMAGES_FILE)] if self.data_dir else []
-        return [*files, *([Path(self.without_coco_ids)] if self.without_coco_ids else [])]
+        return [*files, *list_files(self.without_coco_ids)]
 
     def path(self, name: str) -> Path:
         """Returns the path of a file."""
@@ -115,14 +117,13 @@ class VisualGenomeRegions(LocalBuilder):
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
-        excluded = read_ids(self.config.without_coco_ids) if self.config.without_coco_ids else set()
-        for each in generators:
-            each.gen_kwargs["excluded"] = excluded
+        self.image_lists = ImageLists(self.config.without_coco_ids)
         return generators
 
-    def _generate_rows(self, split: str, excluded: set[str]) -> Iterator[Row]:
+    def _generate_rows(self, split: str) -> Iterator[Row]:
         images = read_images(self.config.path(IMAGES_FILE))
         report = Report()
+        excluded = self.image_lists or ()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
             if row["regions"]:
                 report.add("images")
@@ -159,14 +160,14 @@ def read_images(path: Path) -> dict[int, ImageData]:
 
 
 def region_rows(
-    path: Path, images: dict[int, ImageData], excluded: set[str], report: Report
+    path: Path, images: dict[int, ImageData], excluded: Container[str], report: Report
 ) -> Iterator[tuple[str, Row]]:
     """Reads the rows of `region_descriptions.json`.
 
     Args:
         path (`Path`): The file.
         images (`dict[int, ImageData]`): The result of [`read_images`].
-        excluded (`set[str]`): COCO ids of excluded images.
+        excluded (container of `str`): Names of excluded COCO images, twelve digits.
         report (`Report`): Counts clipped and skipped regions.
 
     Yields:
@@ -188,7 +189,7 @@ def region_rows(
         if image_id not in images:
             raise record.error(f"the image is not in {IMAGES_FILE}", found=image_id)
         image = images[image_id]
-        if image.coco_id in excluded:
+        if image.coco_id is not None and image.coco_id.zfill(12) in excluded:
             report.add("images_left_out_by_coco_id")
             continue
         regions = _regions(record, image_id, image, report)
@@ -216,6 +217,8 @@ def _region(record: Record, region_id: int, image: ImageData, report: Report) ->
     text = " ".join(record.text("phrase").split())
     x, y, width, height = (record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h")))
     box = [x, y, x + width, y + height]
+    if look_normalised([box], image.width, image.height):
+        raise record.error("the box looks normalised", found=box, expected="x, y, width and height in pixels")
     limits = [image.width, image.height] * 2
     clipped = [min(max(side, 0.0), limit) for side, limit in zip(box, limits, strict=True)]
     if clipped[0] >= clipped[2] or clipped[1] >= clipped[3]:

@@ -106,7 +106,7 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
     check_size(width, height)
     size = np.array([width, height, width, height], dtype=np.float32)
     check_boxes(pixels, size, EDGE_TOLERANCE)
-    if pixels.size and pixels.max() <= 1 and min(width, height) > 2:
+    if pixels.size and pixels.max() <= 1.001 and min(width, height) > 2:
         found = f"numbers up to {pixels.max():g} in an image of {width} x {height}"
         raise DataError("the boxes look normalised", found=found, expected="x1, y1, x2, y2 in pixels")
     return np.clip(pixels, 0, size) / size
