@@ -941,7 +941,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
                 f"{words.shape[1]}; remove answer_hidden_size, or choose another answer_head."
             )
         for row, answer in enumerate(answers):
-            pieces = tokenizer(answer, add_special_tokens=False)["input_ids"]
+            pieces = tokenizer(answer, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not pieces:
                 raise ValueError(f"Answer {row}, {answer!r}, has no word piece; remove it from config.answers.")
             classifier.weight[row] = words[pieces].mean(dim=0)

@@ -152,7 +152,7 @@ class RegionDetector:
         if not self.zero_shot:
             return self.processor(images=images, return_tensors="pt")
         text = [self.label_names for _ in images]
-        return self.processor(images=images, text=text, padding=True, return_tensors="pt")
+        return self.processor(images=images, text=text, padding=True, split_special_tokens=True, return_tensors="pt")
 
     def _post_process(self, outputs: Any, sizes: list[tuple[int, int]]) -> list[Any]:
         if not self.zero_shot:
