@@ -116,6 +116,8 @@ class RegionDetector:
         _check_queries(queries, self.zero_shot, model.config.model_type)
         self.model = model.eval()
         self.processor = processor
+        if self.zero_shot:
+            processor.tokenizer.split_special_tokens = True  # one that is written in a query is words
         self.label_names: list[str] = list(queries or ()) or _label_names(model.config)
         self.provenance: dict[str, Any] = {
             **model_provenance(model, name),
@@ -152,7 +154,7 @@ class RegionDetector:
         if not self.zero_shot:
             return self.processor(images=images, return_tensors="pt")
         text = [self.label_names for _ in images]
-        return self.processor(images=images, text=text, padding=True, split_special_tokens=True, return_tensors="pt")
+        return self.processor(images=images, text=text, padding=True, return_tensors="pt")
 
     def _post_process(self, outputs: Any, sizes: list[tuple[int, int]]) -> list[Any]:
         if not self.zero_shot:
