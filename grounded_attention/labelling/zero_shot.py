@@ -77,6 +77,7 @@ class ZeroShotGrounder:
             list(texts),
             padding=True,
             truncation=True,
+            split_special_tokens=True,
             max_length=limit,
             return_offsets_mapping=True,
             return_tensors="pt",
@@ -114,6 +115,7 @@ class ZeroShotGrounder:
             [query for queries in unique for query in (*queries, *[" "] * (most - len(queries)))],
             padding="max_length",
             truncation=True,
+            split_special_tokens=True,
             max_length=self.model.config.text_config.max_position_embeddings,
             return_tensors="pt",
         )

@@ -118,7 +118,7 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
         tokenizer: a fast tokenizer.
         caption (`str`): the text.
     """
-    encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False)
+    encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False, split_special_tokens=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     found = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]
     return list(dict.fromkeys(word for word in found if re.search(r"\w", word)))

@@ -72,8 +72,8 @@ from .two_stream_heads import (
     TwoStreamVGP,
 )
 from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
-from .two_streams import ConfigView, StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams
-from .unpadding import apply_packed, find_packing
+from .two_streams import ConfigView, StreamAttentionBlock, StreamLayer, TwoStreams
+from .unpadding import StreamAttention, apply_packed, find_packing
 
 
 class LXMERTEmbeddings(LxmertEmbeddings):

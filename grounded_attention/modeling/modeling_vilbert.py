@@ -79,8 +79,9 @@ from .two_stream_heads import (
     TwoStreamVGP,
 )
 from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
-from .two_streams import ConfigView, StreamAttention, StreamAttentionBlock, StreamLayer, TwoStreams, attend
-from .two_streams import eager_attention_forward as eager_attention_forward  # supervised eager attention looks here
+from .two_streams import ConfigView, StreamAttentionBlock, StreamLayer, TwoStreams
+from .unpadding import StreamAttention, attend
+from .unpadding import eager_attention_forward as eager_attention_forward  # supervised eager attention looks here
 
 _TASK_ARGS = """
         task_ids (`torch.LongTensor` of shape `(batch_size,)`, *optional*):

@@ -27,7 +27,6 @@ from torch import nn
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.bert.modeling_bert import BertLayer, BertSelfAttention
 from transformers.models.visual_bert.modeling_visual_bert import (
     VisualBertEmbeddings,
     VisualBertLMPredictionHead,
@@ -75,7 +74,15 @@ from .task_forward import (
 from .task_heads import NO_CANDIDATE, AlignmentScorer, PhraseHeads, ReferringHead, VGPHeads
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
-from .unpadding import Packing, UnpaddedEncoder, find_packing, keep_packing, unpack_recorded
+from .unpadding import (
+    Packing,
+    StreamAttention,
+    UnpaddedEncoder,
+    UnpaddedLayer,
+    find_packing,
+    keep_packing,
+    unpack_recorded,
+)
 
 _REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
@@ -197,8 +204,8 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _no_split_modules = ["VisualBERTEmbeddings", "BertLayer"]
-    _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
+    _no_split_modules = ["VisualBERTEmbeddings", "UnpaddedLayer"]
+    _can_record_outputs = {"hidden_states": UnpaddedLayer, "attentions": StreamAttention}
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
 
@@ -252,7 +259,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         self.encoder = UnpaddedEncoder(config)
         self.make_poolers(add_pooling_layer)
         # CODEPATH: off in all public checkpoints; the paper's model without early fusion has it.
-        self.additional_layer = BertLayer(config) if config.bypass_transformer else None
+        self.additional_layer = UnpaddedLayer(config) if config.bypass_transformer else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Module:
@@ -340,7 +347,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
     ) -> torch.Tensor:
         """The encoder's states for the valid columns of `columns` (B, N)."""
         mask = create_bidirectional_mask(config=self.config, inputs_embeds=embeddings, attention_mask=columns)
-        return self.encoder(embeddings, attention_mask=mask, packing=packing, **kwargs).last_hidden_state
+        return self.encoder(embeddings, mask, packing, **kwargs)
 
     def _check_regions(
         self, batch_size: int, region_features, region_boxes, region_attention_mask, kwargs: Any

@@ -35,12 +35,7 @@ from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_utils import PreTrainedModel
-from transformers.models.bert.modeling_bert import (
-    BertLayer,
-    BertPooler,
-    BertPredictionHeadTransform,
-    BertSelfAttention,
-)
+from transformers.models.bert.modeling_bert import BertPooler, BertPredictionHeadTransform
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
@@ -69,7 +64,15 @@ from .task_forward import choose_region, predict_hidden, score_answers, score_ch
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead, VGPHeads
 from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
-from .unpadding import UnpaddedEncoder, apply_packed, find_packing, keep_packing, unpack_recorded
+from .unpadding import (
+    StreamAttention,
+    UnpaddedEncoder,
+    UnpaddedLayer,
+    apply_packed,
+    find_packing,
+    keep_packing,
+    unpack_recorded,
+)
 
 # The inputs are boxes divided by the image size. This tolerance corrects rounding errors of edges in pixels.
 _PIXEL_TOLERANCE = 1e-3
@@ -370,8 +373,8 @@ class VLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "BertLayer"]
-    _can_record_outputs = {"hidden_states": BertLayer, "attentions": BertSelfAttention}
+    _no_split_modules = ["VLBertEmbeddings", "VLBertRegionEncoder", "UnpaddedLayer"]
+    _can_record_outputs = {"hidden_states": UnpaddedLayer, "attentions": StreamAttention}
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
 
@@ -505,10 +508,7 @@ class VLBertModel(VLBertPreTrainedModel):
         )
         if grounding_queries is not None:
             attention_kwargs["attention_queries"] = locate_queries(grounding_queries, text_length)
-        encoder_outputs = self.encoder(
-            embedding_output, attention_mask=sequence_mask, packing=packing, **attention_kwargs
-        )
-        sequence_output = encoder_outputs.last_hidden_state
+        sequence_output = self.encoder(embedding_output, sequence_mask, packing, **attention_kwargs)
         text_states, region_states, end_states = sequence_output.split([text_length, num_regions, 1], dim=1)
         pooled_output = None
         if self.pooler is not None:
@@ -941,7 +941,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
                 f"{words.shape[1]}; remove answer_hidden_size, or choose another answer_head."
             )
         for row, answer in enumerate(answers):
-            pieces = tokenizer(answer, add_special_tokens=False)["input_ids"]
+            pieces = tokenizer(answer, add_special_tokens=False, split_special_tokens=True)["input_ids"]
             if not pieces:
                 raise ValueError(f"Answer {row}, {answer!r}, has no word piece; remove it from config.answers.")
             classifier.weight[row] = words[pieces].mean(dim=0)

@@ -21,20 +21,19 @@ M valid positions of a stream in the batch, H heads, D hidden, E width of the re
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
-from transformers.models.bert.modeling_bert import eager_attention_forward as eager_attention_forward
 
 from .attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall, layer_names
 from .sequence_inputs import check_directions
-from .unpadding import Packing, find_packing
+from .unpadding import Packing, StreamAttention, find_packing
+from .unpadding import attend_packed_keys as attend_packed_keys
+from .unpadding import needs_packed_keys as needs_packed_keys
 
 
 class ConfigView:
@@ -50,134 +49,6 @@ class ConfigView:
         if name.startswith("__") or name == "_config":
             raise AttributeError(name)
         return getattr(self._config, name)
-
-
-def attend(
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: Any,
-    dropout: float,
-    query_packing: Packing | None = None,
-    key_packing: Packing | None = None,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, Any]:
-    """
-    One attention call with the back end of the configuration.
-
-    Args:
-        module (`nn.Module`): the attention module, with `config` and `num_attention_heads`.
-        query (`torch.Tensor` of shape `(B, Q, D)`, or `(1, M, D)` with a packing): projected states.
-        key, value (`torch.Tensor` of shape `(B, K, D)`, or `(1, M, D)` with a packing): projected states.
-        mask: the back end's mask for the padded shape.
-        dropout (`float`): dropout of the attention weights in training.
-        query_packing, key_packing ([`Packing`], *optional*): the valid positions, if the states are packed.
-        kwargs: further arguments of the attention function.
-
-    Returns:
-        `tuple`: the context in the shape of `query`, and the report of the back end: the attention weights
-        `(B, H, Q, K)`, what the supervised attention function reports, or `None`.
-    """
-    heads = [
-        (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
-        for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing))
-    ]
-    query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
-    name = module.config._attn_implementation
-    function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
-    if name.startswith("flash") and needs_packed_keys(module, mask):
-        function = partial(attend_packed_keys, function)
-    context, report = function(
-        module,
-        query_heads,
-        key_heads,
-        value_heads,
-        mask,
-        dropout=dropout if module.training else 0.0,
-        scaling=query_heads.shape[-1] ** -0.5,
-        **kwargs,
-    )
-    context = context.flatten(2)
-    return context if query_packing is None else query_packing.pack(context), report
-
-
-def needs_packed_keys(module: Any, mask: Any) -> bool:
-    """Whether FlashAttention would apply the mask (B, K) of the keys' stream to the queries of the other stream."""
-    return getattr(module, "is_cross_attention", False) and isinstance(mask, torch.Tensor) and mask.dim() == 2
-
-
-def attend_packed_keys(
-    function: Any,
-    module: Any,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    mask: torch.Tensor,
-    **kwargs: Any,
-) -> tuple[torch.Tensor, None]:
-    """
-    FlashAttention of one stream to the other: the padded keys are removed, the queries stay.
-
-    Args:
-        function (`Callable`): FlashAttention's function of transformers.
-        module (`nn.Module`): the attention module.
-        query (`torch.Tensor` of shape `(B, H, Q, d)`): queries.
-        key, value (`torch.Tensor` of shape `(B, H, K, d)`): keys and values.
-        mask (`torch.Tensor` of shape `(B, K)`): 1 for valid keys, at least one for each row.
-        kwargs: further arguments of the function.
-
-    Returns:
-        `tuple`: the context `(B, Q, H, d)`, and `None`.
-    """
-    batch_size, _, length, _ = query.shape
-    valid = mask.bool()
-    packed_query = query.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)  # (1, H, B * Q, d)
-    packed_key, packed_value = (states.transpose(1, 2)[valid][None].transpose(1, 2) for states in (key, value))
-    lengths = valid.sum(dim=1, dtype=torch.int32)
-    counts = (torch.full_like(lengths, length), lengths)
-    starts = [nn.functional.pad(each.cumsum(0, dtype=torch.int32), (1, 0)) for each in counts]
-    context = function(
-        module,
-        packed_query,
-        packed_key,
-        packed_value,
-        None,
-        cu_seq_lens_q=starts[0],
-        cu_seq_lens_k=starts[1],
-        max_length_q=length,
-        max_length_k=int(lengths.max()),
-        **kwargs,
-    )[0]
-    return context.view(batch_size, length, *context.shape[-2:]), None
-
-
-class StreamAttention(nn.Module):
-    """Multi-head attention of one stream to itself or to the other, with BERT's names of weights."""
-
-    is_causal = False
-    num_key_value_groups = 1
-
-    def __init__(self, config: Any, layer_idx: int, is_cross_attention: bool = False):
-        r"""
-        config: sizes `hidden_size`, `num_attention_heads` and `attention_probs_dropout_prob`.
-        layer_idx (`int`): number of the layer.
-        is_cross_attention (`bool`, *optional*, defaults to `False`): whether keys are those of the other stream.
-        """
-        super().__init__()
-        self.config, self.layer_idx, self.is_cross_attention = config, layer_idx, is_cross_attention
-        self.num_attention_heads = config.num_attention_heads
-        self.scaling = (config.hidden_size // config.num_attention_heads) ** -0.5
-        self.query = nn.Linear(config.hidden_size, config.hidden_size)
-        self.key = nn.Linear(config.hidden_size, config.hidden_size)
-        self.value = nn.Linear(config.hidden_size, config.hidden_size)
-
-    def forward(
-        self, states: torch.Tensor, others: torch.Tensor, mask: Any = None, **kwargs: Any
-    ) -> tuple[torch.Tensor, Any]:
-        """Context of `states` from `others`, and the report; see [`attend`]."""
-        projected = (self.query(states), self.key(others), self.value(others))
-        return attend(self, *projected, mask, self.config.attention_probs_dropout_prob, **kwargs)
 
 
 class StreamAttentionBlock(nn.Module):
@@ -360,13 +231,9 @@ def cross_calls(number: int, num_heads: int) -> tuple[AttentionCall, AttentionCa
 
 __all__ = [
     "ConfigView",
-    "StreamAttention",
     "StreamAttentionBlock",
     "StreamLayer",
     "TwoStreams",
-    "attend",
-    "attend_packed_keys",
     "cross_calls",
-    "needs_packed_keys",
     "show_one_column",
 ]

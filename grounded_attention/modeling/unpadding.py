@@ -20,12 +20,14 @@ Shape letters: B batch, N columns, M valid columns of the batch, H heads, D hidd
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.bert.modeling_bert import BertEncoder, BertSelfAttention, eager_attention_forward
+from transformers.models.bert.modeling_bert import BertLayer
+from transformers.pytorch_utils import apply_chunking_to_forward
 
 _PACKING = "_packing"
 
@@ -126,61 +128,196 @@ def keep_packing(outputs: Any, packing: Packing | None) -> Any:
     return outputs
 
 
-class UnpaddedSelfAttention(BertSelfAttention):
-    """BERT's self-attention that also takes packed states; it restores the padded shape for the attention only."""
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention that returns its weights `(B, H, Q, K)`; arguments and context as in [`attend_packed_keys`]."""
+    weights = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    weights = (weights if attention_mask is None else weights + attention_mask).softmax(-1)
+    weights = nn.functional.dropout(weights, dropout, module.training)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+def attend(
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: Any,
+    dropout: float,
+    query_packing: Packing | None = None,
+    key_packing: Packing | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, Any]:
+    """
+    One attention call with the back end of the configuration.
+
+    Args:
+        module (`nn.Module`): the attention module, with `config` and `num_attention_heads`.
+        query (`torch.Tensor` of shape `(B, Q, D)`, or `(1, M, D)` with a packing): projected states.
+        key, value (`torch.Tensor` of shape `(B, K, D)`, or `(1, M, D)` with a packing): projected states.
+        mask: the back end's mask for the padded shape.
+        dropout (`float`): dropout of the attention weights in training.
+        query_packing, key_packing ([`Packing`], *optional*): the valid positions, if the states are packed.
+        kwargs: further arguments of the attention function.
+
+    Returns:
+        `tuple`: the context in the shape of `query`, and the report of the back end: the attention weights
+        `(B, H, Q, K)`, what the supervised attention function reports, or `None`.
+    """
+    heads = [
+        (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
+        for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing))
+    ]
+    query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
+    name = module.config._attn_implementation
+    function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
+    if needs_packed_keys(module, mask) and name.startswith("flash"):
+        function = partial(attend_packed_keys, function)
+    context, report = function(
+        module,
+        query_heads,
+        key_heads,
+        value_heads,
+        mask,
+        dropout=dropout if module.training else 0.0,
+        scaling=query_heads.shape[-1] ** -0.5,
+        **kwargs,
+    )
+    context = context.flatten(2)
+    return context if query_packing is None else query_packing.pack(context), report
+
+
+def needs_packed_keys(module: Any, mask: Any) -> bool:
+    """Whether FlashAttention would apply the mask (B, K) of the keys' stream to the queries of the other stream."""
+    return getattr(module, "is_cross_attention", False) and isinstance(mask, torch.Tensor) and mask.dim() == 2
+
+
+def attend_packed_keys(
+    function: Any,
+    module: Any,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """
+    FlashAttention of one stream to the other: the padded keys are removed, the queries stay.
+
+    Args:
+        function (`Callable`): FlashAttention's function of transformers.
+        module (`nn.Module`): the attention module.
+        query (`torch.Tensor` of shape `(B, H, Q, d)`): queries.
+        key, value (`torch.Tensor` of shape `(B, H, K, d)`): keys and values.
+        mask (`torch.Tensor` of shape `(B, K)`): 1 for valid keys, at least one for each row.
+        kwargs: further arguments of the function.
+
+    Returns:
+        `tuple`: the context `(B, Q, H, d)`, and `None`.
+    """
+    batch_size, _, length, _ = query.shape
+    valid = mask.bool()
+    packed_query = query.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)  # (1, H, B * Q, d)
+    packed_key, packed_value = (states.transpose(1, 2)[valid][None].transpose(1, 2) for states in (key, value))
+    lengths = valid.sum(dim=1, dtype=torch.int32)
+    counts = (torch.full_like(lengths, length), lengths)
+    starts = [nn.functional.pad(each.cumsum(0, dtype=torch.int32), (1, 0)) for each in counts]
+    context = function(
+        module,
+        packed_query,
+        packed_key,
+        packed_value,
+        None,
+        cu_seq_lens_q=starts[0],
+        cu_seq_lens_k=starts[1],
+        max_length_q=length,
+        max_length_k=int(lengths.max()),
+        **kwargs,
+    )[0]
+    return context.view(batch_size, length, *context.shape[-2:]), None
+
+
+class StreamAttention(nn.Module):
+    """Multi-head attention of one stream to itself or to the other, with BERT's names of weights."""
+
+    is_causal = False
+    num_key_value_groups = 1
+
+    def __init__(self, config: Any, layer_idx: int, is_cross_attention: bool = False):
+        r"""
+        config: sizes `hidden_size`, `num_attention_heads` and `attention_probs_dropout_prob`.
+        layer_idx (`int`): number of the layer.
+        is_cross_attention (`bool`, *optional*, defaults to `False`): whether keys are those of the other stream.
+        """
+        super().__init__()
+        self.config, self.layer_idx, self.is_cross_attention = config, layer_idx, is_cross_attention
+        self.num_attention_heads = config.num_attention_heads
+        self.scaling = (config.hidden_size // config.num_attention_heads) ** -0.5
+        self.query = nn.Linear(config.hidden_size, config.hidden_size)
+        self.key = nn.Linear(config.hidden_size, config.hidden_size)
+        self.value = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: Any = None,
-        past_key_values: Any = None,
-        *,
-        packing: Packing | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        self, states: torch.Tensor, others: torch.Tensor, mask: Any = None, **kwargs: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """Context of `states` from `others`, and the report; see [`attend`]."""
+        projected = (self.query(states), self.key(others), self.value(others))
+        return attend(self, *projected, mask, self.config.attention_probs_dropout_prob, **kwargs)
+
+
+class UnpaddedLayer(BertLayer):
+    """
+    BERT's layer with the same weights, which also takes packed states. It has the parts of transformers' class, whose
+    names are those in checkpoints, and calls none of its methods.
+    """
+
+    def __init__(self, config, layer_idx=None):
+        super().__init__(config, layer_idx=layer_idx)
+        self.attention.self = StreamAttention(config, layer_idx)
+
+    def forward(  # type: ignore[override]
+        self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
+    ) -> torch.Tensor:
         """
-        Computes the attention.
+        Computes the layer.
 
         Args:
             hidden_states (`torch.Tensor` of shape `(B, N, D)`, or `(1, M, D)` with a packing): the states.
             attention_mask (*optional*): the back end's mask for the padded shape.
-            past_key_values (*optional*): for decoders only.
             packing ([`Packing`], *optional*): the valid columns, if the states are packed.
+            kwargs: further arguments of the attention function.
 
         Returns:
-            `tuple`: states in the shape of `hidden_states`, and the attention weights of the back end in padded shape.
+            `torch.Tensor`: states in the shape of `hidden_states`.
         """
-        if packing is None:
-            return super().forward(hidden_states, attention_mask, past_key_values, **kwargs)
-        query, key, value = (
-            packing.unpack(layer(hidden_states).unflatten(-1, (self.num_attention_heads, -1))).transpose(1, 2)
-            for layer in (self.query, self.key, self.value)
-        )  # (B, H, N, d)
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.dropout.p if self.training else 0.0
-        attended, weights = attend(
-            self, query, key, value, attention_mask, dropout=dropout, scaling=self.scaling, **kwargs
-        )
-        return packing.pack(attended.flatten(2)), weights
+        packings = {"query_packing": packing, "key_packing": packing}
+        context, _ = self.attention.self(hidden_states, hidden_states, attention_mask, **packings, **kwargs)
+        attended = self.attention.output(context, hidden_states)
+        return apply_chunking_to_forward(self.feed_forward_chunk, self.chunk_size_feed_forward, 1, attended)
+
+    def feed_forward_chunk(self, attended: torch.Tensor) -> torch.Tensor:
+        """The feed-forward block; audits replace it with one that needs less memory."""
+        return self.output(self.intermediate(attended), attended)
 
 
-class UnpaddedEncoder(BertEncoder):
+class UnpaddedEncoder(nn.Module):
     """BERT's encoder with the same weights. It skips padding when `packing` is given."""
 
     def __init__(self, config):
-        super().__init__(config)
-        layers: Any = self.layer
-        for index, layer in enumerate(layers):
-            layer.attention.self = UnpaddedSelfAttention(config, layer_idx=index)
+        super().__init__()
+        self.layer = nn.ModuleList(UnpaddedLayer(config, index) for index in range(config.num_hidden_layers))
 
     def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: Any = None,
-        *args: Any,
-        packing: Packing | None = None,
-        **kwargs: Any,
-    ) -> Any:
+        self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
+    ) -> torch.Tensor:
         """
         Encodes the sequence.
 
@@ -188,24 +325,27 @@ class UnpaddedEncoder(BertEncoder):
             hidden_states (`torch.Tensor` of shape `(B, N, D)`): the embedded sequence.
             attention_mask (*optional*): the back end's mask.
             packing ([`Packing`], *optional*): the valid columns. Hooks on layers then get packed states `(1, M, D)`.
+            kwargs: further arguments of the attention function.
 
         Returns:
-            BERT's encoder output. With a packing, its `last_hidden_state` is zero at padded columns.
+            `torch.Tensor` of shape `(B, N, D)`: with a packing, zero at padded columns.
         """
-        encode: Any = super().forward
-        if packing is None:
-            return encode(hidden_states, attention_mask, *args, **kwargs)
-        outputs = encode(packing.pack(hidden_states), attention_mask, *args, packing=packing, **kwargs)
-        outputs.last_hidden_state = packing.unpack(outputs.last_hidden_state)
-        return outputs
+        states = hidden_states if packing is None else packing.pack(hidden_states)
+        for layer in self.layer:
+            states = layer(states, attention_mask, packing, **kwargs)
+        return states if packing is None else packing.unpack(states)
 
 
 __all__ = [
     "Packing",
+    "StreamAttention",
     "UnpaddedEncoder",
-    "UnpaddedSelfAttention",
+    "UnpaddedLayer",
     "apply_packed",
+    "attend",
+    "attend_packed_keys",
     "find_packing",
     "keep_packing",
+    "needs_packed_keys",
     "unpack_recorded",
 ]

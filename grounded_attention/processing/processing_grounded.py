@@ -181,7 +181,8 @@ class GroundedProcessor(ProcessorMixin):
         r"""
         text (`str` or `list[str]`):
             A text, or a batch of B texts. With a single `str` every other argument is that of one example, without
-            the batch dimension; the outputs have the batch dimension, with B = 1.
+            the batch dimension; the outputs have the batch dimension, with B = 1. A special token that is written in
+            a text, such as `[SEP]` or `[MASK]`, is read as words; to hide a word, replace its `input_ids`.
         text_pair (`str` or `list[str]`, *optional*):
             B second texts; `None` in the list is an example with one text.
         images (list of B images, or one array `(B, ...)`, *optional*):

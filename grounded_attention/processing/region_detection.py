@@ -118,6 +118,8 @@ class RegionDetector:
         _check_queries(queries, self.zero_shot, model.config.model_type)
         self.model = model.eval()
         self.processor = processor
+        if self.zero_shot:
+            processor.tokenizer.split_special_tokens = True  # one that is written in a query is words
         self.label_names: list[str] = list(queries or ()) or _label_names(model.config)
         self.provenance: dict[str, Any] = {
             **model_provenance(model, name),

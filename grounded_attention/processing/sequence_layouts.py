@@ -164,7 +164,7 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
         texts (`list[list[str]]`): S lists of B texts.
 
     Returns:
-        `EncodedTexts`: The pieces of the texts, without special tokens.
+        `EncodedTexts`: The pieces of the texts, without special tokens: one that is written in a text is its words.
 
     Raises:
         ValueError: The tokenizer cannot encode a text, such as one whose vocabulary has no unknown word.
@@ -173,6 +173,7 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
         encoding = tokenizer(
             list(chain.from_iterable(texts)),
             add_special_tokens=False,
+            split_special_tokens=True,
             padding=False,
             truncation=False,
             return_offsets_mapping=True,

@@ -336,11 +336,14 @@ def _without_regions(examples: Examples, processor: Any, options: PretrainingOpt
 
 
 # Code for model cards, see `Task.example`.
-HIDDEN_WORD = """inputs = processor(caption.replace("{word}", processor.tokenizer.mask_token, 1), **seen)
-place = inputs["input_ids"][0].tolist().index(processor.tokenizer.mask_token_id)
+HIDDEN_WORD = """start = caption.index("{word}")
+word = {{"text": 0, "start": start, "end": start + len("{word}")}}
+inputs = processor(caption, phrases=[word], **seen)
+hidden = inputs["phrase_mask"][0, 0]  # the columns of the word
+inputs["input_ids"][0, hidden] = processor.tokenizer.mask_token_id
 with torch.no_grad():
-    best = model(**inputs).mlm_logits[0, place].softmax(-1).max(-1)
-print(f"in the place of '{word}': {{processor.tokenizer.decode([best.indices])}} ({{best.values:.0%}})")"""
+    best = model(**inputs).mlm_logits[0, hidden].softmax(-1).max(-1)
+print(f"in the place of '{word}': {{processor.tokenizer.decode(best.indices)}} ({{best.values[0]:.0%}})")"""
 
 TASK = Task(
     name="pretraining",

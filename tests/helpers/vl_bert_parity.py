@@ -33,7 +33,7 @@ def run_core(model, inputs):
     end = torch.ones_like(inputs["text_mask"][:, :1])
     mask = torch.cat([inputs["text_mask"], inputs["region_mask"], end], dim=1)
     bias = create_bidirectional_mask(config=model.config, inputs_embeds=embeddings, attention_mask=mask)
-    states = model.encoder(embeddings, attention_mask=bias).last_hidden_state
+    states = model.encoder(embeddings, attention_mask=bias)
     pooled = None
     if model.pooler is not None:
         pooled = model.pooler(get_first_state(states[:, : ids.shape[1]], inputs["text_mask"])[:, None])

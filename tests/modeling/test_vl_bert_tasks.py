@@ -168,8 +168,8 @@ def test_answers_are_distinct(answers):
 class WordPieces:
     """Two letters a piece."""
 
-    def __call__(self, text, add_special_tokens):
-        assert not add_special_tokens
+    def __call__(self, text, add_special_tokens, split_special_tokens):
+        assert split_special_tokens and not add_special_tokens
         return {"input_ids": [len(text[i : i + 2]) + ord(text[i]) % 30 for i in range(0, len(text), 2)]}
 
 
@@ -180,7 +180,7 @@ def test_the_classifier_starts_from_the_words_of_the_answers(head):
     model.init_classifier_from_answers(WordPieces())
     words, classifier = model.get_input_embeddings().weight, model.answer_head.classifier
     for row, answer in enumerate(ANSWERS):
-        pieces = WordPieces()(answer, add_special_tokens=False)["input_ids"]
+        pieces = WordPieces()(answer, add_special_tokens=False, split_special_tokens=True)["input_ids"]
         torch.testing.assert_close(classifier.weight[row], sum(words[piece] for piece in pieces) / len(pieces))
     assert classifier.bias.eq(0).all()
     assert classifier.weight.requires_grad

@@ -46,7 +46,7 @@ def test_the_answer_stays_when_regions_share_the_limit():
 
 def test_mask_written_in_the_question_is_not_the_answer():
     inputs = make_processor()("a [MASK] man", layout="masked_answer")
-    assert inputs["answer_positions"].tolist() == [5]
+    assert inputs["answer_positions"].tolist() == [7]  # [CLS] a [ mask ] man [SEP] [MASK] [SEP]
 
 
 def test_layouts_side_by_side_and_without_an_answer():

@@ -10,7 +10,7 @@ from transformers import AutoImageProcessor, ResNetConfig
 from grounded_attention.modeling.region_feature_models import load_region_features
 from grounded_attention.processing.feature_pixels import BackbonePixels, load_feature_processor
 from grounded_attention.processing.region_boxes import box_iou
-from grounded_attention.processing.region_detection import Detections, GivenBoxes, load_detector
+from grounded_attention.processing.region_detection import Detections, GivenBoxes, RegionDetector, load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor
 from grounded_attention.processing.region_selection import clip_boxes, greedy_suppression, select_regions, suppress
 from tests.helpers.tiny_backbone import save_backbone
@@ -146,6 +146,14 @@ def test_grounding_dino_classes_are_the_queries_with_the_best_token(detectors):
     assert words == ["[CLS]", "a", "cat", ".", "dog", ".", "red", "ball", ".", "[SEP]"]
     best = torch.stack([logits[:, 1:3].amax(-1), logits[:, 4], logits[:, 6:8].amax(-1)], dim=-1)
     assert found.classes.tolist() == best.argmax(-1).tolist()
+
+
+def test_a_query_with_a_special_token_is_words(detectors):
+    found = detectors("grounding_dino")
+    detector = RegionDetector(found.model, found.processor, ["a cat", "[SEP] dog"])
+    words = found.processor.tokenizer.convert_ids_to_tokens(detector._inputs([picture(80, 60)])["input_ids"][0])
+    assert (words.count("[SEP]"), words.count("[UNK]"), words[-1]) == (1, 3, "[SEP]")
+    assert {*detector.detect([picture(80, 60)])[0].classes.tolist()} <= {0, 1}
 
 
 def test_an_image_does_not_depend_on_the_others_of_its_batch(detectors):

@@ -147,6 +147,7 @@ def test_the_pipeline_warns_of_another_feature_model(tmp_path):
 
 def test_words_that_the_tokenizer_does_not_know_are_named(tmp_path):
     assert unknown_words(tiny_processor().tokenizer, "A zebra, a b and a zebra's b") == ["zebra", "and", "s"]
+    assert unknown_words(tiny_processor().tokenizer, "a [SEP] b [UNK]") == ["SEP", "UNK"]
     pipe = load(save_model(tmp_path / "model", None))
     pipe(example("a b of c", ["c"]))
     assert len(pipe.remarks) == 1 and "[UNK]: 'of'; " in pipe.remarks[0]

@@ -55,7 +55,7 @@ def test_masks_equal_the_tokenizers_character_map():
             spans.append({"text": of, "start": start, "end": source.randint(start, len(texts[of]))})
         phrases.append(spans)
     inputs = make_processor()(firsts, seconds, phrases=phrases)
-    encoding = make_tokenizer()(firsts, seconds, padding=True, return_tensors="pt")
+    encoding = make_tokenizer()(firsts, seconds, split_special_tokens=True, padding=True, return_tensors="pt")
     assert torch.equal(inputs["input_ids"], encoding["input_ids"])
     for example, spans in enumerate(phrases):
         for row, phrase in enumerate(spans):

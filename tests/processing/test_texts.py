@@ -8,8 +8,14 @@ import torch
 from transformers import PreTrainedTokenizer
 
 from grounded_attention import processing
-from grounded_attention.processing import SEQUENCE_LAYOUTS, VLBertProcessor
-from tests.helpers.processing_helpers import make_processor, make_tokenizer, span
+from grounded_attention.processing import (
+    SEQUENCE_LAYOUTS,
+    LXMERTProcessor,
+    ViLBertProcessor,
+    VisualBERTProcessor,
+    VLBertProcessor,
+)
+from tests.helpers.processing_helpers import FEATURE_SIZE, VOCABULARY, make_processor, make_tokenizer, span
 
 WORDS = "a an the man woman in red shirt dogs running umbrella cafe zebra , .".split()
 
@@ -39,6 +45,30 @@ def test_ids_equal_the_tokenizers_own_template(pair, truncation):
         for key in found:
             assert found[key].dtype == torch.int64
             assert torch.equal(found[key], expected[key]), (key, length)
+
+
+WRITTEN = "[SEP] [MASK] [PAD] [CLS] [UNK] a[SEP]man [sep] [[MASK]]"
+
+
+@pytest.mark.parametrize("family", [VLBertProcessor, VisualBERTProcessor, ViLBertProcessor, LXMERTProcessor])
+@pytest.mark.parametrize("layout", [None, "masked_answer", "question_mask", "plain"])
+def test_special_tokens_that_are_written_in_a_text_are_words(family, layout):
+    """Only the layout places special tokens: with brackets and names as words of the vocabulary, as often as without."""
+    tokenizer = make_tokenizer([*VOCABULARY, *"[ ] ? sep mask pad cls unk".split()])
+    processor = family(tokenizer, region_feature_size=FEATURE_SIZE)
+    second = WRITTEN if layout is None else None
+    plain, found = (processor(text, second and text, layout=layout)["input_ids"][0] for text in ("a man", WRITTEN))
+    for special in tokenizer.all_special_ids:
+        assert (found == special).sum() == (plain == special).sum()
+    written = tokenizer.decode(found, skip_special_tokens=True).replace(" ", "").replace("?", "")
+    assert written == WRITTEN.replace(" ", "").lower() * (2 if second else 1)
+
+
+def test_a_phrase_may_contain_a_special_token():
+    processor = VLBertProcessor(make_tokenizer([*VOCABULARY, "[", "]", "sep"]), region_feature_size=FEATURE_SIZE)
+    text = "a [SEP] dog"
+    inputs = processor(text, phrases=[span(text, "[SEP]")])
+    assert processor.decode(inputs["input_ids"][0][inputs["phrase_mask"][0, 0]]).replace(" ", "") == "[sep]"
 
 
 def test_cutting_one_text_that_is_too_short_is_refused():
