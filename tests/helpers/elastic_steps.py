@@ -20,6 +20,7 @@ from tests.helpers.tiny_trainer import logged, make_trainer
 
 STEPS, STOP = 6, 3  # with 8 rows in a step, an epoch has 2 steps
 ALONE = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
+LARGE = {"per_device_train_batch_size": 8}  # of one process; two share it
 TOGETHER = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1}
 
 
@@ -51,6 +52,7 @@ def main(output: Path, one: Path) -> None:
     """What two processes do."""
     train(output / "two", **TOGETHER)
     train(output / "continued", one / f"checkpoint-{STOP}", **ALONE)
+    train(output / "shared", one / "large" / f"checkpoint-{STOP}", **LARGE)
     for name, spoil in (("loss", spoil_loss), ("gradient", lambda trainer: spoil_gradient(trainer, float("inf")))):
         train(output / name, spoil=spoil, skip_nonfinite_batches=True, **TOGETHER)
     train(output / "sharded", fsdp=True, **TOGETHER)

@@ -13,7 +13,7 @@ from grounded_attention.training.loop.environment import differences, environmen
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError
-from tests.helpers.elastic_steps import ALONE, STEPS, STOP, TOGETHER, elastic_trainer, train
+from tests.helpers.elastic_steps import ALONE, LARGE, STEPS, STOP, TOGETHER, elastic_trainer, train
 from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import assert_same
 from tests.helpers.two_processes import run_two
@@ -26,6 +26,8 @@ def one(tmp_path_factory):
     """A training of one process."""
     folder = tmp_path_factory.mktemp("one")
     train(folder, **ALONE)
+    (folder / "large").mkdir()
+    train(folder / "large", **LARGE)
     return folder
 
 
@@ -33,7 +35,7 @@ def one(tmp_path_factory):
 def two(tmp_path_factory, one):
     """Every training of two processes, in one launch."""
     output = tmp_path_factory.mktemp("two")
-    for name in ("two", "continued", "loss", "gradient", "sharded", "sharded_continued"):
+    for name in ("two", "continued", "shared", "loss", "gradient", "sharded", "sharded_continued"):
         (output / name).mkdir()
     (output / "stderr").write_text(run_two("tests.helpers.elastic_steps", output, one))
     return output
@@ -61,8 +63,9 @@ def test_one_process_continues_what_two_began(one, two, tmp_path, capsys):
 
 def test_two_processes_continue_what_one_began(one, two):
     assert_same_training(one, two / "continued")
+    assert_same_training(one / "large", two / "shared")
     text = (two / "stderr").read_text()
-    assert text.count("was written by 1 process, now 2") == 1  # the main process alone says it
+    assert text.count("was written by 1 process, now 2") == 2  # once each: the main process alone says it
     assert "batches of 4 and accumulates 1" in text
 
 

@@ -34,6 +34,7 @@ def prepare_resume(trainer: GroundingTrainer, checkpoint: Path) -> None:
     if before["processes"] != now["processes"]:
         batch, accumulation = share_batch(before, now["processes"], checkpoint)
         arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps = batch, accumulation
+        trainer._train_batch_size = arguments.train_batch_size  # the Trainer keeps a copy
         lines.append(_describe_sharing(trainer, before["processes"]))
     for line in lines if trainer.is_world_process_zero() else ():
         print(f"warning: {checkpoint} {line}", file=sys.stderr, flush=True)

@@ -36,10 +36,11 @@ from .one_gpu import use_one_gpu
 from .own_precision import without_autocast
 from .preserve import Preservation
 from .progress import ProgressCallback
+from .saved_weights import SavedWeights
 from .sharding import name_plainly, prepare_sharding
 
 
-class GroundingTrainer(FiniteTrainer):
+class GroundingTrainer(SavedWeights, FiniteTrainer):
     """Trains the model of a task with a supervision method (equation 9) and logs every loss component.
 
     Each component is a sum and a count. The count covers all micro-batches of the step and all processes, so gradient

@@ -16,6 +16,7 @@ from grounded_attention.supervision.supervise import find_language_model
 
 from .data import COUNTS
 from .one_gpu import use_one_gpu
+from .saved_weights import SavedWeights
 
 # Entries of a batch that are not inputs of the model.
 OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
@@ -72,7 +73,7 @@ class AttentionReports:
         return found
 
 
-class GroundingTrainerMixin:
+class GroundingTrainerMixin(SavedWeights):
     """Adds attention supervision to a Trainer: `class MyTrainer(GroundingTrainerMixin, SFTTrainer): ...`.
 
     The loss of the Trainer stays as it is; the attention loss is added to it. It is divided by the number of grounded

@@ -1,0 +1,125 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Every family of vision-language models that is trained whole continues bit for bit; keys that do not fit end it."""
+
+import pytest
+import torch
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel, Trainer, TrainingArguments
+
+from grounded_attention.supervision import get_method
+from grounded_attention.training.loop.chat_batches import GroundingCollator
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
+from grounded_attention.training.recipes.recipe import RecipeError
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_processor
+from tests.training.test_trainer_mixin import make_rows
+
+STEPS, STOP = 4, 2
+
+
+class Supervised(GroundingTrainerMixin, Trainer):
+    """The mixin in the Trainer of transformers."""
+
+
+def make_trainer(family, folder, wrap=lambda model: model, **given):
+    processor = make_processor(family)
+    processor.chat_template = processor.chat_template or CHAT_TEMPLATE.replace("IMAGE", "<image>")  # PaliGemma
+    method = get_method("direct")
+    fixed = {"max_steps": STEPS, "save_strategy": "steps", "save_steps": STOP, "logging_steps": 1, "use_cpu": True}
+    fixed |= {"remove_unused_columns": False, "report_to": "none", "disable_tqdm": True, "learning_rate": 1e-2}
+    return Supervised(
+        wrap(make_model(family, processor.tokenizer)),
+        TrainingArguments(str(folder), per_device_train_batch_size=2, **{**fixed, **given}),
+        train_dataset=Dataset.from_list(make_rows()),
+        eval_dataset=Dataset.from_list(make_rows()[:2]),
+        data_collator=GroundingCollator(processor, method),
+        method=method,
+    )
+
+
+def weights(trainer):
+    return {name: weight.detach().clone() for name, weight in trainer.model.state_dict().items()}
+
+
+def losses(trainer):
+    return [{k: v for k, v in entry.items() if "loss" in k} for entry in trainer.state.log_history]
+
+
+def lora(model, rank=2):
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(model, LoraConfig(r=rank, target_modules=r".*(language_model|text_model).*\.(q_proj|v_proj)"))
+
+
+class Plain(torch.nn.Module):
+    """A model that is not one of transformers."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.inner, self.config = model, model.config
+
+    def forward(self, **inputs):
+        return self.inner(**inputs)
+
+
+@pytest.mark.parametrize("family", sorted(PROCESSORS))
+def test_a_whole_model_continues_bit_for_bit(family, tmp_path):
+    straight = make_trainer(family, tmp_path)
+    straight.train()
+    resumed = make_trainer(family, tmp_path)
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STOP}"))
+    expected, found = weights(straight), weights(resumed)
+    assert [name for name in expected if not torch.equal(expected[name], found[name])] == []
+    assert losses(resumed)[:-1] == losses(straight)[:-1]
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl", "gemma3"])
+def test_the_best_model_is_that_of_its_checkpoint(family, tmp_path):
+    best = {"eval_strategy": "steps", "eval_steps": STOP, "load_best_model_at_end": True, "greater_is_better": True}
+    trainer = make_trainer(family, tmp_path, metric_for_best_model="loss", **best)
+    trainer.train()
+    assert trainer.state.best_model_checkpoint.endswith(f"-{STOP}")  # the loss falls, and the largest one is kept
+    twin = make_trainer(family, tmp_path / "twin", max_steps=STOP, lr_scheduler_type="constant")
+    twin._load_from_checkpoint(trainer.state.best_model_checkpoint)
+    kept = type(trainer.model).from_pretrained(trainer.state.best_model_checkpoint).state_dict()
+    for found in (weights(trainer), weights(twin)):
+        assert [name for name in kept if not torch.equal(kept[name], found[name])] == []
+
+
+def test_an_adapter_continues_bit_for_bit(tmp_path):
+    straight, resumed = (make_trainer("llava", tmp_path, wrap=lora) for _ in range(2))
+    straight.train()
+    resumed.train(resume_from_checkpoint=str(tmp_path / f"checkpoint-{STOP}"))
+    found = weights(resumed)
+    assert [name for name, weight in weights(straight).items() if not torch.equal(weight, found[name])] == []
+    assert losses(resumed)[:-1] == losses(straight)[:-1]
+
+
+def rename(saved):
+    saved["stranger.weight"] = saved.pop(max(saved))
+
+
+def drop(saved):
+    del saved[max(saved)]
+
+
+def cut(saved):
+    saved[max(saved)] = saved[max(saved)][..., :-1].clone()
+
+
+@pytest.mark.parametrize(
+    ("wrap", "spoil"),
+    [(wrap, spoil) for wrap in (PreTrainedModel.train, lora, Plain) for spoil in (rename, drop, cut)][:-1],
+)
+def test_a_key_that_does_not_fit_ends_the_resumption(wrap, spoil, tmp_path):
+    make_trainer("llava", tmp_path, wrap=wrap, max_steps=STOP).train()
+    folder = tmp_path / f"checkpoint-{STOP}"
+    (file,) = folder.glob("*.safetensors")
+    saved = load_file(file)
+    key = max(saved)
+    spoil(saved)
+    save_file(saved, file, metadata={"format": "pt"})
+    with pytest.raises(RecipeError) as error:
+        make_trainer("llava", tmp_path, wrap=wrap).train(resume_from_checkpoint=str(folder))
+    assert str(folder) in str(error.value) and (key.rpartition(".")[0] in str(error.value))
