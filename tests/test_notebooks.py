@@ -102,7 +102,8 @@ def test_a_notebook_says_what_it_shows(name):
     """A title, an installation from the clone where the package is missing, words after each picture."""
     first, second, *cells = read(name).cells
     assert first.source.startswith("# ")
-    assert re.search(r'if find_spec\("grounded_attention"\) is None:.*\n    %pip install --quiet \.\.$', second.source, re.M)
+    needed = r'if find_spec\("grounded_attention"\) is None:.*\n    %pip install --quiet \.\.$'
+    assert re.search(needed, second.source, re.MULTILINE)
     for cell, following in pairwise(cells):
         if any("image/png" in output.get("data", {}) for output in cell.get("outputs", ())):
             assert following.cell_type == "markdown" and following.source.startswith("**What to see.**"), cell.id
