@@ -110,7 +110,8 @@ class HeadRanking:
         lines = [f"{name.capitalize()}: {value}." for name, value in named.items()]
         lines.append(
             f"{len(self.heads)} heads by {markdown_text(str(options['rank']))}, on {len(self.chosen_on.image_ids)} "
-            f"phrases of {self.chosen_on.images} images; reported on {len(report.image_ids)} phrases of {report.images} images"
+            f"phrases of {self.chosen_on.images} images; reported on {len(report.image_ids)} phrases of "
+            f"{report.images} images"
             + (" (**the same: the figures flatter the chosen heads**)." if self.about.get("same_split") else ".")
         )
         if report.skipped:
