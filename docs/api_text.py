@@ -46,7 +46,7 @@ def describe(name: str) -> str:
         for method in found.node.body:
             if isinstance(method, ast.FunctionDef) and (method.name == "__call__" or method.name[0] != "_"):
                 said = documentation(found.module, method)
-                if said:
+                if said and not is_setter(method):
                     parts += [f"### {last}.{method.name}", signature("", method), to_markdown(said)]
     return "\n\n".join(parts) + "\n"
 
@@ -143,11 +143,27 @@ def signature(path: str, node: Definition) -> str:
         shown = f"class {node.name}({bases})" if bases else f"class {node.name}"
         call = f"{node.name}{call_of(made)}" if made else ""
     else:
-        shown, call = f"{node.name}{call_of(node)}", ""
+        read = is_property(node)  # read without a call, so shown as an attribute with its type
+        shown, call = node.name if read else f"{node.name}{call_of(node)}", ""
         if node.returns:
-            shown += f" -> {ast.unparse(node.returns)}"
+            shown += (": " if read else " -> ") + ast.unparse(node.returns).strip("'")
     lines = [f"from {path} import {node.name}\n" if path else "", shown, call]
     return "```python\n" + "\n".join(line for line in lines if line) + "\n```"
+
+
+def decorators(node: Definition) -> list[str]:
+    """The last parts of the names of its decorators."""
+    return [ast.unparse(one.func if isinstance(one, ast.Call) else one).split(".")[-1] for one in node.decorator_list]
+
+
+def is_property(node: Definition) -> bool:
+    """Whether it is a property of any kind: `property`, `cached_property`, `abstractproperty` ..."""
+    return any(name.endswith("property") for name in decorators(node))
+
+
+def is_setter(node: Definition) -> bool:
+    """Whether it is a second definition of a property, which is documented once."""
+    return bool({"setter", "deleter"} & set(decorators(node)))
 
 
 def call_of(node: ast.FunctionDef) -> str:

@@ -59,11 +59,14 @@ def test_the_api_shows_what_python_imports(api_text, name):
         shown = re.search(
             rf"^##+ {re.escape(title)}\n\n```python\n(?:from[^\n]*\n\n)?(.*?)\n```", text, re.DOTALL | re.MULTILINE
         )[1]
+        if not callable(call):  # a property: an attribute with its type, which no one can call
+            [attribute] = ast.parse(shown).body
+            assert isinstance(attribute, ast.AnnAssign) and title.endswith(f".{attribute.target.id}")
+            continue
         [function] = ast.parse(f"def {shown}: ...").body
         found = [one.arg for one in (*function.args.args, *function.args.kwonlyargs)]
-        if callable(call):  # not a property
-            plain = [one.name for one in inspect.signature(call).parameters.values() if one.kind not in STARRED]
-            assert found == [one for one in plain if one not in ("self", "cls")]
+        plain = [one.name for one in inspect.signature(call).parameters.values() if one.kind not in STARRED]
+        assert found == [one for one in plain if one not in ("self", "cls")]
 
 
 def test_the_api_shows_docstrings_as_lists(api_text):

@@ -20,6 +20,7 @@ An image is a path, a PIL image, or an array (NumPy or torch) of shape (H, W), (
 import os
 import warnings
 from collections.abc import Iterable
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,12 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
-# A compressed file of a few kilobytes may claim as many pixels as PIL allows, which need a gigabyte here.
-MAX_PIXELS = 2**25
+# A compressed file of a few kilobytes may claim any number of pixels. The largest photographs of phones have 200
+# megapixels. The variable allows another number in any command.
+MAX_PIXELS = 200_000_000
+VARIABLE = "GROUNDED_ATTENTION_MAX_PIXELS"
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
+_RAISED = Lock()
 
 
 def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
@@ -79,9 +83,9 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
         `Image.Image`: The RGB picture.
 
     Raises:
-        ValueError: A file is missing, truncated, not an image or larger than `MAX_PIXELS` (or than
-            `PIL.Image.MAX_IMAGE_PIXELS`, if that was changed); pixels have 32 bits, whose range is unknown; an array
-            has another shape, type or range.
+        ValueError: A file is missing, truncated, not an image or larger than 200 megapixels (or than the environment
+            variable `GROUNDED_ATTENTION_MAX_PIXELS` or a changed `PIL.Image.MAX_IMAGE_PIXELS` says); pixels have 32
+            bits, whose range is unknown; an array has another shape, type or range.
     """
     if isinstance(image, (str, os.PathLike)):
         return _open_file(os.fspath(image), name, upright)
@@ -99,15 +103,29 @@ def _open_file(path: str, name: str, upright: bool) -> Image.Image:
         hint = "download it first" if "://" in path else "give the path of an image"
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise ValueError(f"{name}: {found}; {hint}.")
+    limit = _limit()
     try:
         with warnings.catch_warnings():
             # Too many pixels are an error here, so the warning is not needed.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = Image.open(path)
+            picture = _open(path, limit)
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
     with picture:
         return _to_rgb(picture, name, upright)
+
+
+def _open(path: str, limit: int | None) -> Image.Image:
+    """Reads the header. PIL itself refuses 179 million pixels: above them its limit is raised to ours for a moment."""
+    try:
+        return Image.open(path)
+    except Image.DecompressionBombError:
+        with _RAISED:
+            kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limit
+            try:
+                return Image.open(path)
+            finally:
+                Image.MAX_IMAGE_PIXELS = kept
 
 
 def _explain(name: str, error: Exception) -> str:
@@ -120,14 +138,19 @@ def _explain(name: str, error: Exception) -> str:
 
 def _too_large(name: str, size: str) -> str:
     return (
-        f"{name}: {size}more than {_limit()} pixels, which may be a decompression bomb; shrink it, or "
-        "raise PIL.Image.MAX_IMAGE_PIXELS if you trust it."
+        f"{name}: {size}more than {_limit()} pixels, which may be a decompression bomb; shrink it, or, if you trust "
+        f"it, set the environment variable {VARIABLE} to a larger number: {VARIABLE}=400000000 before the command."
     )
 
 
 def _limit() -> int | None:
     """The largest number of pixels; PIL's, if the user has changed it."""
-    return MAX_PIXELS if Image.MAX_IMAGE_PIXELS == PIL_LIMIT else Image.MAX_IMAGE_PIXELS
+    if Image.MAX_IMAGE_PIXELS != PIL_LIMIT:
+        return Image.MAX_IMAGE_PIXELS
+    given = os.environ.get(VARIABLE, "").strip() or str(MAX_PIXELS)
+    if not (given.isdecimal() and int(given)):
+        raise ValueError(f"{VARIABLE}={given}: expected the largest number of pixels, such as {MAX_PIXELS}.")
+    return int(given)
 
 
 def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:

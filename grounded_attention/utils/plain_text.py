@@ -9,7 +9,9 @@ import unicodedata
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 REPLACEMENT = "\ufffd"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MARKUP = re.compile(r"([\\`*_\[\]<>|#$&])")
+# Also what only begins a list, a line or an address: GitHub makes a link of a bare address and a message of @name.
+_MARKUP = re.compile(r"([\\`*_\[\]<>|#$&~@]|:(?=//)|(?<=\bwww)\.|^[-+=](?![\w.]))", re.I)
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 def printable(text: str, length: int = 4000) -> str:
@@ -59,4 +61,17 @@ def markdown_text(text: str, length: int = 200) -> str:
         text (`str`): any text.
         length (`int`, *optional*, defaults to 200): largest number of characters before markup is escaped.
     """
-    return _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length))
+    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length)))
+
+
+def markdown_code(text: str, length: int = 200) -> str:
+    """
+    Makes a text that Markdown shows as code, in one line; a `|` in a table is escaped by the table.
+
+    Args:
+        text (`str`): any text.
+        length (`int`, *optional*, defaults to 200): largest number of characters.
+    """
+    shown = printable(" ".join(text.split()), length)
+    ticks = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
+    return f"{ticks} {shown} {ticks}" if "`" in shown else f"`{shown}`"

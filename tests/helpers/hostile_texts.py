@@ -7,6 +7,7 @@ HOSTILE = {
     "right to left": "\u202egnp.exe\u2066",
     "terminal": "\x1b[2J\x1b]0;gone\x07\x9b31m",
     "markdown": "a | b\n\n# c `d` [e](http://x) ![](http://y) <i>",
+    "list": "- [x] ~~@someone~~ 1. https://x.y www.x.y + `",
     "formula": r"$\frac{1}{$ costs $5 or $\foo$",
     "long": "x" * 100_000,
 }

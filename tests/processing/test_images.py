@@ -1,4 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -178,6 +179,30 @@ def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
     assert open_image(path).size == (30, 20)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     assert open_image(path).size == (30, 20)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("width", "height"), [(8160, 6120), (16_320, 12_240)])  # 50 and 200 megapixels
+def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, width, height):
+    path, before = tmp_path / "phone.jpg", Image.MAX_IMAGE_PIXELS
+    Image.new("L", (width, height), 77).save(path)
+    assert open_image(path).size == (width, height) and Image.MAX_IMAGE_PIXELS == before
+
+
+def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
+    path = save(tmp_path / "large.png", Image.new("1", (20_000, 10_001)))
+    with pytest.raises(ValueError, match="20000 x 10001 are more than 200000000 pixels") as error:
+        open_image(path)
+    name, value = re.search(r"(\w+)=(\d+) before the command", str(error.value)).groups()
+    monkeypatch.setenv(name, value)
+    assert open_image(path).size == (20_000, 10_001)
+    monkeypatch.setenv(name, "300")
+    with pytest.raises(ValueError, match="more than 300 pixels"):
+        open_image(save(tmp_path / "small.png", Image.new("L", (30, 20))))
+    for wrong in ("many", "0", "-5", "1e9"):
+        monkeypatch.setenv(name, wrong)
+        with pytest.raises(ValueError, match=rf"^{name}={wrong}: expected"):
+            open_image(path)
 
 
 @pytest.mark.parametrize(

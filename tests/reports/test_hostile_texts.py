@@ -1,18 +1,26 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Texts from data in pages, cards and figures: shown as they are, never obeyed, never endless."""
 
+import itertools
 import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
+from grounded_attention.analysis.audit.changes import compare
+from grounded_attention.analysis.audit.result import AuditResult
+from grounded_attention.analysis.head_counts import HeadCounts
+from grounded_attention.dataset_scripts.hub.dataset_card import table
 from grounded_attention.dataset_scripts.licences import SCENES
 from grounded_attention.dataset_scripts.regions.card import write_region_card
 from grounded_attention.reports.figure_style import save
 from grounded_attention.reports.html_page import embedded_json, html_page
-from grounded_attention.utils.plain_text import HIDDEN, markdown_text, printable
+from grounded_attention.training.publish.card_forward import seen_lines
+from grounded_attention.utils.plain_text import HIDDEN, markdown_code, markdown_text, printable
 from tests.helpers.hostile_texts import HOSTILE
 
 pytestmark = pytest.mark.drawn_figures
@@ -73,8 +81,51 @@ def test_text_for_terminals_and_markdown(name):
 
 
 def test_plain_text_stays_as_it_is():
-    for text in ("two dogs", "größe ✓ 图像 كلب", "a-b, c. (d) 50 %"):
+    for text in ("two dogs", "größe ✓ 图像 كلب", "a-b, c. (d) 50 %", "-0.5", "18.5 %", "a: b", "2-2"):
         assert printable(text) == markdown_text(text) == text
+
+
+def rows_of(text: str) -> list[list[str]]:
+    """The cells of the tables as a parser of Markdown reads them; anything but text and code in a row is an error."""
+    tokens, rows = MarkdownIt().enable(["table", "strikethrough"]).parse(text), []
+    for token, kind in itertools.pairwise(tokens):
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type in ("td_open", "th_open"):
+            assert {child.type for child in kind.children} <= {"text", "text_special", "code_inline"}, kind.content
+            rows[-1].append("".join(child.content for child in kind.children))
+    return rows
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_cells_of_cards_and_audits_have_names_of_strangers_as_they_are(name):
+    text, shown = HOSTILE[name], printable(" ".join(HOSTILE[name].split()), 200)
+    counts = HeadCounts(("a",), np.ones(1), *np.ones((2, 1, 1, 2)), *np.ones((3, 1)))
+    audited = AuditResult(
+        (text,), 2, {"text_to_region": {"all": counts, text: counts}}, {text: counts}, {"data": text}
+    )
+    head, *rows = rows_of(audited.to_card_section())
+    groups = [what for what, *_ in rows]
+    assert groups == ["text → region", f"text → region, {shown}", f"relation, {shown}"]
+    assert all(len(row) == len(head) for row in rows)
+    changes = compare(audited, audited, (text, text)).to_markdown()
+    assert [len(row) for row in rows_of(changes)] == [5, 5, 5] and changes.count("\n#") == 0
+    cells = rows_of(table(("column", "type"), [(markdown_code(text), markdown_text(text))]))
+    assert cells[1] == [shown, shown]
+
+
+@pytest.mark.parametrize(
+    "text", ["- a", "+ a", "# a", "1. a", "12) a", "---", "===", "> a", "~~~", "    a", "a\n\n- b"]
+)
+def test_a_text_begins_no_block(text):
+    [opened, inline, _] = MarkdownIt().parse(markdown_text(text))
+    assert opened.type == "paragraph_open" and len({child.type for child in inline.children} - {"text_special"}) == 1
+    assert "".join(child.content for child in inline.children) == " ".join(text.split())
+
+
+def test_the_name_of_a_feature_model_stays_in_its_comment():
+    lines = seen_lines(False, 4, {"name": "a\nimport os  # ```\n```\n# Title"}).splitlines()
+    assert len(lines) == 3 and all(line.startswith(("boxes =", "features =", "seen =")) for line in lines)
 
 
 def test_a_write_region_card_cannot_be_broken_by_an_image_id_or_a_detector():

@@ -29,7 +29,7 @@ def card_section(result: AuditCounts) -> str:
 
 def _introduction(result: AuditCounts) -> Iterator[str]:
     about = result.about
-    where = " ".join(str(about[name]) for name in ("data", "split") if about.get(name))
+    where = markdown_text(" ".join(str(about[name]) for name in ("data", "split") if about.get(name)))
     kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
     yield f"How often each attention head attends most to the right place ({kinds}){f', on {where}' if where else ''}."
     word = about.get("word", "last")
@@ -53,7 +53,7 @@ def _introduction(result: AuditCounts) -> Iterator[str]:
     if result.choice.split == SAME_SPLIT:
         yield "Heads were chosen on the same items that they are reported on, as in the paper; this overstates them."
     else:
-        yield f"Heads were chosen on {result.choice.split}."
+        yield f"Heads were chosen on {markdown_text(result.choice.split)}."
 
 
 def _table(result: AuditCounts) -> str:
@@ -65,11 +65,11 @@ def _table(result: AuditCounts) -> str:
 
 
 def _row(result: AuditCounts, best: BestHead) -> tuple[str, ...]:
-    what = NAMES.get(best.kind, best.kind) + (f", {best.group}" if best.group != "all" else "")
+    what = NAMES.get(best.kind, best.kind) + (f", {markdown_text(best.group)}" if best.group != "all" else "")
     reachable = "" if best.upper_bound is None else f"{best.upper_bound:.1%}"
     return (
         what,
-        result.name(best.layer, best.head) + ("" if best.active else " (not active)"),
+        markdown_text(result.name(best.layer, best.head)) + ("" if best.active else " (not active)"),
         f"{best.accuracy:.1%} ({interval_text(best.interval)})",
         f"{best.share:.0%}",
         f"{best.baseline:.1%}",
@@ -82,7 +82,7 @@ def _row(result: AuditCounts, best: BestHead) -> tuple[str, ...]:
 def _layers(result: AuditCounts) -> str:
     best = [layer for layer in result.best_layers() if layer.group == "all"]
     texts = [
-        f"{NAMES[layer.kind]}, layer {result.layers[layer.layer]}: {layer.accuracy:.1%} "
+        f"{NAMES[layer.kind]}, layer {markdown_text(result.layers[layer.layer])}: {layer.accuracy:.1%} "
         f"({interval_text(layer.interval)})"
         for layer in best
     ]

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from grounded_attention.utils.plain_text import markdown_text
+
 from .plots import plot_changes
 from .result import AuditResult
 from .statistics import CORRECTIONS, PERMUTATIONS, Comparison, permutation_test
@@ -61,7 +63,7 @@ class Changes:
 
     def to_markdown(self, marks: str = "##") -> str:
         """The number of changed heads and a table of the most changed ones, as Markdown; `marks` are its heading's."""
-        heading = f"{marks} {self.names[1]} against {self.names[0]}"
+        heading = f"{marks} {markdown_text(self.names[1])} against {markdown_text(self.names[0])}"
         return "\n\n".join([heading, *map(self._section, self.comparisons)]) + "\n"
 
     def _section(self, direction: str) -> str:
@@ -81,8 +83,8 @@ class Changes:
             layer, head = (int(index) for index in np.unravel_index(place, difference.shape))
             at = (layer, head)
             yield (
-                f"| {self.after.name(layer, head)} | {before[at]:.1%} | {after[at]:.1%} | {difference[at]:+.1%} | "
-                f"{p[at]:.2g} |"
+                f"| {markdown_text(self.after.name(layer, head))} | {before[at]:.1%} | {after[at]:.1%} | "
+                f"{difference[at]:+.1%} | {p[at]:.2g} |"
             )
 
     def plot(self, folder: Path) -> list[Path]:

@@ -35,7 +35,7 @@ def heads_section(content: Mapping[str, Any]) -> str:
         rows.append(f"| {name} | {one['pointing']:.1%} | {ends} | {one['lift']:.2f} | {one['share']:.1%} |")
     flattered = " (the same phrases: this flatters the heads)" if about.get("same_split") else ""
     text = (
-        f"The {len(chosen.heads)} heads that find phrases best, by {about['options']['rank']}, on "
+        f"The {len(chosen.heads)} heads that find phrases best, by {markdown_text(str(about['options']['rank']))}, on "
         f"{markdown_text(str(about.get('data', 'unnamed data')))}{flattered}. `{FILE}` names them for "
         '`pipeline("visual-grounding", model=...)`. *Pointing*: the image token with the most attention of the phrase '
         "is on its object. *Lift*: attention on the object's tokens, over their part of the image. *Share*: attention "

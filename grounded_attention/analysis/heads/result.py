@@ -109,8 +109,9 @@ class HeadRanking:
         named = {name: markdown_text(str(self.about[name])) for name in ("model", "data") if name in self.about}
         lines = [f"{name.capitalize()}: {value}." for name, value in named.items()]
         lines.append(
-            f"{len(self.heads)} heads by {options['rank']}, on {len(self.chosen_on.image_ids)} phrases of "
-            f"{self.chosen_on.images} images; reported on {len(report.image_ids)} phrases of {report.images} images"
+            f"{len(self.heads)} heads by {markdown_text(str(options['rank']))}, on {len(self.chosen_on.image_ids)} "
+            f"phrases of {self.chosen_on.images} images; reported on {len(report.image_ids)} phrases of "
+            f"{report.images} images"
             + (" (**the same: the figures flatter the chosen heads**)." if self.about.get("same_split") else ".")
         )
         if report.skipped:
@@ -177,5 +178,7 @@ def boxes_table(boxes: Sequence[BoxScore]) -> str:
     rows = ["| attention of | pointing | 95 % | box, IoU ≥ 0.5 | 95 % |", "|---|---:|---:|---:|---:|"]
     for score in boxes:
         ends = interval_text(score.pointing_interval), interval_text(score.accuracy_interval)
-        rows.append(f"| {score.name} | {score.pointing:.1%} | {ends[0]} | {score.accuracy:.1%} | {ends[1]} |")
+        rows.append(
+            f"| {markdown_text(score.name)} | {score.pointing:.1%} | {ends[0]} | {score.accuracy:.1%} | {ends[1]} |"
+        )
     return "\n".join(rows)

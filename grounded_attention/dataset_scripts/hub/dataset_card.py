@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Card of a pushed data set, written from the records of its configurations."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.licences import scenes_command
-from grounded_attention.utils.plain_text import printable
+from grounded_attention.utils.plain_text import markdown_code, markdown_text, printable
 
 Record = Mapping[str, Any]
 _WARNINGS = {
@@ -40,7 +41,7 @@ def write_card(repository: str, records: Mapping[str, Record]) -> str:
         table(
             ("configuration", "split", "rows"),
             [
-                (f"`{name}`", split, f"{facts['num_examples']:,}")
+                (markdown_code(name), markdown_text(split), f"{facts['num_examples']:,}")
                 for name, record in records.items()
                 for split, facts in record["info"]["splits"].items()
             ],
@@ -77,7 +78,7 @@ def licence_text(record: Record) -> str:
         lines.append(f"See {licence['source']}.")
     if warning := _WARNINGS.get(licence["redistribution"]):
         lines.append(warning)
-        lines.append(f"The person who pushed them gave this reason: {' '.join(str(record['permission']).split())}")
+        lines.append(f"The person who pushed them gave this reason: {markdown_text(str(record['permission']), 2000)}")
     return " ".join(lines)
 
 
@@ -94,7 +95,7 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
         rows (sequence of `tuple[str, ...]`): The cells of each row.
     """
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", cell) for cell in line) + " |" for line in lines)
 
 
 def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData:
@@ -126,7 +127,10 @@ def _column_sections(records: Mapping[str, Record]) -> list[str]:
     """Describes the columns; configurations with the same columns share a section."""
     names_by_text: dict[str, list[str]] = {}
     for name, record in records.items():
-        features = [(f"`{column}`", f"`{_format_type(kind)}`") for column, kind in record["info"]["features"].items()]
+        features = [
+            (markdown_code(column), markdown_code(_format_type(kind), 4000))
+            for column, kind in record["info"]["features"].items()
+        ]
         names_by_text.setdefault(f"{record['columns']}\n\n{table(('column', 'type'), features)}", []).append(
             f"`{name}`"
         )
@@ -181,7 +185,12 @@ In a recipe of grounded-attention: `data.data_dir: hub://{repository}`, `data.op
 def _build_section(name: str, record: Record) -> str:
     versions = ", ".join(f"{program} {version}" for program, version in record["versions"].items())
     sources = [
-        (f"`{each['file']}`", f"{each['files']:,}", f"{each['bytes']:,}", f"`{each.get('sha256') or each['table']}`")
+        (
+            markdown_code(each["file"]),
+            f"{each['files']:,}",
+            f"{each['bytes']:,}",
+            f"`{each.get('sha256') or each['table']}`",
+        )
         for each in record["sources"]
     ]
     return "\n\n".join(

@@ -78,7 +78,7 @@ def _snippet(repository: str, example: str) -> str:
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
 labels = PseudoLabelTable.open("hub://{repository}")  # downloads and checks them
-print(labels["{example}"].phrases)
+print(labels[{json.dumps(example)}].phrases)
 ```
 
 Without it:

@@ -28,10 +28,11 @@ from grounded_attention.training.recipes.methods import recipe_method
 from grounded_attention.training.recipes.model_family import family_name, family_title, head_class
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
+from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
-from .card_forward import forward_lines, seen_lines
+from .card_forward import feature_model, forward_lines, seen_lines
 from .card_place import EVAL_RESULTS, FIGURE, place_line
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
 from .card_vlm import LIMITS as VLM_LIMITS
@@ -349,7 +350,7 @@ def _controls(trained: Trained) -> Iterator[str]:
 def _licence(recipe: Recipe, data: PreparedData) -> str:
     named, terms = recipe.card.license, _data_licence(recipe, data)
     weights = "apache-2.0" if drawn_scenes(recipe, data) else "not stated; ask the publisher"
-    of_data = f"Data (`{builder_name(recipe)}`): {terms.identifier}. {terms.terms}"
+    of_data = f"Data (`{builder_name(recipe)}`): {markdown_text(terms.identifier)}. {markdown_text(terms.terms, 2000)}"
     return f"Weights: {named or weights}. Code: Apache-2.0. {of_data}"
 
 
@@ -367,7 +368,7 @@ def _citations(trained: Trained, data: PreparedData) -> Iterator[str]:
     if drawn_scenes(trained.recipe, data) is None:
         citation = data.pulled.record["citation"] if data.pulled else next(iter(data.splits.values())).info.citation
         if citation and citation not in _own_citations(trained):
-            yield citation.strip()
+            yield citation.strip().replace("```", "'")  # it must not end its block
 
 
 def _own_citations(trained: Trained) -> list[str]:
@@ -389,7 +390,7 @@ def _use(trained: Trained) -> dict[str, Any]:
         "feature_size": processor.region_feature_size,
         "seen": seen_lines(pixels, processor.region_feature_size, source),
         "forward": forward_lines(TASKS[trained.recipe.task].example, **example),
-        "features_text": f"those of {source['name']}, as in training" if source else "those of training",
+        "features_text": f"those of {feature_model(source)}, as in training" if source else "those of training",
     }
 
 

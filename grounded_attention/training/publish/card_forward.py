@@ -3,6 +3,8 @@
 
 from typing import Any
 
+from grounded_attention.utils.plain_text import printable
+
 
 def forward_lines(example: str, caption: str, phrase: str) -> str:
     """The lines of the forward call.
@@ -13,6 +15,11 @@ def forward_lines(example: str, caption: str, phrase: str) -> str:
         phrase (`str`): a phrase of the caption.
     """
     return example.format(word=phrase.split()[-1], other=phrase)
+
+
+def feature_model(source: Any) -> str:
+    """The name of the model that computed features, for a comment of one line."""
+    return printable(" ".join(source["name"].split()), 200)
 
 
 def seen_lines(pixels: bool, feature_size: int, source: Any) -> str:
@@ -27,7 +34,7 @@ def seen_lines(pixels: bool, feature_size: int, source: Any) -> str:
     if pixels:
         lines = ['image = Image.new("RGB", (640, 480))  # your image', boxes]
         return "\n".join([*lines, 'seen = {"images": image, "region_boxes": boxes, "image_sizes": (640, 480)}'])
-    named = f"computed by {source['name']}, as in training" if source else "computed as in training"
+    named = f"computed by {feature_model(source)}, as in training" if source else "computed as in training"
     features = f"features = np.random.rand(2, {feature_size})  # features of your boxes, {named}"
     return "\n".join(
         [boxes, features, 'seen = {"region_features": features, "region_boxes": boxes, "image_sizes": (640, 480)}']
