@@ -230,8 +230,19 @@ class PatchGroundingProcessor:
         tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
 
+    def check_text(self, text: str, name: str) -> None:
+        """Raises a ValueError if the text of a user, called `name`, has an image token: it would count as an image."""
+        for token in (self.placeholder, self.family.image_token(self.processor)):
+            if token in text:
+                raise ValueError(
+                    f"{name}: a text has {token!r}, the model's token for an image: write these words in another way. "
+                    'An image of a conversation is a part {"type": "image"}.'
+                )
+
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
         token = self.placeholder
+        if answer is not None and not is_conversation(text):
+            self.check_text(f"{text}\n{answer}", name)
         has_template = getattr(self.processor, "chat_template", None) or self.tokenizer.chat_template
         if is_conversation(text) or (has_template and token not in text):
             if is_conversation(text) and answer is not None:
@@ -240,6 +251,8 @@ class PatchGroundingProcessor:
                 )
             conversation = text if is_conversation(text) else make_conversation(text, answer, len(pictures))
             prompt = render_prompt(self.processor, conversation, name)
+            for part in prompt.parts:
+                self.check_text(part.text, name)
         elif answer is not None:
             raise ValueError(f"{name}: text_pair needs a chat template; write one text instead.")
         else:

@@ -142,6 +142,8 @@ def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images,
     texts = [example.caption for example in examples]
     given = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
     try:
+        for number, text in enumerate(texts):
+            processor.check_text(text, f"Example {number}")
         return processor(*given, images=pictures, phrases=phrases)
     except ValueError as error:
         names = ", ".join(dict.fromkeys(example.image_id for example in examples))
