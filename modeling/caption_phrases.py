@@ -41,8 +41,7 @@ _HYPHENS = "-\u2010\u2011"
 _JOINED = re.compile(rf"[{_HYPHENS}]\w|['\u2019](?![sS]\b)\w")
 # Thai to Tibetan and Burmese, Hangul, Khmer, kana and Chinese characters.
 _UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u3005\u3040-\u318f\u31f0-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\uff66-\uff9f\U00020000-\U0003ffff]"
+    "[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u3005\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
 )
 
 
@@ -118,16 +117,10 @@ def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
 
 def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iterator[Phrase]:
     """
-    Finds where a regular expression matches whole words of a text.
+    Finds where a regular expression, with `flags` of `re`, matches whole words of a text from character `begin` on.
 
-    A hyphen joins words ("T-shirt"), and so does an apostrophe, except that of a possessive ("man's") or after an
-    article ("l'homme"). In scripts without spaces between words, and in Korean, every place may be a border.
-
-    Args:
-        pattern (`str`): the expression.
-        text (`str`): the text.
-        flags (`int`, *optional*, defaults to 0): those of `re`.
-        begin (`int`, *optional*, defaults to 0): the first character where a match may start.
+    A hyphen joins words ("T-shirt"), and an apostrophe too, except in "man's" and "l'homme". In scripts without spaces
+    between words, and in Korean, a word may end anywhere.
     """
     for match in re.compile(f"(?=({pattern}))", flags).finditer(text, begin):
         start, end = match.span(1)
@@ -139,12 +132,11 @@ def _inside_word(text: str, place: int) -> bool:
     """Whether the characters before and after a place belong to one word."""
     if not 0 < place < len(text):
         return False
-    before, after, unspaced = text[place - 1], text[place], _UNSPACED.search(text, place - 1, place + 1)
-    if _is_mark(after) or unspaced:
+    before, after = text[place - 1], text[place]
+    if _is_mark(after) or _UNSPACED.search(text, place - 1, place + 1):
         return _is_mark(after)
     left = _is_letter(before) or (before in _HYPHENS and place > 1 and _is_letter(text[place - 2]))
-    right = _is_letter(after) or (before not in _HYPHENS and _JOINED.match(text, place) is not None)
-    return left and right
+    return left and (_is_letter(after) or (before not in _HYPHENS and _JOINED.match(text, place) is not None))
 
 
 def _is_mark(character: str) -> bool:

@@ -26,7 +26,7 @@ from PIL import Image
 from .batch_arguments import as_batch
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import DroppedPhrase, GroundedBatch
-from .image_layouts import ImageLayout, ImageSettings
+from .image_layouts import ImageLayout
 from .image_tokens import (
     ImageTokenFamily,
     get_image_token_family,
@@ -48,7 +48,6 @@ from .phrase_grounding import (
 )
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
-from .written_boxes import BoxSpelling
 
 # The keys of a batch that are for supervision and not for the model.
 GROUNDING_KEYS = (
@@ -116,17 +115,6 @@ class PatchGroundingProcessor:
     def tokenizer(self) -> Any:
         """The tokenizer of the model's processor."""
         return self.processor.tokenizer
-
-    def box_spelling(self, image: Any = None) -> BoxSpelling:
-        """Says how the model writes the boxes of an image (as for [`open_image`]); without one, to 1000."""
-        if image is None:
-            return BoxSpelling()
-        width, height = open_image(image, "image").size
-        return self.family.boxes(ImageSettings(self.processor, self._settings, width, height, True))
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        return {**self.family.settings, **self.image_settings}
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
         """Saves the processor of the model; the settings of this class are not stored."""
@@ -279,7 +267,7 @@ class PatchGroundingProcessor:
             text=[prompt.text for prompt in prompts],
             images=pictures if any(pictures) else None,
             text_kwargs=words,
-            images_kwargs={**self._settings, "return_tensors": "pt"},
+            images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials
 

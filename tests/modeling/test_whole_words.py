@@ -23,7 +23,8 @@ WHOLE = [
 PARTS = [
     ("a woman runs", "man"), ("two dogs", "dog"), ("a bored dog", "red"), ("a man-made lake", "man"),
     ("a snow-man", "man"), ("a T-shirt", "shirt"), ("he can't", "can"), ("M\u00e4nner", "M\u00e4nn"),
-    ("cafe\u0301", "cafe"), ("dog2", "dog"), ("\u0915\u0941\u0924\u094d\u0924\u093e", "\u0915\u0941\u0924\u094d\u0924"),
+    ("cafe\u0301", "cafe"), ("dog2", "dog"),
+    ("\u0915\u0941\u0924\u094d\u0924\u093e", "\u0915\u0941\u0924\u094d\u0924"),
 ]  # fmt: skip
 
 

@@ -166,23 +166,18 @@ def test_wrong_rows(change, message):
         GroundingCollator(make_processor("llava"))([{**make_rows()[0], **change}])
 
 
-@pytest.mark.parametrize("padding_side", ["right", "left"])
-def test_a_largest_length_cuts_what_a_shorter_text_would_lack(padding_side):
+def test_a_largest_length_cuts_the_ends_of_sequences():
     """The tokens, labels and phrases of a cut batch are those before the cut, without the last ones."""
-    collate = GroundingCollator(make_processor("llava", padding_side))
+    collate = GroundingCollator(make_processor("llava"))
     whole = collate(make_rows())
-    lengths = whole["attention_mask"].sum(1)
-    collate.max_length = length = int(lengths.max()) - 4  # the second row loses "red balls" and its end
+    length = whole["input_ids"].shape[1] - 4  # the second row loses "red balls" and its end
+    collate.max_length, collate.processor.tokenizer.padding_side = length, "left"
     batch = collate(make_rows())
-    assert batch["input_ids"].shape[1] == length != batch["text_positions"].shape[1]
-    for row, mask in enumerate(whole["attention_mask"].bool()):
-        kept = batch["attention_mask"][row].bool()
-        for name in ("input_ids", "labels"):
-            assert batch[name][row][kept].tolist() == whole[name][row][mask][:length].tolist()
-        first = kept.int().argmax()
-        for name in ("text_positions", "region_positions"):
-            places, old = batch[name][row], whole[name][row] - mask.int().argmax()
-            assert (places[places >= 0] - first).tolist() == old[(old >= 0) & (old < length)].tolist()
+    assert collate.processor.tokenizer.padding_side == "left" and length != batch["text_positions"].shape[1]
+    for name in ("input_ids", "labels", "attention_mask", "region_positions"):
+        assert torch.equal(batch[name], whole[name][:, :length]), name
+    for places, old in zip(batch["text_positions"], whole["text_positions"], strict=True):
+        assert places[places >= 0].tolist() == old[(old >= 0) & (old < length)].tolist()
     assert batch["dropped_phrases"] == [[], [DroppedPhrase(1, "red", "truncated")], [], []]
     assert not batch["phrase_mask"][1, 1].any() and not batch["phrase_regions"][1, 1].any()
     assert torch.equal(batch["phrase_mask"][0].sum(1), whole["phrase_mask"][0].sum(1))

@@ -5,7 +5,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch.nn import functional as F
 from transformers.utils import logging
 
@@ -62,57 +61,40 @@ class GroundingCollator:
             [_phrase(each, _texts(chat), f"row {i} of the batch") for each in row.get("phrases") or ()]
             for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
         ]
-        batch = self.processor(chats, images=images, phrases=phrases, labels=True).reported()
+        tokenizer, side = self.processor.tokenizer, self.processor.tokenizer.padding_side
+        tokenizer.padding_side = side if self.max_length is None else "right"
+        try:
+            batch = self.processor(chats, images=images, phrases=phrases, labels=True).reported()
+        finally:
+            tokenizer.padding_side = side
         if self.max_length is not None and batch["input_ids"].shape[1] > self.max_length:
-            words = [
-                [_texts(chat)[each["text"]][each["start"] : each["end"]] for each in found]
-                for chat, found in zip(chats, phrases, strict=True)
-            ]
-            cut_batch(batch, self.max_length, words, self.keeps_images)
+            words = [[_words(chat, each) for each in found] for chat, found in zip(chats, phrases, strict=True)]
+            _cut(batch, self.max_length, words, self.keeps_images)
         if self.method is not None:
             batch |= self.method.prepare_batch(batch)
             batch[COUNTS] = {name: int(count) for name, count in self.method.counts(batch).items()}
         return batch
 
 
-def cut_batch(batch: dict[str, Any], length: int, words: Sequence[Sequence[str]], keeps_images: bool = False) -> None:
-    """Keeps the first tokens of each sequence, as TRL does; a phrase that loses a token is dropped.
-
-    Args:
-        batch (`dict[str, Any]`): a batch with phrases, which is changed.
-        length (`int`): the largest number of tokens.
-        words (`Sequence[Sequence[str]]`): the words of the phrases of each row.
-        keeps_images (`bool`, *optional*, defaults to `False`): whether a batch is left as it is, with one line, if an
-            image token would be lost.
-
-    Raises:
-        ValueError: if an image token would be lost; the message names the row of the batch.
-    """
-    mask = batch["attention_mask"]
-    start = mask.argmax(1).clamp(max=mask.shape[1] - length)[:, None]  # not 0 where padding is on the left
-    sizes, lost = mask.sum(1).tolist(), (batch["region_positions"] - start >= length).any(1)
-    for row in lost.nonzero().flatten().tolist():
+def _cut(batch: dict[str, Any], length: int, words: Sequence[Sequence[str]], keeps_images: bool) -> None:
+    """Keeps the first tokens of sequences padded on the right, as TRL does; drops phrases that lose a token."""
+    sizes, texts = batch["attention_mask"].sum(1).tolist(), batch["text_positions"]
+    for row in (batch["region_positions"] >= length).any(1).nonzero().flatten().tolist():
         said = f"row {row} of the batch has {sizes[row]} tokens, and image tokens beyond max_length={length}"
         if not keeps_images:
             raise ValueError(f"{said}: give a larger max_length (None does not cut), or smaller images")
         logger.warning_once(f"{said}, TRL's default: such batches are not cut")
         return
-    for name in SEQUENCE_KEYS & batch.keys():
-        batch[name] = batch[name].gather(1, start + torch.arange(length))
-    for name in ("region_positions", "text_positions"):
-        batch[name] = torch.where(batch[name] < 0, -1, batch[name] - start)
-    if batch["text_positions"].shape[1] == length:  # a mask of the whole sequence is recognised by its length
-        batch["text_positions"] = F.pad(batch["text_positions"], (0, 1), value=-1)
-        batch["phrase_mask"] = F.pad(batch["phrase_mask"], (0, 1))
-    beyond = batch["text_positions"] >= length
-    batch["text_positions"].masked_fill_(beyond, -1)
-    cut = (batch["phrase_mask"] & beyond[:, None]).any(2)
-    for row, phrase in cut.nonzero().tolist():
+    batch |= {name: batch[name][:, :length] for name in SEQUENCE_KEYS & batch.keys()}
+    lost = (batch["phrase_mask"] & (texts >= length)[:, None]).any(2)
+    for row, phrase in lost.nonzero().tolist():
         batch["dropped_phrases"][row].append(DroppedPhrase(phrase, words[row][phrase], TRUNCATED))
-    batch["phrase_mask"] &= ~cut[..., None]
-    batch["phrase_regions"] &= ~cut[..., None]
+    extra = int(texts.shape[1] == length)  # a mask of the whole sequence is recognised by its length
+    batch["text_positions"] = F.pad(texts.masked_fill(texts >= length, -1), (0, extra), value=-1)
+    batch["phrase_mask"] = F.pad(batch["phrase_mask"] & ~lost[..., None], (0, extra))
+    batch["phrase_regions"] = batch["phrase_regions"] & ~lost[..., None]
     logger.warning_once(
-        f"sequences of up to {max(sizes)} tokens are cut to max_length={length}; this batch loses {int(cut.sum())} "
+        f"sequences of up to {max(sizes)} tokens are cut to max_length={length}; this batch loses {int(lost.sum())} "
         f"phrases (`dropped_phrases`) and the answers of {int((batch['labels'] < 0).all(1).sum())} rows"
     )
 
@@ -156,6 +138,10 @@ def _parts(content: Any) -> list[dict[str, Any]]:
 
 def _texts(chat: Sequence[Row]) -> list[str]:
     return [part["text"] for message in chat for part in message["content"] if part["type"] == "text"]
+
+
+def _words(chat: Sequence[Row], phrase: Row) -> str:
+    return _texts(chat)[phrase["text"]][phrase["start"] : phrase["end"]]
 
 
 def _phrase(phrase: Row, texts: Sequence[str], name: str) -> dict[str, Any]:

@@ -23,15 +23,9 @@ from .one_gpu import use_one_gpu
 OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
 # Options of TRL's SFTConfig -> the values with which a GroundingCollator does what TRL says.
 KEPT_OPTIONS: dict[str, tuple[Any, ...]] = {
-    "completion_only_loss": (None, True),
-    "dataset_text_field": ("text",),
-    "eval_packing": (None, False),
-    "packing": (False,),
-    "pad_to_multiple_of": (None, "auto"),
-    "pad_token": (None,),
-    "padding_free": (False,),
-    "shuffle_dataset": (False,),
-    "truncation_mode": ("keep_start",),
+    **dict.fromkeys(("packing", "eval_packing", "padding_free", "shuffle_dataset", "pad_token"), (None, False)),
+    **{"completion_only_loss": (None, True), "pad_to_multiple_of": (None, "auto")},
+    **{"dataset_text_field": ("text",), "truncation_mode": ("keep_start",)},
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.processing.written_boxes import BoxSpelling
+from grounded_attention.tasks.written_boxes import BoxSpelling, box_spelling
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
 BOX = [0.105, 0.301, 0.232, 0.48]
@@ -83,7 +83,7 @@ def test_another_scale_is_named_and_not_tried(limits, numbers):
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_what_is_written_is_read_again(model_type, size):
     """Every family reads what it writes; Qwen2.5-VL within the pixel of its small picture."""
-    spelling = PatchGroundingProcessor(make_processor(model_type)).box_spelling(Image.new("RGB", size))
+    spelling = box_spelling(PatchGroundingProcessor(make_processor(model_type)), Image.new("RGB", size))
     box = [0.2, 0.25, 0.77, 0.875]
     error = 0.5 / min(spelling.limits) if spelling.limits != (1, 1) else 2e-3
     assert spelling.read(spelling.write(box)) == pytest.approx(box, abs=error)
@@ -93,7 +93,7 @@ def test_what_is_written_is_read_again(model_type, size):
 def test_scales_of_families():
     image, box = Image.new("RGB", (60, 40)), [0.25, 0.5, 0.75, 1.0]
     written = {
-        name: PatchGroundingProcessor(make_processor(name, byte_pairs=True)).box_spelling(image).write(box)
+        name: box_spelling(PatchGroundingProcessor(make_processor(name, byte_pairs=True)), image).write(box)
         for name in PROCESSORS
     }
     for name in ("qwen2_vl", "qwen3_vl", "internvl", "idefics3"):
