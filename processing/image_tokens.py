@@ -201,18 +201,10 @@ def image_layouts(
 
 
 def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
-    """Gives the image tokens of an example their boxes.
-
-    Args:
-        positions (`np.ndarray`): (N,) int64, positions of the image tokens in the sequence.
-        layouts (sequence of `ImageLayout`): The layouts of its images, in order.
-        name (`str`): Name of the example in errors.
-
-    Returns:
-        `ImageTokens`: The image tokens.
+    """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images.
 
     Raises:
-        ValueError: The number of tokens is not that of the layouts.
+        ValueError: The number of tokens is not that of the layouts; the message has the name of the example.
     """
     views = [[piece for piece in layout if not isinstance(piece, str)] for layout in layouts]
     places = [(image, view, len(boxes)) for image, each in enumerate(views) for view, boxes in enumerate(each)]

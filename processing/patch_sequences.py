@@ -87,11 +87,7 @@ def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Coll
 
 
 def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:
-    """Collects the tokens of all texts of a batch.
-
-    Args:
-        sequences (`list[TokenSequence]`): The examples.
-        length (`int`): N, length of the padded sequences.
+    """Collects the tokens of all texts of a batch of sequences of N tokens.
 
     Returns:
         `tuple`: The tokens of the texts (without their ids), their columns, and their positions in the sequence,

@@ -183,14 +183,7 @@ def match_iou(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray, iou
 def ground_phrases(
     flat: FlatPhrases, regions: RegionColumns, match: BoxMatch
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Computes the region columns of each phrase, and how sure they are.
-
-    If a phrase has `regions`, its `boxes` are ignored.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        regions (`RegionColumns`): The regions.
-        match (`BoxMatch`): Finds the regions of gold boxes.
+    """Computes the region columns of each phrase, and how sure they are. With `regions`, `boxes` are ignored.
 
     Returns:
         `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase

@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from grounded_attention.modeling.caption_phrases import whole_words
 from grounded_attention.processing.chat_prompts import is_conversation
-from grounded_attention.processing.grounded_batch import DroppedPhrase
+from grounded_attention.processing.grounded_batch import DroppedPhrase, GroundedBatch
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase_grounding import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
@@ -41,7 +41,7 @@ class GroundingCollator:
             of the batch.
 
     Returns:
-        `dict[str, Any]`: by a call: the inputs of the model, `labels` (B, N) of the assistant's texts, and the
+        `GroundedBatch`: by a call: the inputs of the model, `labels` (B, N) of the assistant's texts, and the
         grounding, see [`PatchGroundingProcessor`].
     """
 
@@ -54,7 +54,7 @@ class GroundingCollator:
         self.max_length: int | None = None
         self.keeps_images = False
 
-    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def __call__(self, rows: Sequence[Row]) -> GroundedBatch:
         images = [_images(row) for row in rows]
         chats = [_conversation(row, len(images[i]), f"row {i} of the batch") for i, row in enumerate(rows)]
         phrases = [
@@ -73,7 +73,7 @@ class GroundingCollator:
         if self.method is not None:
             batch |= self.method.prepare_batch(batch)
             batch[COUNTS] = {name: int(count) for name, count in self.method.counts(batch).items()}
-        return batch
+        return GroundedBatch(batch, dropped_phrases=batch["dropped_phrases"])
 
 
 def _cut(batch: dict[str, Any], length: int, words: Sequence[Sequence[str]], keeps_images: bool) -> None:
