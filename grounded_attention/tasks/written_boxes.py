@@ -13,9 +13,9 @@ _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
 _GAP = r"(?:\s*[,;]\s*|\s+)"
 _PAIR = rf"({_NUMBER}){_GAP}({_NUMBER})"
 # [x, y, x, y], (x, y), (x, y), [[x, y], [x, y]]
-_FOUR = rf"[\[(]\s*{_PAIR}(?:{_GAP}|\s*[\])]\s*[,;]?\s*[\[(]\s*){_PAIR}\s*[\])]"
+_FOUR = rf"[\[(]\s*{_PAIR}(?:{_GAP}|\s*[\])]\s*[,;]?\s*[\[(]\s*){_PAIR}\s*,?\s*[\])]"
 _KEYS = ("x_?1|x_?min|left", "y_?1|y_?min|top", "x_?2|x_?max|right", "y_?2|y_?max|bottom")
-_KEYED = [re.compile(rf"\b(?:{key})\b[\"'*` ]*[:=][\"'* ]*({_NUMBER})", re.IGNORECASE) for key in _KEYS]
+_KEYED = [re.compile(rf"\b(?:{key})\b[\"'*` ]*[:=][* ]*({_NUMBER})", re.IGNORECASE) for key in _KEYS]
 _RUN = re.compile(rf"(?<![\w.]){_NUMBER}(?:{_GAP}{_NUMBER})*(?!\w)")
 _THOUGHTS = re.compile(r"(?:.*(?:</think(?:ing)?>|◁/think▷))?(.*?)(?:(?:<think(?:ing)?>|◁think▷).*)?", re.DOTALL)
 _POINTS = re.compile(r"<points?\b.*?(?:</points?>|$)|\bpoint\w*[\"'*` ]*[:=]\s*[\[(][-\d\s.,;\[\]()]*", re.DOTALL)
@@ -61,7 +61,7 @@ class BoxSpelling:
             ValueError: if a number is beyond the scale; it is not read on another one.
         """
         thoughts = _THOUGHTS.fullmatch(text)
-        answer = _POINTS.sub(" ", thoughts[1] if thoughts else text)
+        answer = _POINTS.sub(" ", re.sub(rf"[\"']({_NUMBER})[\"']", r"\1", thoughts[1] if thoughts else text))
         for token, order, middle, steps in _TOKENS:
             if found := re.search(token * 4, answer):
                 return BoxSpelling((steps, steps))._share([float(found[place + 1]) + middle for place in order])
