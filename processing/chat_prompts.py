@@ -77,16 +77,9 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
     It renders twice, the second time with a mark at both ends of each text. Without the marks both results must be
     the same.
 
-    Args:
-        processor (`ProcessorMixin`): A processor with a chat template.
-        conversation (sequence): The messages.
-        name (`str`): Name of the example in errors.
-
-    Returns:
-        `Prompt`: The prompt.
-
     Raises:
-        ValueError: The template fails, changes, moves or leaves out a text, or a text contains the mark.
+        ValueError: The template fails, changes, moves or leaves out a text, or a text contains the mark; the message
+            has the name of the example.
     """
     texts: list[str] = []
     marked_conversation: list[dict[str, Any]] = []
