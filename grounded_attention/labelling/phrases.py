@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.rows import check_phrase
-from grounded_attention.modeling.caption_phrases import SPACY_MODEL, Phrase, content_words
+from grounded_attention.modeling.caption_phrases import SPACY_MODEL, Phrase, content_words, whole_words
 
 SOURCES = ("textblob", "spacy", "words", "given")
 _INSTALL = {
@@ -41,11 +41,7 @@ class PhraseSource(Protocol):
 
 
 def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
-    """Loads a source of phrases.
-
-    Args:
-        name (`str`): One of `SOURCES`.
-        model (`str`, *optional*, defaults to `SPACY_MODEL`): The pipeline of spaCy.
+    """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy.
 
     Raises:
         ValueError: The source is unknown, or a package, model or corpus that it needs is not installed.
@@ -151,18 +147,11 @@ def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:
 
 
 def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
-    """Finds phrases in a caption that were lower-cased and joined from tokens.
+    """Finds phrases in a caption that were lower-cased and joined from tokens, and the number of those not found.
 
     Letters may differ in case, and where a phrase has a space, the caption may have none or several. A phrase is
     searched after the one before it, and if it is not there, from the start. Found phrases never overlap, so a phrase
-    that occurs twice in `texts` is found at two places.
-
-    Args:
-        caption (`str`): The caption.
-        texts (sequence of `str`): The phrases, in the order of the caption if possible.
-
-    Returns:
-        `tuple[list[Phrase], int]`: The found phrases in the order of the caption, and the number of others.
+    that occurs twice in `texts` is found at two places. They are returned in the order of the caption.
     """
     found: list[Phrase] = []
     after = 0
@@ -178,7 +167,7 @@ def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phr
     pattern = r"\s*".join(re.escape(token) for token in text.split())
     if not pattern:
         return None
-    for match in re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE).finditer(caption, begin):
-        if all(match.end() <= other.start or other.end <= match.start() for other in taken):
-            return Phrase(match.group(), *match.span())
+    for found in whole_words(pattern, caption, re.IGNORECASE, begin):
+        if all(found.end <= other.start or other.end <= found.start for other in taken):
+            return found
     return None

@@ -80,20 +80,11 @@ def flatten_phrases(
     kind: str = "phrase",
     fields: str = "'boxes' or 'regions'",
 ) -> FlatPhrases:
-    """Collects the phrases of a batch in one row and checks their spans.
-
-    Args:
-        phrases (sequence): B lists of phrases, or None.
-        texts (`list[list[str]]`): S lists of B texts.
-        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
-        fields (`str`, *optional*, defaults to `"'boxes' or 'regions'"`): The fields of a phrase besides its span, for
-            errors.
-
-    Returns:
-        `FlatPhrases`: The phrases.
+    """Collects the phrases of B examples, each in one of S lists of B texts, in one row; `fields` is for errors.
 
     Raises:
-        ValueError: A phrase lacks text, start or end, its text does not exist, or its span is outside the text.
+        ValueError: A phrase has an unknown key, lacks text, start or end, its text does not exist, or its span is
+            outside the text.
     """
     places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
     records = [record for example in phrases for record in example or ()]
@@ -105,13 +96,14 @@ def flatten_phrases(
     return flat
 
 
-def check_phrase_keys(record: Mapping[str, Any], name: str) -> None:
-    """Raises a ValueError with the nearest known key if a phrase, called `name`, has an unknown one with a value."""
+def check_phrase_keys(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Returns a phrase, called `name`; a ValueError names the nearest known key for an unknown one with a value."""
     for key, value in record.items():
         if value is not None and key not in (*PHRASE_KEYS, *CARRIED_KEYS):
             close = difflib.get_close_matches(str(key), PHRASE_KEYS, n=1, cutoff=0.5)
             meant = f"; did you mean {close[0]!r}?" if close else "."
             raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(PHRASE_KEYS)}{meant}")
+    return record
 
 
 def _span(record: Mapping[str, Any], place: tuple[int, int], kind: str, fields: str) -> tuple[int, int, int]:
@@ -155,15 +147,7 @@ def _check_spans(flat: FlatPhrases, texts: list[list[str]]) -> None:
 
 
 def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
-    """Finds the pieces of its text that share a character with each span, including cut pieces.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        encoded (`EncodedTexts`): The pieces of the texts.
-
-    Returns:
-        `np.ndarray`: (F, L) bool.
-    """
+    """Finds the pieces of its text that share a character with each span, including cut pieces: (F, L) bool."""
     spans = encoded.spans[flat.text, flat.example]
     covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
     covered &= np.arange(spans.shape[1]) < encoded.lengths[flat.text, flat.example][:, None]
@@ -173,13 +157,7 @@ def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
 def phrase_tokens(
     flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Computes the token mask of each phrase: every piece that shares a character with the span.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        shape (`tuple[int, int, int]`): B, P and T.
-        encoded (`EncodedTexts`): The pieces of the texts.
-        columns (`TextColumns`): Their columns.
+    """Computes the token mask of each phrase: every piece that shares a character with the span; `shape` is B, P, T.
 
     Returns:
         `tuple`: phrase_mask (B, P, T) bool; (F,) bool for phrases that lost a token to truncation; (F,) bool for
@@ -205,14 +183,7 @@ def match_iou(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray, iou
 def ground_phrases(
     flat: FlatPhrases, regions: RegionColumns, match: BoxMatch
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Computes the region columns of each phrase, and how sure they are.
-
-    If a phrase has `regions`, its `boxes` are ignored.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        regions (`RegionColumns`): The regions.
-        match (`BoxMatch`): Finds the regions of gold boxes.
+    """Computes the region columns of each phrase, and how sure they are. With `regions`, `boxes` are ignored.
 
     Returns:
         `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase
@@ -319,16 +290,7 @@ def _match_boxes(
 def pair_phrases(
     pairs: Sequence[Any], flat: FlatPhrases, absent: np.ndarray, phrase_counts: Sequence[int]
 ) -> np.ndarray:
-    """Pads index pairs with -1. A pair with an absent phrase becomes (-1, -1) and keeps its place.
-
-    Args:
-        pairs (sequence): B arrays (k, 2), or None.
-        flat (`FlatPhrases`): The phrases.
-        absent (`np.ndarray`): (F,) bool, phrases without a token mask.
-        phrase_counts (sequence of `int`): Number of phrases of each example.
-
-    Returns:
-        `np.ndarray`: (B, K, 2) int64.
+    """Pads index pairs with -1, (B, K, 2) int64. A pair with a phrase in `absent` (F,) becomes (-1, -1), in its place.
 
     Raises:
         ValueError: An entry is not a pair of integers, or an index is not that of a phrase of the example.
@@ -363,13 +325,7 @@ def _check_pairs(example: int, pairs: Any) -> np.ndarray:
 def list_dropped(
     flat: FlatPhrases, texts: list[list[str]], flags: Mapping[str, np.ndarray]
 ) -> list[list[DroppedPhrase]]:
-    """Lists, for each example, a record of every phrase with a flag.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        texts (`list[list[str]]`): S lists of B texts.
-        flags (`Mapping[str, np.ndarray]`): Reason -> (F,) bool.
-    """
+    """Lists, for each example, a record of every phrase with a flag (reason -> (F,) bool); S lists of B texts."""
     dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
     for reason, flag in flags.items():
         for index in np.flatnonzero(flag):
@@ -380,12 +336,7 @@ def list_dropped(
 
 
 def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
-    """Logs a warning about the phrases that lost their label.
-
-    Args:
-        dropped (`list[list[DroppedPhrase]]`): The phrases of each example.
-        phrase_count (`int`): Number of all phrases.
-    """
+    """Logs a warning about the phrases of each example that lost their label, of `phrase_count` phrases."""
     records = [(example, record) for example, found in enumerate(dropped) for record in found]
     if records:
         shown = "; ".join(

@@ -137,5 +137,5 @@ def _of_conversations(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _phrase(phrase: Mapping[str, Any]) -> dict[str, Any]:
-    check_phrase_keys(phrase, f"phrase {phrase.get('text')!r}")
-    return {**{name: phrase[name] for name in ("text", "start", "end", "boxes")}, "message": 0}
+    known = check_phrase_keys(phrase, f"phrase {phrase.get('text')!r}")
+    return {**{name: known[name] for name in ("text", "start", "end", "boxes")}, "message": 0}

@@ -27,12 +27,7 @@ def row_phrases(
 
 
 def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, text: int) -> list[dict[str, Any]]:
-    """Returns the phrases of a caption, which is text 0 or 1 of an example, as the processor takes them.
-
-    Raises:
-        ValueError: if a phrase has an unknown key.
-    """
-    wanted, phrases = ("start", "end", "boxes", "scores"), list(phrases or ())
-    for each in phrases:
-        check_phrase_keys(each, f"phrase {each.get('text')!r}")
-    return [{"text": text, **{name: each.get(name) for name in wanted}} for each in phrases]
+    """Returns the phrases of a caption, which is text 0 or 1 of an example, as the processor takes them."""
+    wanted = ("start", "end", "boxes", "scores")
+    known = [check_phrase_keys(each, f"phrase {each.get('text')!r}") for each in phrases or ()]
+    return [{"text": text, **{name: each.get(name) for name in wanted}} for each in known]

@@ -87,9 +87,7 @@ def _of_image(row: Mapping[str, Any]) -> Iterator[AuditExample]:
 
 def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
     for number, caption in enumerate((row["caption1"], row["caption2"])):
-        phrases = [p for p in row["phrases"] if p["caption"] == number]
-        for phrase in phrases:
-            check_phrase_keys(phrase, f"image {row['image_id']}, phrase {phrase.get('text')!r}")
+        phrases = [check_phrase_keys(p, f"image {row['image_id']}") for p in row["phrases"] if p["caption"] == number]
         found = (AuditPhrase(p["start"], p["end"], _array(p["boxes"]), tuple(p.get("types") or ())) for p in phrases)
         yield AuditExample(row["image_id"], caption, tuple(found))
 

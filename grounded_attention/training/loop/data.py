@@ -34,14 +34,7 @@ def row_key(row: Mapping[str, Any]) -> str:
 
 
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """
-    Loss component -> number of terms in its sum, () int64; without components that the batch does not have.
-
-    Args:
-        task (`Task`): the task.
-        method (`SupervisionMethod`): the supervision method.
-        batch (`Mapping[str, Any]`): a batch.
-    """
+    """Loss component -> number of terms in its sum, () int64; without components that the batch does not have."""
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
 
@@ -192,14 +185,7 @@ def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
 
 
 def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = False) -> None:
-    """Checks before training that every image of the rows has region features.
-
-    Args:
-        splits (`Sequence[Any]`): the rows of each split.
-        regions (`Any`): the region table.
-        empty_images (`bool`, *optional*, defaults to `False`): whether an image without features counts as one without
-            detections; then at least one image must have features.
-    """
+    """Checks that every image of the rows of each split is in the region table; with `empty_images`, that one is."""
     wanted = {image_id for rows in splits for image_id in _images(rows)}
     missing = sorted(image_id for image_id in wanted if image_id not in regions)
     if not missing:
@@ -223,14 +209,7 @@ def _images(rows: Any) -> set[str]:
 
 
 def limit_rows(rows: Any, limit: int | None, seed: int) -> Any:
-    """
-    At most `limit` rows, chosen by a seeded shuffle and kept in their original order.
-
-    Args:
-        rows (`Any`): rows of a data set.
-        limit (`int | None`): largest number of rows; None keeps all.
-        seed (`int`): seed of the shuffle.
-    """
+    """At most `limit` rows (None keeps all), chosen by a shuffle with `seed` and kept in their original order."""
     if limit is None or limit >= len(rows):
         return rows
     chosen = np.random.default_rng(seed).permutation(len(rows))[:limit]
