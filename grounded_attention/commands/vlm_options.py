@@ -88,9 +88,9 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
 
 
 def _load_processor(name: str, revision: str | None) -> Any:
-    from transformers import AutoProcessor
+    from grounded_attention.families.vlm import load_processor
 
-    processor = AutoProcessor.from_pretrained(name, revision=revision or "main")
+    processor = load_processor(name, revision=revision or "main")
     if not hasattr(processor, "image_processor"):  # without a usable processor, transformers gives a tokenizer
         raise ValueError("it has no processor for images and text; save the processor beside the model")
     return processor

@@ -1,11 +1,40 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Vision-language models of transformers, whose regions are image tokens; they have no classes in this project."""
 
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+# Packages that processors of these models need, in the extra `vlm`; some only for videos, but they load all parts.
+PROCESSOR_PACKAGES = ("torchvision", "num2words")
+
+
+def load_processor(name: str, **settings: Any) -> Any:
+    """Loads the processor of a model as `AutoProcessor` does.
+
+    Args:
+        name (`str`): folder or name of the model.
+        settings: further arguments of `from_pretrained`.
+
+    Raises:
+        ValueError: if it needs a package that is not installed; the message says what to install.
+    """
+    try:
+        from transformers import AutoProcessor
+
+        return AutoProcessor.from_pretrained(name, **settings)
+    except (ImportError, ValueError) as error:
+        missing = [each for each in PROCESSOR_PACKAGES if importlib.util.find_spec(each) is None]
+        if any(each in str(error).lower() for each in missing):
+            raise ValueError(
+                f"its processor needs {' and '.join(missing)}, not installed here: "
+                'pip install "grounded-attention[vlm]"'
+            ) from error
+        raise
 
 
 @dataclass(frozen=True)
