@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any
 from .command_line import make_parser, run
 from .image_options import add_region_options
 from .number_options import count
-from .vlm_options import BACK_ENDS, add_vlm_options, is_vision_language_model
+from .vlm_options import add_vlm_options, is_vision_language_model
 
 if TYPE_CHECKING:
     from grounded_attention.reports.attention_pictures import WordAttention
@@ -104,7 +104,7 @@ def check_own(options: argparse.Namespace) -> None:
     """
     if options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
-    defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": BACK_ENDS[0]}
+    defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": "sdpa"}
     given = [f"--{name}" for name, default in defaults.items() if getattr(options, name) != default]
     if given:
         raise ValueError(f"{', '.join(given)}: only for vision-language models such as LLaVA; remove these options")

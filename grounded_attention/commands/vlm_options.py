@@ -12,14 +12,14 @@ from .device_options import add_device_options, find_device
 if TYPE_CHECKING:
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
-BACK_ENDS = ("sdpa", "eager", "flash_attention_2")
+BACK_ENDS = "sdpa, eager, flash_attention_2, or a kernel of the Hub such as kernels-community/flash-attn2"
 
 
 def add_vlm_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--revision`, `--attention`, `--device` and `--dtype`."""
     add = parser.add_argument
     add("--revision", metavar="NAME", help="branch, tag or commit of the model on the Hub")
-    add("--attention", choices=BACK_ENDS, default="sdpa", help="attention back end (default: %(default)s)")
+    add("--attention", metavar="NAME", default="sdpa", help=f"attention back end: {BACK_ENDS} (default: %(default)s)")
     add_device_options(parser)
 
 

@@ -28,7 +28,7 @@ class Supervision:
             of a model with a vision tower.
     """
 
-    def __init__(self, model: PreTrainedModel, before: str):
+    def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]]):
         self.model, self._before = model, before
 
     @property
@@ -38,7 +38,8 @@ class Supervision:
 
     def undo(self) -> None:
         """Restores the attention function that the model had before."""
-        self.model.set_attn_implementation(self._before)
+        for config, name in self._before:  # not by the model's method, which would load a kernel of the Hub again
+            config._attn_implementation = name
 
     def __enter__(self) -> "Supervision":
         return self
@@ -81,7 +82,8 @@ def supervise(model: nn.Module) -> Supervision:
         'sdpa'
     """
     language_model = find_language_model(model)
-    before = language_model.config._attn_implementation or "eager"
+    parts = [part.config for part in language_model.modules() if isinstance(part, PreTrainedModel)]
+    before = [(config, config._attn_implementation or "eager") for config in parts]
     name = supervised_implementation(language_model)
     language_model.set_attn_implementation(name)
     if language_model.config._attn_implementation != name:
