@@ -35,6 +35,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -68,11 +69,12 @@ def ground(options: argparse.Namespace) -> str:
     from .image_options import load_pipeline, open_input, read_regions
 
     logging.disable_progress_bar()
+    options.phrases = split_phrases(options.phrases)
     image = open_input(options)
     if is_vision_language_model(options.model, options.revision):
         return ground_with_heads(options, image)
     check_own(options)
-    phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
+    phrases, way = find_phrases(options.caption, options.phrases)
     known = read_regions(options)
     pipe = load_pipeline(options, find_device(options.device, PartialState()))
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
@@ -93,6 +95,16 @@ def ground(options: argparse.Namespace) -> str:
     heads = "mean over heads" if options.head is None else f"head {options.head}"
     where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
     return f"{count} regions; phrases: {way}; {where}, {heads}\n{table(grounding)}"
+
+
+def split_phrases(given: list[str] | None) -> list[str] | None:
+    """The phrases of --phrases: of a single one the parts between commas outside quotes, of several each as it is."""
+    if given is None or len(given) > 1:
+        return given
+    try:
+        return next(csv.reader(given, strict=True, skipinitialspace=True))
+    except csv.Error as error:
+        raise ValueError(f"--phrases {given[0]}: {error}; close the quotes, or give --phrases for each phrase") from error
 
 
 def check_own(options: argparse.Namespace) -> None:
@@ -146,7 +158,13 @@ def build_parser() -> argparse.ArgumentParser:
     add_region_options(parser, required=False)
     add_vlm_options(parser)
     add("--heads", metavar="FILE", help="heads.json of a vision-language model (default: the one beside the model)")
-    add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
+    add(
+        "--phrases",
+        action="append",
+        metavar="TEXT,TEXT",
+        help="phrases of the caption, separated by commas; for one with a comma in it, quotes inside ('\"a red, round "
+        "ball\",a cube'), or --phrases once for each phrase",
+    )
     add("--layer", type=count, metavar="N", help="use this layer, counted from 0")
     add("--head", type=count, metavar="N", help="use this head, counted from 0")
     add("--output", metavar="PNG", help="draw the picture into this file: .png, .pdf or .svg")

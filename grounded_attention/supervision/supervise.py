@@ -16,6 +16,8 @@ from .attention_function import reads_other_sequence, supervised_implementation
 
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
+# Arguments for the language model that some models also pass to their vision tower, whose SDPA warns about the first.
+REQUEST = ("output_attentions", *(f"attention_{name}" for name in "queries share mean layers call plans states".split()))
 
 
 class Supervision:
@@ -28,8 +30,9 @@ class Supervision:
             of a model with a vision tower.
     """
 
-    def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]]):
+    def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]], towers: Sequence[nn.Module]):
         self.model, self._before = model, before
+        self._handles = [each.register_forward_pre_hook(_drop_request, with_kwargs=True) for each in towers]
 
     @property
     def calls(self) -> tuple[AttentionCall, ...]:
@@ -40,6 +43,8 @@ class Supervision:
         """Restores the attention function that the model had before."""
         for config, name in self._before:  # not by the model's method, which would load a kernel of the Hub again
             config._attn_implementation = name
+        for handle in self._handles:
+            handle.remove()
 
     def __enter__(self) -> "Supervision":
         return self
@@ -91,7 +96,14 @@ def supervise(model: nn.Module) -> Supervision:
             f"{type(model).__name__} does not use the AttentionInterface of transformers: its attention cannot be "
             "supervised"
         )
-    return Supervision(language_model, before)
+    inner = {*language_model.modules()}
+    parts = [each for each in unwrap_model(model).modules() if isinstance(each, PreTrainedModel)]
+    towers = [each for each in parts if each not in inner and language_model not in {*each.modules()}]
+    return Supervision(language_model, before, towers)
+
+
+def _drop_request(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    return args, {name: value for name, value in kwargs.items() if name not in REQUEST}
 
 
 def find_language_model(model: Any) -> PreTrainedModel:
