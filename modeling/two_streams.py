@@ -86,7 +86,7 @@ def attend(
     query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
     name = module.config._attn_implementation
     function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
-    # A supervised name packs the keys itself, after it has read rows. Only FlashAttention and its kernels have such masks.
+    # A supervised function packs the keys itself, after it has read rows. Only FlashAttention has such masks.
     if not name.startswith("supervised_") and needs_packed_keys(module, mask):
         function = partial(attend_packed_keys, function)
     context, report = function(

@@ -13,20 +13,15 @@
 # limitations under the License.
 """Selection of a detector's boxes as regions: clipped to the image, without duplicates, the best by score. n boxes."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from .region_boxes import box_iou
 
 try:
-    from torchvision.ops import nms
-# A torchvision for a different torch version fails with other errors than a missing one.
-except (ImportError, RuntimeError, OSError):
-    _torchvision_nms: Any = None
-else:
-    _torchvision_nms = nms
+    from torchvision.ops import nms as torchvision_nms
+except (ImportError, RuntimeError, OSError):  # a torchvision for another torch fails in other ways than a missing one
+    torchvision_nms = None
 
 # A region needs at least one pixel for a feature.
 MIN_SIDE = 1.0
@@ -45,8 +40,8 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     Returns:
         `torch.Tensor`: (k,) int64, indices of the kept boxes, best first.
     """
-    if _torchvision_nms is not None:
-        return _torchvision_nms(boxes, scores, iou_threshold)
+    if torchvision_nms is not None:
+        return torchvision_nms(boxes, scores, iou_threshold)
     return greedy_suppression(boxes, scores, iou_threshold)
 
 

@@ -106,10 +106,7 @@ def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
     except ImportError:
         pass  # `extras` says it
     except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:200]
-        remarks.append(
-            f"torchvision cannot be imported ({reason}), and no processor loads: install the one for torch {torch.__version__}"
-        )
+        remarks.append(f"torchvision cannot be imported ({error}): install the one for torch {torch.__version__}")
     found["machine"]["threads"] = torch.get_num_threads()
     if not torch.accelerator.is_available():
         remarks.append("torch finds no GPU: the recipes on scenes are made for a CPU, the papers' recipes are not")

@@ -102,9 +102,9 @@ def split_phrases(given: list[str] | None) -> list[str] | None:
     if given is None or len(given) > 1:
         return given
     try:
-        return next(csv.reader(given, strict=True, skipinitialspace=True))
+        return next(csv.reader(given, skipinitialspace=True))
     except csv.Error as error:
-        raise ValueError(f"--phrases {given[0]}: {error}; close the quotes, or give --phrases for each phrase") from error
+        raise ValueError(f"--phrases: {error}") from error
 
 
 def check_own(options: argparse.Namespace) -> None:
@@ -162,8 +162,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--phrases",
         action="append",
         metavar="TEXT,TEXT",
-        help="phrases of the caption, separated by commas; for one with a comma in it, quotes inside ('\"a red, round "
-        "ball\",a cube'), or --phrases once for each phrase",
+        help="phrases of the caption, separated by commas; for those with commas, --phrases for each, or inner quotes",
     )
     add("--layer", type=count, metavar="N", help="use this layer, counted from 0")
     add("--head", type=count, metavar="N", help="use this head, counted from 0")

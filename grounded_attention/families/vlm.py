@@ -13,28 +13,21 @@ if TYPE_CHECKING:
 PROCESSOR_PACKAGES = ("torchvision", "num2words")
 
 
-def load_processor(name: str, **settings: Any) -> Any:
-    """Loads the processor of a model as `AutoProcessor` does.
+def load_processor(name: Any, **settings: Any) -> Any:
+    """Loads the processor of a model; a ValueError says what to install if it needs a package that is not there."""
+    from transformers import AutoProcessor
 
-    Args:
-        name (`str`): folder or name of the model.
-        settings: further arguments of `from_pretrained`.
-
-    Raises:
-        ValueError: if it needs a package that is not installed; the message says what to install.
-    """
     try:
-        from transformers import AutoProcessor
-
-        return AutoProcessor.from_pretrained(name, **settings)
+        processor = AutoProcessor.from_pretrained(name, **settings)
     except (ImportError, ValueError) as error:
         missing = [each for each in PROCESSOR_PACKAGES if importlib.util.find_spec(each) is None]
-        if any(each in str(error).lower() for each in missing):
-            raise ValueError(
-                f"its processor needs {' and '.join(missing)}, not installed here: "
-                'pip install "grounded-attention[vlm]"'
-            ) from error
-        raise
+        if not any(each in str(error).lower() for each in missing):
+            raise
+        needs = f"its processor needs {' and '.join(missing)}, not installed here"
+        raise ValueError(f'{needs}: pip install "grounded-attention[vlm]"') from error
+    if getattr(processor, "image_processor", None) is None:  # transformers gives a tokenizer where it finds no more
+        raise ValueError("it has no processor for images and text; save the model's own processor beside it")
+    return processor
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 
 import inspect
 from collections.abc import Sequence
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -17,10 +17,13 @@ from .attention_function import reads_other_sequence, supervised_implementation
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
 # Arguments for the language model that some models also pass to their vision tower, whose SDPA warns about the first.
-REQUEST = ("output_attentions", *(f"attention_{name}" for name in "queries share mean layers call plans states".split()))
+REQUEST = (
+    "output_attentions",
+    *(f"attention_{name}" for name in "queries share mean layers call plans states".split()),
+)
 
 
-class Supervision:
+class Supervision(AbstractContextManager["Supervision"]):
     """A model whose language model has the supervised attention function; `undo()` restores the original function.
 
     As a context manager it calls `undo()` at the end.
@@ -46,12 +49,7 @@ class Supervision:
         for handle in self._handles:
             handle.remove()
 
-    def __enter__(self) -> "Supervision":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.undo()
 
 
@@ -87,8 +85,8 @@ def supervise(model: nn.Module) -> Supervision:
         'sdpa'
     """
     language_model = find_language_model(model)
-    parts = [part.config for part in language_model.modules() if isinstance(part, PreTrainedModel)]
-    before = [(config, config._attn_implementation or "eager") for config in parts]
+    configs = [part.config for part in language_model.modules() if isinstance(part, PreTrainedModel)]
+    before = [(config, config._attn_implementation or "eager") for config in configs]
     name = supervised_implementation(language_model)
     language_model.set_attn_implementation(name)
     if language_model.config._attn_implementation != name:
@@ -97,8 +95,10 @@ def supervise(model: nn.Module) -> Supervision:
             "supervised"
         )
     inner = {*language_model.modules()}
-    parts = [each for each in unwrap_model(model).modules() if isinstance(each, PreTrainedModel)]
-    towers = [each for each in parts if each not in inner and language_model not in {*each.modules()}]
+    others = [
+        each for each in unwrap_model(model).modules() if isinstance(each, PreTrainedModel) and each not in inner
+    ]
+    towers = [each for each in others if language_model not in {*each.modules()}]
     return Supervision(language_model, before, towers)
 
 

@@ -28,7 +28,9 @@ class InterpolationMode(Enum):
     LANCZOS = "lanczos"
 
 
-def resize(image: Tensor, size: Any, interpolation: Any = InterpolationMode.BILINEAR, antialias: bool = True) -> Tensor:
+def resize(
+    image: Tensor, size: Any, interpolation: Any = InterpolationMode.BILINEAR, antialias: bool = True
+) -> Tensor:
     flat = image.reshape(-1, *image.shape[-3:])
     smooth = interpolation in (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
     made = F.interpolate(flat.float(), tuple(size), mode=interpolation.value, antialias=antialias and smooth)

@@ -88,8 +88,6 @@ def make_vlm_processor(model: Model) -> PatchGroundingProcessor:
     key, place = ("tokenizer", model.tokenizer) if model.tokenizer else ("source", model.source)
     with recipe_key_errors(f"model.{key} {place}"):
         processor = load_processor(place)
-        if getattr(processor, "image_processor", None) is None:
-            raise RecipeError(f"model.{key} {place}: contains no processor of images; give the model's own processor")
     with recipe_key_errors("model.processor"):
         return PatchGroundingProcessor(processor, vision_language_type(model), **model.processor)
 
