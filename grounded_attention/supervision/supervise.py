@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Makes a model report its attention: the only file that replaces the attention function of a model."""
 
+import copy
 import inspect
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -161,7 +162,7 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
     if model is config:
         try:
             with torch.device("meta"):
-                model = AutoModel.from_config(config)
+                model = AutoModel.from_config(copy.deepcopy(config), attn_implementation="eager")
         except Exception:  # any: code of others; what it builds is checked again when the model is loaded
             return everywhere
     language_model = find_language_model(model)
@@ -188,11 +189,12 @@ def head_layers(model: Any) -> list[int]:
 
 def numbered_attention(language_model: nn.Module) -> list[Any]:
     """The modules with a layer index that call an attention function of transformers' interface."""
+    found = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
+    codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in found]
     return [
         module
-        for module in language_model.modules()
-        if getattr(module, "layer_idx", None) is not None
-        and "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(type(module).forward).__code__.co_names
+        for module, code in zip(found, codes, strict=True)
+        if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ())
     ]
 
 
