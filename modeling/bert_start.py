@@ -55,8 +55,8 @@ class BertStart:
             the model.
 
         Raises:
-            ValueError: if the checkpoint is not of the BERT family or lacks weights of its encoder, or an override is no
-                field of the configuration or is fixed by the BERT checkpoint.
+            ValueError: if the checkpoint is not of the BERT family or lacks weights of its encoder, or an override is
+                no field of the configuration or is fixed by the BERT checkpoint.
         """
         name = pretrained_model_name_or_path
         fields = read_bert_config(name)
