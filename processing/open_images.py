@@ -183,7 +183,7 @@ def _to_rgb(picture: Image.Image, name: str) -> Image.Image:
 
 def _turn(picture: Image.Image) -> Image.Image:
     try:
-        turn = _TURNS.get(picture.getexif().get(_ORIENTATION))
+        turn = _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
     except Exception:  # of many types: damaged metadata say nothing about pixels that could be read
         turn = None
     return picture if turn is None else picture.transpose(turn)

@@ -196,7 +196,7 @@ class Collator:
 
 def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
     """Raises a `DataError` if the row has a size, and a picture or region record has one of another shape."""
-    size = (row.get("width"), row.get("height"))
+    size: Any = (row.get("width"), row.get("height"))
     if None not in size and not same_shape(size, (held.width, held.height)):
         found, expected = f"{held.width} x {held.height} (of the {what})", f"{size[0]} x {size[1]} (of the row)"
         hint = "boxes and sizes are those of the upright picture; make the table of this picture, or correct the row"
