@@ -22,7 +22,7 @@ from .second_environment import HERE, ROOT, SetupError, newest_version, prepare,
 FOLDER = ROOT / ".venv-newest"
 OWN_CONSTRAINTS = HERE / "constraints-newest.txt"
 TESTS = (
-    "tests/conformance/test_older_checkpoints.py",
+    "tests/conformance/loads_older_checkpoints.py",
     "tests/modeling/test_transformers_contracts.py",
     "tests/modeling/test_unpadding.py",
     "tests/modeling/test_vl_bert_saving.py",
