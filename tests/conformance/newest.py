@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Runs the tests of what depends on transformers on the newest one of the package index, which may be newer than allowed.
+"""Runs the tests of what depends on transformers on the newest one of the index, which may be newer than allowed.
 
 .venv-newest sees every package of the environment this runs in, and has only that transformers and what it needs
 differently. Checkpoints that the oldest and the pinned transformers save are loaded there. Options are pytest's, and

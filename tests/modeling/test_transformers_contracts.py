@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What the code of a checkpoint takes from inside transformers: the installed version has it, and it means the same."""
+"""What travelling code takes from inside transformers: the installed version has it, and it means the same."""
 
 import ast
 import inspect
