@@ -132,11 +132,12 @@ def _open_file(path: str, name: str) -> Image.Image:
 
 
 def _read(file: BinaryIO, name: str) -> Image.Image:
+    limit = _limit()
     try:
         with warnings.catch_warnings():
             # Too many pixels are an error here, so the warning is not needed.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = _open(file, _limit())
+            picture = _open(file, limit)
     except UnidentifiedImageError as error:
         known = ", ".join(FORMATS)
         raise ValueError(f"{name}: not an image file of a known format, expected {known}; save it as PNG.") from error
