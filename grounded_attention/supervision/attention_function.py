@@ -53,8 +53,7 @@ class SupervisedAttention(NamedTuple):
         mean (`Tensor`, *optional*): (B, N, M) float32, attention averaged over heads; None if it was not requested.
         call (`AttentionCall`, *optional*): the call that made this report; None if the model does not describe its
             calls.
-        layer (`int`, *optional*): the index of the layer in the model, for a report without `call`; not every layer
-            of a model attends.
+        layer (`int`, *optional*): the index of the layer in the model, for a report without `call`.
     """
 
     reports: tuple[AttentionPair | RowStates | None, ...]

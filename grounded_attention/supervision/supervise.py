@@ -17,11 +17,6 @@ from .attention_function import reads_other_sequence, supervised_implementation
 
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
-# Arguments for the language model that some models also pass to their vision tower, whose SDPA warns about the first.
-REQUEST = (
-    "output_attentions",
-    *(f"attention_{name}" for name in "queries share mean layers call plans states".split()),
-)
 
 
 class Supervision(AbstractContextManager["Supervision"]):
@@ -95,16 +90,14 @@ def supervise(model: nn.Module) -> Supervision:
             f"{type(model).__name__} does not use the AttentionInterface of transformers: its attention cannot be "
             "supervised"
         )
-    inner = {*language_model.modules()}
-    others = [
-        each for each in unwrap_model(model).modules() if isinstance(each, PreTrainedModel) and each not in inner
-    ]
-    towers = [each for each in others if language_model not in {*each.modules()}]
+    others = {*unwrap_model(model).modules()} - {*language_model.modules()}
+    towers = [each for each in others if isinstance(each, PreTrainedModel) and language_model not in each.modules()]
     return Supervision(language_model, before, towers)
 
 
 def _drop_request(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-    return args, {name: value for name, value in kwargs.items() if name not in REQUEST}
+    """Qwen's models also pass this to their vision tower, whose SDPA warns about it."""
+    return args, {name: value for name, value in kwargs.items() if name != "output_attentions"}
 
 
 def find_language_model(model: Any) -> PreTrainedModel:

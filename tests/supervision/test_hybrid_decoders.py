@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText, MllamaTextConfig
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 
 from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
 from grounded_attention.analysis.heads.ablation import ablate_heads
@@ -218,11 +218,12 @@ def test_measured_heads_of_a_training_have_the_layers_of_the_model():
 
 @torch.no_grad()
 def test_cross_attention_has_heads_to_remove_but_no_positions_of_the_sequence():
+    from transformers.models.mllama.configuration_mllama import MllamaTextConfig
+    from transformers.models.mllama.modeling_mllama import MllamaTextModel
+
     torch.manual_seed(0)
     sizes = {**_TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "vocab_size": 60}
     config = MllamaTextConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
-    from transformers.models.mllama.modeling_mllama import MllamaTextModel
-
     model = MllamaTextModel(config).eval()
     torch.nn.init.ones_(model.layers[1].cross_attn_attn_gate)
     ids, rows = torch.arange(4, 12)[None], torch.tensor([[5, 6]])

@@ -63,8 +63,7 @@ class HeadScores:
         chance (`np.ndarray`): (n,) float32, the part of the candidates that is gold.
         gold_sizes (`np.ndarray`): (n, 2) float32, mean width and height of the gold boxes of each phrase.
         skipped (`int`): phrases that no image token shows, which are not scored.
-        headless (`tuple[int, ...]`): layers without heads over the sequence, such as linear attention, whose scores
-            are 0.
+        headless (`tuple[int, ...]`): layers without heads, such as linear attention, whose scores are 0.
     """
 
     image_ids: tuple[str, ...]
