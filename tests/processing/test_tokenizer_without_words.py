@@ -17,7 +17,7 @@ from tests.helpers.tiny_vlm_files import save_llava
 
 @pytest.mark.parametrize("make", [BertTokenizer, Qwen2Tokenizer, T5Tokenizer])
 def test_special_tokens_alone_are_no_words(make):
-    with pytest.raises(ValueError, match="special tokens: tokenizer.json is missing"):
+    with pytest.raises(ValueError, match=r"special tokens: tokenizer.json is missing"):
         check_tokenizer(make())
 
 
@@ -48,5 +48,5 @@ def test_vision_language_models(tmp_path):
 def test_zero_shot_detectors(tmp_path):
     name = save_detector("grounding_dino", tmp_path)
     (name / "tokenizer.json").unlink()
-    with pytest.raises(ValueError, match="cannot be used: .* has no words"):
+    with pytest.raises(ValueError, match=r"cannot be used: .* has no words"):
         load_detector(str(name), queries=["a cat"])

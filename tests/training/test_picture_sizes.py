@@ -11,14 +11,13 @@ from grounded_attention.training.loop.data import Collator
 from grounded_attention.utils.boxes import same_shape
 
 
-class Record(SimpleNamespace):
-    def __len__(self):
-        return self.regions
+def record(size, regions=3):
+    return SimpleNamespace(width=size[0], height=size[1], boxes=[[0, 0, 1, 1]] * regions)
 
 
-def collator(record=None, images=None):
+def collator(held=None, images=None):
     task = SimpleNamespace(options=dict, collate=lambda examples, processor, options: {"examples": examples})
-    return Collator(task, None, None if record is None else {"7": record}, images=images)
+    return Collator(task, None, None if held is None else {"7": held}, images=images)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +33,7 @@ def collator(record=None, images=None):
 def test_shapes_of_rows_and_tables_are_compared(size, other, same):
     row = {"image_id": "7", "caption_id": "7#0", "width": size[0], "height": size[1]}
     assert same_shape(size, other) == same
-    join = collator(Record(width=other[0], height=other[1], regions=3))
+    join = collator(record(other))
     if same:
         assert join([row])
     else:
@@ -42,7 +41,7 @@ def test_shapes_of_rows_and_tables_are_compared(size, other, same):
             join([row])
     for unknown in ({"width": None, "height": None}, {}):
         assert join([{"image_id": "7", "caption_id": "7#0", **unknown}])
-    assert collator(Record(width=1, height=1, regions=0))([row])  # an image without detections
+    assert collator(record((1, 1), 0))([row])  # an image without detections
 
 
 def test_pictures_are_upright_and_compared(tmp_path):
