@@ -33,25 +33,10 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
-# EXIF's tag of the orientation, and what makes pixels with an orientation from 2 upright.
+# EXIF's tag of the orientation, and what makes pixels of orientation 2 to 8 upright.
 _ORIENTATION = 0x0112
-_TURNS = dict(
-    enumerate(
-        (
-            Image.Transpose[name]
-            for name in (
-                "FLIP_LEFT_RIGHT",
-                "ROTATE_180",
-                "FLIP_TOP_BOTTOM",
-                "TRANSPOSE",
-                "ROTATE_270",
-                "TRANSVERSE",
-                "ROTATE_90",
-            )
-        ),
-        2,
-    )
-)
+_NAMES = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90"
+_TURNS = {number: Image.Transpose[name] for number, name in enumerate(_NAMES.split(), 2)}
 # A compressed file of a few kilobytes may claim as many pixels as PIL allows, which need a gigabyte here.
 MAX_PIXELS = 2**25
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS

@@ -157,15 +157,8 @@ def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list
 
 
 def check_tokenizer(tokenizer: Any, needed_by: str = "") -> None:
-    """Checks that a tokenizer knows words: without its files, transformers makes one of special tokens alone.
-
-    Args:
-        tokenizer: The tokenizer.
-        needed_by (`str`, *optional*): What needs character spans, and so a fast tokenizer.
-
-    Raises:
-        ValueError: It has no words, or is not fast.
-    """
+    """Raises a `ValueError` for a tokenizer without words, as transformers makes it of a folder without its files, and
+    for one that is not fast, if something needs character spans."""
     if needed_by and not getattr(tokenizer, "is_fast", False):
         raise ValueError(f"{needed_by} needs a fast tokenizer for character spans, found {type(tokenizer)}.")
     words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys() - set(tokenizer.all_special_tokens)
