@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor
+from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
@@ -152,11 +153,9 @@ def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTab
 def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
     try:
         words = AutoTokenizer.from_pretrained(path)
+        check_tokenizer(words, "the audit")
     except (OSError, ValueError) as error:
         raise ValueError(f"no tokenizer in {path}{hint}") from error
-    # Without tokenizer files, transformers returns a tokenizer that has only special tokens.
-    if len(words) <= len(words.all_special_tokens):
-        raise ValueError(f"no tokenizer in {path}{hint}")
     if len(words) > vocabulary:
         raise ValueError(
             f"the tokenizer {path} has {len(words)} tokens, but the vocabulary of the model has {vocabulary}"

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import AutoProcessor, Florence2ForConditionalGeneration
 
 from grounded_attention.processing.region_detection import dictionary_digest, first_line, model_provenance
+from grounded_attention.processing.sequence_layouts import check_tokenizer
 
 from .grounder import Candidates, Example
 
@@ -120,6 +121,7 @@ def load_florence(
     """
     try:
         processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
+        check_tokenizer(processor.tokenizer)
         found: dict[str, Any] = {} if revision is None else {"revision": revision}
         model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **found)
     except (OSError, ValueError, ImportError) as error:

@@ -18,6 +18,7 @@ from grounded_attention.processing.region_detection import (
     first_line,
     model_provenance,
 )
+from grounded_attention.processing.sequence_layouts import check_tokenizer
 
 from .grounder import Candidates, Example, visible
 
@@ -206,6 +207,7 @@ def load_zero_shot(
     try:
         _check_kind(AutoConfig.from_pretrained(name_or_path, revision=revision).model_type)
         processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
+        check_tokenizer(processor.tokenizer)
         model = AutoModelForZeroShotObjectDetection.from_pretrained(name_or_path, revision=revision, dtype=dtype)
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_line(error)}") from error

@@ -34,17 +34,10 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
-# EXIF's tag of the orientation, and what makes pixels with an orientation from 2 upright.
+# EXIF's tag of the orientation, and what makes pixels of orientation 2 to 8 upright.
 _ORIENTATION = 0x0112
-_TURNS = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
+_NAMES = "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90"
+_TURNS = {number: Image.Transpose[name] for number, name in enumerate(_NAMES.split(), 2)}
 # What is opened, whatever a file is named: PIL runs Ghostscript for EPS, and knows old formats that few have examined.
 # HEIF is there after `pillow_heif.register_heif_opener()`.
 FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")

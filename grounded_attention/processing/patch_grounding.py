@@ -47,7 +47,7 @@ from .phrase_grounding import (
     warn_about_dropped,
 )
 from .region_columns import RegionColumns
-from .sequence_layouts import EncodedTexts, TextColumns
+from .sequence_layouts import EncodedTexts, TextColumns, check_tokenizer
 
 # The keys of a batch that are for supervision and not for the model.
 GROUNDING_KEYS = (
@@ -98,8 +98,7 @@ class PatchGroundingProcessor:
         image_settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.family: ImageTokenFamily = get_image_token_family(processor, model_type)
-        if not getattr(processor.tokenizer, "is_fast", False):
-            raise ValueError(f"{type(processor).__name__} needs a fast tokenizer for character spans.")
+        check_tokenizer(processor.tokenizer, type(processor).__name__)
         if not 0 < coverage_threshold <= 1:
             raise ValueError(f"coverage_threshold={coverage_threshold}, expected a number above 0 and at most 1.")
         self.processor = processor

@@ -56,7 +56,15 @@ from .region_columns import (
     rank_regions,
 )
 from .region_images import limit_each_image, stack_image_indices
-from .sequence_layouts import EncodedTexts, TextColumns, arrange_columns, encode_texts, end_texts, get_layouts
+from .sequence_layouts import (
+    EncodedTexts,
+    TextColumns,
+    arrange_columns,
+    check_tokenizer,
+    encode_texts,
+    end_texts,
+    get_layouts,
+)
 from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
 
 
@@ -103,10 +111,7 @@ class GroundedProcessor(ProcessorMixin):
         self._check_settings(
             max_regions=max_regions, region_feature_size=region_feature_size, iou_threshold=iou_threshold
         )
-        if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(
-                f"{type(self).__name__} needs a fast tokenizer for character spans, found {type(tokenizer)}."
-            )
+        check_tokenizer(tokenizer, type(self).__name__)
         missing = [name for name in ("cls_token", "sep_token", "pad_token") if getattr(tokenizer, name) is None]
         if missing:
             raise ValueError(f"The tokenizer has no {', '.join(missing)}; the sequence layouts need them.")

@@ -36,6 +36,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from .region_boxes import BOX_TOLERANCE
+from .sequence_layouts import check_tokenizer
 
 # A threshold that keeps all boxes: post-processing keeps scores above it, and probabilities may underflow to 0.
 KEEP_ALL = -1.0
@@ -209,6 +210,8 @@ def load_detector(
         processor = (AutoProcessor if zero_shot else AutoImageProcessor).from_pretrained(
             name_or_path, revision=revision
         )
+        if zero_shot:
+            check_tokenizer(processor.tokenizer)
         model = factory.from_pretrained(name_or_path, revision=revision, dtype=dtype)
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"Detector {name_or_path!r} cannot be used: {first_line(error)}") from error

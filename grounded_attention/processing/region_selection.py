@@ -86,16 +86,7 @@ def clip_boxes(boxes: Tensor, width: int, height: int) -> tuple[Tensor, Tensor]:
 
 
 def widen_boxes(boxes: Tensor, width: int, height: int) -> Tensor:
-    """Clips pixel boxes to the image, and widens those with a side below one pixel to one pixel inside it.
-
-    Args:
-        boxes (`torch.Tensor`): (n, 4), x1 y1 x2 y2 in pixels, finite.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-
-    Returns:
-        `torch.Tensor`: The boxes (n, 4), in their order.
-    """
+    """Clips pixel boxes (n, 4) to the image; a side below one pixel becomes one pixel inside the image."""
     limit = torch.tensor([width, height], dtype=boxes.dtype, device=boxes.device)
     smallest = limit.clamp(max=MIN_SIDE)
     low = torch.minimum(boxes[:, :2].clamp(min=0), limit - smallest)

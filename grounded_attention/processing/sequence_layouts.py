@@ -156,6 +156,19 @@ def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list
     return ended
 
 
+def check_tokenizer(tokenizer: Any, needed_by: str = "") -> None:
+    """Raises a `ValueError` for a tokenizer without words, as transformers makes it of a folder without its files, and
+    for one that is not fast, if something needs character spans."""
+    if needed_by and not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"{needed_by} needs a fast tokenizer for character spans, found {type(tokenizer)}.")
+    words = tokenizer.get_vocab().keys() - tokenizer.get_added_vocab().keys() - set(tokenizer.all_special_tokens)
+    if len(words) < 2:
+        name = getattr(tokenizer, "name_or_path", "") or "the tokenizer"
+        raise ValueError(
+            f"{name} has no words, only {len(tokenizer)} special tokens: tokenizer.json is missing there."
+        )
+
+
 def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
     """Tokenizes all texts of a batch in one call of the tokenizer.
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import datasets
 
-KEPT = ("image_id", "file_name")
+KEPT = ("image_id", "file_name", "width", "height")
 CAPTION = ("caption_id", "text", "answers")
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption: `image_id`, `caption_id`, `text`, and `answers` where the rows have them.
+    """Makes one row per caption: `image_id`, `caption_id`, `text`, and `answers` and sizes where the rows have them.
 
     Args:
         split (`datasets.Dataset`): rows with these columns, and perhaps the `answers` to questions; or one row per

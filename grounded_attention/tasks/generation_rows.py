@@ -34,6 +34,7 @@ FEATURES = {
 # Columns that are kept where the rows have them, and what the evaluation needs them for.
 KEPT = {
     "file_name": Value("string"),  # the picture
+    **dict.fromkeys(("width", "height"), Value("int32")),  # its size
     "box": List(Value("float32")),  # box of a referring expression
     "answers": List(Value("string")),  # VQA accuracy
     "answer_type": Value("string"),

@@ -14,7 +14,7 @@ from grounded_attention.metrics.phrase_grounding import PROTOCOLS
 from grounded_attention.metrics.phrase_recall import PhraseRecall
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
 
-from .caption_rows import phrases_with_boxes
+from .caption_rows import KEPT, phrases_with_boxes
 from .judges import judge_phrases
 from .task import (
     TEXT_AND_REGIONS,
@@ -53,7 +53,7 @@ class PhraseGroundingOptions:
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`.
+    """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT` ones.
 
     `phrases` contains the phrases with at least one box, each with `text`, `start`, `end`, `types` and `boxes`.
     Captions that do not describe the image are left out.
@@ -76,14 +76,16 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
 
 
 def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
-    rows: dict[str, list] = {name: [] for name in ("image_id", "example_id", "text", "phrases")}
-    for image_id, captions, entities in zip(images["image_id"], images["captions"], images["entities"], strict=True):
+    kept = [name for name in KEPT if name in images]
+    rows: dict[str, list] = {name: [] for name in (*kept, "example_id", "text", "phrases")}
+    columns = [images[name] for name in (*kept, "captions", "entities")]
+    for *values, captions, entities in zip(*columns, strict=True):
         boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
         for caption in captions:
             phrases = phrases_with_boxes(caption, boxes, ("text", "start", "end", "types"))
             if caption.get("related", True) and phrases:
-                values = (image_id, caption["caption_id"], caption["text"], phrases)
-                for name, value in zip(rows, values, strict=True):
+                found = (*values, caption["caption_id"], caption["text"], phrases)
+                for name, value in zip(rows, found, strict=True):
                     rows[name].append(value)
     return rows
 

@@ -36,17 +36,7 @@ def box_iou(
 
 
 def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
-    """
-    Whether boxes that should be pixels seem to be divided by the size of their image.
-
-    Args:
-        boxes (`Boxes`): (n, 4) corners x1, y1, x2, y2.
-        width (`float`): width of the image in pixels.
-        height (`float`): height of the image in pixels.
-
-    Returns:
-        `bool`: whether all are within [0, 1], up to rounding, and have fractions (a pixel in the corner has none).
-    """
+    """Whether boxes (n, 4) in pixels seem to be divided by the size of their image: within [0, 1], with fractions."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
     return bool(min(width, height) > 2 and array.max(initial=-1) <= 1 + 1e-3 and (array % 1).any())
 

@@ -135,14 +135,13 @@ def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_pat
     assert found[0] == [(region, pytest.approx(share, abs=1e-5)) for region, share in found[1]]
 
 
-def test_a_box_without_area_is_left_out_with_a_warning(files, tmp_path, capsys):
+def test_a_box_without_area_keeps_its_number(files, tmp_path, capsys):
     boxes = {"dog": [[10, 10, 10, 40], [0, 0, 40, 30], [20, 15, 80, 60]]}
     (tmp_path / "boxes.json").write_text(json.dumps(boxes))
     given = ("--boxes", tmp_path / "boxes.json", "--features", files / "backbone", "--json")
     assert run(files, *given, model="narrow") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["regions"] == 2
-    assert [line for line in found["warnings"] if line.endswith("numbered without them: 0")]
+    assert found["regions"] == 3 and not any("box" in line for line in found["warnings"])
 
 
 def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):

@@ -294,7 +294,7 @@ def test_rows_of_every_kind_become_captions():
         [{"caption_id": "a", "text": "x", "related": True}],
         [{"caption_id": "b", "text": "y", "related": False}],
     ]
-    nested = Dataset.from_list([{"image_id": str(7 + i), "width": 4, "captions": c} for i, c in enumerate(captions)])
+    nested = Dataset.from_list([{"image_id": str(7 + i), "year": 4, "captions": c} for i, c in enumerate(captions)])
     plain = Dataset.from_list([{"image_id": "7", "captions": [{"caption_id": "a", "text": "x"}]}])
     regions = Dataset.from_list([{"image_id": "7", "regions": [{"region_id": "a", "text": "x", "box": [0.0] * 4}]}])
     flat = Dataset.from_list([{"image_id": "7", "caption_id": "a", "text": "x", "url": "http"}])

@@ -72,15 +72,7 @@ def image_keys(image_id: str) -> set[str]:
 
 
 class ImageLists:
-    """The images of lists, in any spelling.
-
-    Args:
-        given (`str` or sequence of `str`): The files, see [`list_files`].
-
-    Raises:
-        MissingFileError: A list does not exist.
-        DataError: A list has no id, or a line has several words.
-    """
+    """The images of the lists in [`list_files`] of an option, in any spelling; errors as of [`read_ids`]."""
 
     def __init__(self, given: str | os.PathLike[str] | Sequence[str] | None) -> None:
         self._keys = {file: {image_key(each): each for each in read_ids(file)} for file in list_files(given)}
@@ -93,11 +85,7 @@ class ImageLists:
         return bool(found)
 
     def check_found(self) -> None:
-        """Checks, after the rows were read, that each list has an image of them.
-
-        Raises:
-            DataError: No image of a list was found.
-        """
+        """Raises a `DataError`, after the rows were read, for a list without any image of them."""
         for file in self._keys:
             if file in self._unseen:
                 found, expected = min(self._keys[file].values()), f"ids such as {self._example!r}"

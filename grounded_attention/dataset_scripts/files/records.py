@@ -159,11 +159,7 @@ def plain(value: Any) -> Any:
 
 
 def id_text(value: Any) -> str:
-    """Returns the text of an id that may be bytes, written bytes (`b'7'`), a number, or one of these in a list.
-
-    Raises:
-        DataError: The value is no id.
-    """
+    """Returns an id that is bytes, written bytes (`b'7'`), a number, or in a list of one; a `DataError` for others."""
     found = plain(list(value) if isinstance(value, tuple) else value)
     while isinstance(found, list) and len(found) == 1:
         found = found[0]

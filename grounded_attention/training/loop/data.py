@@ -169,7 +169,7 @@ class Collator:
         if "image_ids" in row:
             return tuple(table[each] for each in row["image_ids"])
         record = table[row["image_id"]]
-        if len(record):  # an image without detections may have no known size
+        if len(record.boxes):  # an image without detections may have no known size
             _check_size(row, record, "region table")
         return record
 
