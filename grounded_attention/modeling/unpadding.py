@@ -282,7 +282,8 @@ class UnpaddedLayer(BertLayer):
 
     def __init__(self, config, layer_idx=None):
         super().__init__(config, layer_idx=layer_idx)
-        self.attention.self = StreamAttention(config, layer_idx)
+        attention: Any = self.attention
+        attention.self = StreamAttention(config, layer_idx)
 
     def forward(  # type: ignore[override]
         self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
