@@ -15,7 +15,14 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
-from .reader_records import FEATURE_SIZE, SourceRecord, import_library, regions_from_fields, whole_number
+from .reader_records import (
+    FEATURE_SIZE,
+    MAX_RECORD_BYTES,
+    SourceRecord,
+    import_library,
+    regions_from_fields,
+    whole_number,
+)
 from .rows import Regions, normalise_boxes
 
 logger = logging.getLogger(__name__)
@@ -42,6 +49,9 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
     VOLTA: one group an image; its name is the image id. It has the datasets `boxes` (pixels), `features`, `img_h`,
     `img_w`, `obj_id`, `obj_conf`, `attr_id`, `attr_conf`, `num_objects`.
 
+    HDF5 can also fetch data from other files, whose bytes would get into a table that is pushed later: nothing but data
+    inside the file itself is read.
+
     Args:
         path (`Path`): The file.
         feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
@@ -51,23 +61,34 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
     Raises:
         MissingFileError: The file with the ids or sizes does not exist.
-        DataError: The file is damaged, or h5py is not installed.
+        DataError: The file is damaged or refers to data of another file, or h5py is not installed.
     """
     h5py = import_library("h5py")
     try:
         with h5py.File(path, "r") as file:
-            names = set(file.keys()) if len(file) < 10 else set()
-            if "image_features" in names:
-                records = _hengyuan(path, file, feature_size)
-            elif set(GQA) <= names:
-                records = _gqa(path, file, feature_size)
+            arrays = {name: _own(file, name, path) for name in file} if len(file) < 10 else {}
+            if "image_features" in arrays:
+                records = _hengyuan(path, arrays, feature_size)
+            elif set(GQA) <= set(arrays):
+                records = _gqa(path, arrays, feature_size)
             else:
                 records = _volta(path, file, feature_size)
             yield from records
-    except (OSError, RuntimeError, KeyError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError("damaged HDF5 file", file=path, found=str(error)[:200], hint="copy it again") from error
+
+
+def _own(group: Any, name: str, path: Path | None = None) -> Any:
+    """An entry whose content lies in this file: no link but a hard one, no external storage, no virtual dataset."""
+    kind = group.get(name, getclass=True, getlink=True).__name__
+    entry = group[name] if kind == "HardLink" else None
+    if entry is None or getattr(entry, "external", None) or getattr(entry, "is_virtual", False):
+        found = kind if entry is None else "external storage" if entry.external else "a virtual dataset"
+        hint = "if you trust it, write the values themselves into the file"
+        raise DataError(f"{name} may be in another file", file=path, found=found, expected="its values", hint=hint)
+    return entry
 
 
 def _hengyuan(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
@@ -121,7 +142,15 @@ def _rows(file: Any, name: str, place: Any) -> Any:
     last = place.stop if isinstance(place, slice) else place + 1
     if last > len(file[name]):
         raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(file[name])}")
-    return file[name][place]
+    rows = last - place.start if isinstance(place, slice) else 1
+    return _bounded(name, file[name], file[name].nbytes // len(file[name]) * rows)[place]
+
+
+def _bounded(name: str, array: Any, size: int) -> Any:
+    """The array, if the values that are wanted of it take no more bytes than those of an image: zeros need no space."""
+    if size > MAX_RECORD_BYTES:
+        raise DataError(f"{name} is too large for one image", found=size, expected=f"at most {MAX_RECORD_BYTES} bytes")
+    return array
 
 
 def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
@@ -186,9 +215,11 @@ def _volta(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
 
 
 def _read_volta(file: Any, image_id: str, feature_size: int) -> Regions:
-    group = file[image_id]
+    group = _own(file, image_id)
     if not hasattr(group, "items"):
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
         raise DataError("not the group of an image", found=f"dataset {image_id}", expected=layouts)
-    values = {name: content[()] for name, content in group.items() if hasattr(content, "shape")}
+    entries = {name: _own(group, name) for name in group}
+    arrays = {name: _bounded(name, entry, entry.nbytes) for name, entry in entries.items() if hasattr(entry, "shape")}
+    values = {name: array[()] for name, array in arrays.items()}
     return regions_from_fields(values, image_id, feature_size)
