@@ -18,9 +18,11 @@ An image is a path, a PIL image, or an array (NumPy or torch) of shape (H, W), (
 """
 
 import os
+import struct
 import warnings
 from collections.abc import Iterable
-from typing import Any
+from contextlib import suppress
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -31,6 +33,9 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
+# What is opened, whatever a file is named: PIL runs Ghostscript for EPS, and knows old formats that few have examined.
+# HEIF is there after `pillow_heif.register_heif_opener()`.
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 # A compressed file of a few kilobytes may claim as many pixels as PIL allows, which need a gigabyte here.
 MAX_PIXELS = 2**25
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
@@ -60,7 +65,8 @@ def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
 
 
 def _is_one(images: Any) -> bool:
-    return isinstance(images, (str, os.PathLike, Image.Image)) or (hasattr(images, "shape") and len(images.shape) < 4)
+    one = isinstance(images, (str, os.PathLike, Image.Image)) or hasattr(images, "read")
+    return one or (hasattr(images, "shape") and len(images.shape) < 4)
 
 
 def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.Image:
@@ -70,7 +76,7 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
     and transparent pixels are drawn over white. Of an animation the first frame is used.
 
     Args:
-        image: A path, a PIL image or an array, see the module's docstring.
+        image: A path, a binary file, a PIL image or an array, see the module's docstring.
         name (`str`, *optional*, defaults to `"image"`): The name of the image in errors; a file's path is added.
         upright (`bool`, *optional*, defaults to `False`): Rotate the picture by its EXIF orientation. By default the
             pixels stay as stored, which annotated boxes refer to.
@@ -79,12 +85,14 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
         `Image.Image`: The RGB picture.
 
     Raises:
-        ValueError: A file is missing, truncated, not an image or larger than `MAX_PIXELS` (or than
+        ValueError: A file is missing, truncated, not of one of `FORMATS` or larger than `MAX_PIXELS` (or than
             `PIL.Image.MAX_IMAGE_PIXELS`, if that was changed); pixels have 32 bits, whose range is unknown; an array
             has another shape, type or range.
     """
     if isinstance(image, (str, os.PathLike)):
-        return _open_file(os.fspath(image), name, upright)
+        return _open_path(os.fspath(image), name, upright)
+    if hasattr(image, "read"):
+        return _open_file(image, name, upright)
     if isinstance(image, Image.Image):
         path = getattr(image, "filename", "")
         return _to_rgb(image, f"{name} ({path})" if path else name, upright)
@@ -93,29 +101,55 @@ def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.
     raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
 
-def _open_file(path: str, name: str, upright: bool) -> Image.Image:
+def _open_path(path: str, name: str, upright: bool) -> Image.Image:
     name = f"{name} ({path})"
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise ValueError(f"{name}: {found}; {hint}.")
     try:
+        file = open(path, "rb")
+    except OSError as error:
+        raise ValueError(_explain(name, error)) from error
+    with file:
+        return _open_file(file, name, upright)
+
+
+def _open_file(file: BinaryIO, name: str, upright: bool) -> Image.Image:
+    try:
         with warnings.catch_warnings():
             # Too many pixels are an error here, so the warning is not needed.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = Image.open(path)
+            Image.init()
+            picture = Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
+    except UnidentifiedImageError as error:
+        found = _format_of(file)
+        raise ValueError(_explain(name, error) if found in FORMATS else _foreign(name, found)) from error
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
-    with picture:
-        return _to_rgb(picture, name, upright)
+    return _to_rgb(picture, name, upright)
 
 
 def _explain(name: str, error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return _too_large(name, "")
-    if isinstance(error, UnidentifiedImageError):
-        return f"{name}: not an image file, or a format that PIL cannot read."
     return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
+
+
+def _foreign(name: str, found: str) -> str:
+    known = ", ".join(FORMATS)
+    return f"{name}: not an image file of a known format: found {found}, expected {known}; save it as PNG."
+
+
+def _format_of(file: BinaryIO) -> str:
+    """The format that the first bytes of a file promise; nothing of it is decoded."""
+    file.seek(0)
+    start = file.read(16)
+    for name, (_, accept) in Image.OPEN.items():
+        with suppress(IndexError, TypeError, struct.error):  # as PIL does: there may be less than 16 bytes
+            if accept is not None and accept(start):
+                return name
+    return "another one"
 
 
 def _too_large(name: str, size: str) -> str:
@@ -131,6 +165,8 @@ def _limit() -> int | None:
 
 
 def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:
+    if picture.format not in (None, *FORMATS):
+        raise ValueError(_foreign(name, picture.format))
     # The header contains the size, so this check needs no decoded pixels.
     width, height = picture.size
     if not width or not height:

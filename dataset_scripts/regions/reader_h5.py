@@ -49,7 +49,7 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
     VOLTA: one group an image; its name is the image id. It has the datasets `boxes` (pixels), `features`, `img_h`,
     `img_w`, `obj_id`, `obj_conf`, `attr_id`, `attr_conf`, `num_objects`.
 
-    HDF5 can also fetch data from other files, whose bytes would get into a table that is pushed later: nothing but data
+    HDF5 can fetch data from other files, whose bytes would get into a table that is pushed later: nothing but data
     inside the file itself is read.
 
     Args:
@@ -147,7 +147,7 @@ def _rows(file: Any, name: str, place: Any) -> Any:
 
 
 def _bounded(name: str, array: Any, size: int) -> Any:
-    """The array, if the values that are wanted of it take no more bytes than those of an image: zeros need no space."""
+    """The array, if the wanted bytes of it can be those of one image: in the file, values may need no space."""
     if size > MAX_RECORD_BYTES:
         raise DataError(f"{name} is too large for one image", found=size, expected=f"at most {MAX_RECORD_BYTES} bytes")
     return array

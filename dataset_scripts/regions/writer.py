@@ -138,7 +138,7 @@ class RegionTableWriter:
         if not end:
             shard.unlink()
             return
-        if shard.is_symlink() or shard.stat().st_nlink > 1:  # a copy made with links, which must not change with this
+        if shard.stat().st_nlink > 1:  # a copy made with hard links, which must not change with this file
             with whole_file(shard) as draft:
                 shutil.copyfile(shard, draft)
         with open(shard, "r+b") as file:

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""HDF5 features whose values are in other files of the machine: refused, or private bytes would enter a pushed table."""
+"""HDF5 features whose values are in other files: refused, or private bytes would enter a pushed table."""
 
 import h5py
 import numpy as np

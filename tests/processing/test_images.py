@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import contextlib
+import io
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
@@ -165,6 +167,34 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
         small()([whole, Image.open(cut)])
     with pytest.raises(ValueError, match=r"\(https://example.org/a.jpg\): no such file; download it first"):
         small()("https://example.org/a.jpg")
+
+
+@pytest.mark.parametrize("ending", ["eps", "pcx", "tga", "ico", "icns", "dds", "sgi", "xbm", "pdf", "qoi", "spider"])
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a"])
+def test_other_formats_are_refused_before_they_are_decoded(tmp_path, monkeypatch, ending, name):
+    """PIL runs Ghostscript for EPS, whatever the file is named."""
+    content = io.BytesIO()
+    Image.new("1" if ending == "xbm" else "F" if ending == "spider" else "RGB", (32, 32)).save(content, ending)
+    (tmp_path / name).write_bytes(content.getvalue())
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **options: pytest.fail("Ghostscript runs"))
+    given = [tmp_path / name, content]
+    with contextlib.suppress(Image.UnidentifiedImageError):  # PDF
+        given.append(Image.open(io.BytesIO(content.getvalue())))  # not yet decoded
+    for image in given:
+        with pytest.raises(ValueError, match=r"not an image file.*found .*expected JPEG, .*PNG") as error:
+            open_image(image)
+        named = ending.upper() in str(error.value)
+        assert named or ending in ("pdf", "tga", "spider")  # no mark in their first bytes
+
+
+@pytest.mark.parametrize(
+    "kind", ["jpeg", "mpo", "png", "webp", "gif", "bmp", "dib", "tiff", "ppm", "jpeg2000", "avif"]
+)
+def test_the_formats_of_photographs_are_opened_whatever_their_name(tmp_path, kind):
+    image = Image.linear_gradient("L").convert("RGB")
+    image.save(tmp_path / "a.eps", kind)
+    for given in (tmp_path / "a.eps", io.BytesIO((tmp_path / "a.eps").read_bytes())):
+        assert np.abs(np.asarray(open_image(given), float) - np.asarray(image)).max() < 16
 
 
 @pytest.mark.filterwarnings("error")
