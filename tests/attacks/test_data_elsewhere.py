@@ -1,11 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""HDF5 features whose values are in other files: refused, or private bytes would enter a pushed table."""
+"""HDF5 features and rows whose values are in other files: refused, or private bytes would enter a pushed table."""
 
+import datasets
 import h5py
 import numpy as np
 import pytest
 
 from grounded_attention.commands import import_regions
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, pull_rows
 from tests.helpers.legacy_region_files import write_adaptive, write_gqa, write_hengyuan, write_volta_h5
 from tests.helpers.region_samples import SIZE, sample
 
@@ -97,3 +100,13 @@ def test_zeros_that_take_no_space_in_the_file_do_not_fill_the_memory(source, cap
         parent.create_dataset(name, (rows, 1 << 34), "f4", chunks=(1, 1024))
     assert import_file(source) == 2
     assert f"{name} is too large for one image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("feature", [datasets.Image(), datasets.List(datasets.Image()), {"deep": datasets.Image()}])
+def test_rows_of_the_hub_with_pictures_are_refused(tmp_path, monkeypatch, feature):
+    """`datasets` would decode them at each look at a row, whatever file they are in, and EPS by Ghostscript."""
+    features = datasets.Features({"caption": datasets.Value("string"), "extra": feature})
+    splits = datasets.DatasetDict(test=datasets.Dataset.from_dict({"caption": [], "extra": []}, features))
+    monkeypatch.setattr(datasets, "load_dataset", lambda *given, **options: splits)
+    with pytest.raises(DataError, match=r"org/rows.*'extra'"):
+        pull_rows(RemoteRows("org/rows", "0" * 40, "default", {"empty_splits": []}))
