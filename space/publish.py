@@ -17,6 +17,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
 import grounded_attention
 from grounded_attention.dataset_scripts.hub.hub_errors import HubError, hub_errors
+from grounded_attention.utils.safe_paths import own_files
 
 from .settings import HERE, SMALL_MODELS, SpaceSettings
 
@@ -73,7 +74,8 @@ def _add_model(files: Files, place: str) -> str:
     _check_model(folder)
     taken = {name.split("/")[1] for name in files if name.startswith(f"{MODELS}/")}
     target = folder.name if folder.name not in taken else f"{folder.parent.name}_{folder.name}"
-    for name, path in _files(folder):
+    for path in own_files(folder):
+        name = path.relative_to(folder).as_posix()
         if any(fnmatch(name, pattern) for pattern in MODEL_FILES):
             files[f"{MODELS}/{target}/{name}"] = path
     return f"{MODELS}/{target}"

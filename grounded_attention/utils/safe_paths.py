@@ -70,6 +70,22 @@ def check_weight_index(folder: str | os.PathLike[str]) -> None:
             path_below(folder, name)
 
 
+def own_files(folder: Path) -> list[Path]:
+    """
+    All files below a folder that is pushed, sorted.
+
+    Raises:
+        ValueError: if one is a link to a file outside, which the push would publish. Files of a Hub download may
+            be links into its cache.
+    """
+    root, files = folder.resolve(), sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        target = path.resolve()
+        if not (target.is_relative_to(root) or target.parent == root.parent.parent / "blobs"):
+            raise ValueError(f"{path}: found a link to {target}, expected files of this folder; remove the link")
+    return files
+
+
 def refuse_links(folder: Path) -> None:
     """
     Checks that a folder of output contains no symbolic link; the folder itself may be one.
