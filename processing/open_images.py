@@ -18,10 +18,8 @@ An image is a path, a PIL image, or an array (NumPy or torch) of shape (H, W), (
 """
 
 import os
-import struct
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -65,8 +63,7 @@ def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
 
 
 def _is_one(images: Any) -> bool:
-    one = isinstance(images, (str, os.PathLike, Image.Image)) or hasattr(images, "read")
-    return one or (hasattr(images, "shape") and len(images.shape) < 4)
+    return isinstance(images, (str, os.PathLike, Image.Image)) or (hasattr(images, "shape") and len(images.shape) < 4)
 
 
 def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.Image:
@@ -108,11 +105,10 @@ def _open_path(path: str, name: str, upright: bool) -> Image.Image:
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise ValueError(f"{name}: {found}; {hint}.")
     try:
-        file = open(path, "rb")
+        with open(path, "rb") as file:
+            return _open_file(file, name, upright)
     except OSError as error:
         raise ValueError(_explain(name, error)) from error
-    with file:
-        return _open_file(file, name, upright)
 
 
 def _open_file(file: BinaryIO, name: str, upright: bool) -> Image.Image:
@@ -137,19 +133,14 @@ def _explain(name: str, error: Exception) -> str:
 
 
 def _foreign(name: str, found: str) -> str:
-    known = ", ".join(FORMATS)
-    return f"{name}: not an image file of a known format: found {found}, expected {known}; save it as PNG."
+    return f"{name}: not an image file that is read: found {found}, expected {', '.join(FORMATS)}; save it as PNG."
 
 
 def _format_of(file: BinaryIO) -> str:
     """The format that the first bytes of a file promise; nothing of it is decoded."""
     file.seek(0)
-    start = file.read(16)
-    for name, (_, accept) in Image.OPEN.items():
-        with suppress(IndexError, TypeError, struct.error):  # as PIL does: there may be less than 16 bytes
-            if accept is not None and accept(start):
-                return name
-    return "another one"
+    start = file.read(16).ljust(16, b"\0")
+    return next((name for name, (_, accept) in Image.OPEN.items() if accept and accept(start)), "another one")
 
 
 def _too_large(name: str, size: str) -> str:

@@ -15,14 +15,7 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
-from .reader_records import (
-    FEATURE_SIZE,
-    MAX_RECORD_BYTES,
-    SourceRecord,
-    import_library,
-    regions_from_fields,
-    whole_number,
-)
+from .reader_records import FEATURE_SIZE, SourceRecord, import_library, regions_from_fields, whole_number
 from .rows import Regions, normalise_boxes
 
 logger = logging.getLogger(__name__)
@@ -48,9 +41,6 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
     VOLTA: one group an image; its name is the image id. It has the datasets `boxes` (pixels), `features`, `img_h`,
     `img_w`, `obj_id`, `obj_conf`, `attr_id`, `attr_conf`, `num_objects`.
-
-    HDF5 can fetch data from other files, whose bytes would get into a table that is pushed later: nothing but data
-    inside the file itself is read.
 
     Args:
         path (`Path`): The file.
@@ -81,11 +71,13 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
 
 def _own(group: Any, name: str, path: Path | None = None) -> Any:
-    """An entry whose content lies in this file: no link but a hard one, no external storage, no virtual dataset."""
-    kind = group.get(name, getclass=True, getlink=True).__name__
-    entry = group[name] if kind == "HardLink" else None
-    if entry is None or getattr(entry, "external", None) or getattr(entry, "is_virtual", False):
-        found = kind if entry is None else "external storage" if entry.external else "a virtual dataset"
+    """An entry of a group; refuses one whose bytes may be those of another file, which would get into the table."""
+    found = group.get(name, getclass=True, getlink=True).__name__
+    entry = group[name] if found == "HardLink" else None
+    if entry is not None:
+        virtual, external = getattr(entry, "is_virtual", False), getattr(entry, "external", None)
+        found = "external storage" if external else "a virtual dataset" if virtual else ""
+    if found:
         hint = "if you trust it, write the values themselves into the file"
         raise DataError(f"{name} may be in another file", file=path, found=found, expected="its values", hint=hint)
     return entry
@@ -142,15 +134,7 @@ def _rows(file: Any, name: str, place: Any) -> Any:
     last = place.stop if isinstance(place, slice) else place + 1
     if last > len(file[name]):
         raise DataError(f"{name} has no such row", found=last - 1, expected=f"below {len(file[name])}")
-    rows = last - place.start if isinstance(place, slice) else 1
-    return _bounded(name, file[name], file[name].nbytes // len(file[name]) * rows)[place]
-
-
-def _bounded(name: str, array: Any, size: int) -> Any:
-    """The array, if the wanted bytes of it can be those of one image: in the file, values may need no space."""
-    if size > MAX_RECORD_BYTES:
-        raise DataError(f"{name} is too large for one image", found=size, expected=f"at most {MAX_RECORD_BYTES} bytes")
-    return array
+    return file[name][place]
 
 
 def _size(pixels: np.ndarray, shares: np.ndarray) -> int:
@@ -220,6 +204,5 @@ def _read_volta(file: Any, image_id: str, feature_size: int) -> Regions:
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
         raise DataError("not the group of an image", found=f"dataset {image_id}", expected=layouts)
     entries = {name: _own(group, name) for name in group}
-    arrays = {name: _bounded(name, entry, entry.nbytes) for name, entry in entries.items() if hasattr(entry, "shape")}
-    values = {name: array[()] for name, array in arrays.items()}
+    values = {name: content[()] for name, content in entries.items() if hasattr(content, "shape")}
     return regions_from_fields(values, image_id, feature_size)

@@ -75,8 +75,7 @@ def own_files(folder: Path) -> list[Path]:
     All files below a folder that is pushed, sorted.
 
     Raises:
-        ValueError: if one is a link to a file outside, which the push would publish. Files of a Hub download may
-            be links into its cache.
+        ValueError: if one is a link to a file outside, and not into the cache of the Hub that the folder is part of.
     """
     root, files = folder.resolve(), sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:

@@ -90,18 +90,6 @@ def test_a_whole_image_of_another_file_is_not_read(tmp_path, monkeypatch, capsys
     assert "2 may be in another file" in capsys.readouterr().err
 
 
-def test_zeros_that_take_no_space_in_the_file_do_not_fill_the_memory(source, capsys):
-    """A dataset of which nothing was written has the size that its header says."""
-    with h5py.File(source, "r+") as file:
-        name = "image_bb" if "image_bb" in file else "bboxes" if "bboxes" in file else "boxes"
-        parent = parent_of(file, name)
-        rows = len(parent[name])
-        del parent[name]
-        parent.create_dataset(name, (rows, 1 << 34), "f4", chunks=(1, 1024))
-    assert import_file(source) == 2
-    assert f"{name} is too large for one image" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("feature", [datasets.Image(), datasets.List(datasets.Image()), {"deep": datasets.Image()}])
 def test_rows_of_the_hub_with_pictures_are_refused(tmp_path, monkeypatch, feature):
     """`datasets` would decode them at each look at a row, whatever file they are in, and EPS by Ghostscript."""

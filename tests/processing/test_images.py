@@ -1,4 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import ast
 import contextlib
 import io
 from fractions import Fraction
@@ -12,6 +13,7 @@ from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
 
+ROOT = Path(__file__).resolve().parents[2]
 MEAN = np.array([102.9801, 115.9465, 122.7717], dtype=np.float32)
 RED, GREY = (200, 30, 90), 120
 
@@ -261,3 +263,13 @@ def test_saves_and_loads(tmp_path):
     assert type(loaded) is FastRCNNImageProcessor and loaded.size == processor.size
     assert {name: getattr(loaded, name) for name in settings} == settings
     assert AutoImageProcessor.from_pretrained(tmp_path, fixed_padding=False).fixed_padding is False
+
+
+@pytest.mark.parametrize("room", ["grounded_attention", "modeling", "processing", "dataset_scripts", "space"])
+def test_every_picture_is_opened_by_a_list_of_formats(room):
+    """A helper of transformers that opens pictures takes no list."""
+    for path in (ROOT / room).rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func)
+            assert name != "Image.open" or "formats" in {each.arg for each in call.keywords}, path
+            assert name.split(".")[-1] != "load_image", path

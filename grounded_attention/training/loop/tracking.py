@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from PIL import Image
 from transformers import Trainer, TrainerCallback
 from transformers.integrations.integration_utils import TensorBoardCallback, TrackioCallback
 
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.figures import heads_figure
 from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
 
@@ -77,7 +77,7 @@ def send_picture(trainer: Trainer, name: str, path: Path, step: int) -> None:
     """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
-            pixels = np.asarray(open_image(path))
+            pixels = np.asarray(Image.open(path, formats=["PNG"]).convert("RGB"))
             callback.tb_writer.add_image(name, pixels, step, dataformats="HWC")
         if isinstance(callback, TrackioCallback):
             trackio = cast(Any, callback)._trackio
