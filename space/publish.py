@@ -6,7 +6,6 @@ The package travels in the repository, since a Space installs only what a packag
 
 import json
 import os
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -50,7 +49,11 @@ def space_files(settings: SpaceSettings) -> Files:
     Raises:
         ValueError: if a folder contains no model, or a small checkpoint of the package is missing.
     """
-    files: Files = {f"grounded_attention/{name}": path for name, path in _files(PACKAGE) if path.suffix in SUFFIXES}
+    # Also behind the links of the package.
+    paths = [Path(place, name) for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names]
+    files: Files = {
+        f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}": p for p in paths if p.suffix in SUFFIXES
+    }
     given: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
     if settings.models == SMALL_MODELS:  # these are in the package
         for place in SMALL_MODELS.values():
@@ -86,15 +89,6 @@ def _check_model(folder: Path) -> None:
         raise ValueError(
             f"{folder} contains no model: expected config.json and safetensors, as save_pretrained writes"
         )
-
-
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """(path below the folder, file) of all files, also behind the links of the package."""
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(names):
-            path = Path(place, name)
-            yield path.relative_to(folder).as_posix(), path
 
 
 def requirements() -> str:
