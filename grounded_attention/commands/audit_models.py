@@ -18,7 +18,6 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
-from grounded_attention.utils.safe_paths import check_weight_index
 
 from .choices import IOU_THRESHOLD, REGIONS
 from .vlm_options import is_vision_language_model, load_vlm
@@ -112,7 +111,6 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
                 "transformers' attention interface, see the Python example in docs/audit.md"
             )
         processor = _processor(path, config, tokenizer, regions)
-        check_weight_index(path)
         loaded, found = _load_model(path, config)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error

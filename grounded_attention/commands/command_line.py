@@ -14,6 +14,7 @@ import contextlib
 import errno
 import os
 import pickle
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -78,10 +79,12 @@ def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors repeat what was typed, without control characters and without end."""
+    """Errors are one line, as in `run`; they repeat what was typed, without control characters and without end."""
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable(message, LONGEST))
+        # Of options between arguments, argparse says that also the arguments that may be left out are required.
+        _print_error(f"{printable(message.removesuffix(', key=value'), LONGEST)}; see {self.prog} --help")
+        self.exit(2)
 
 
 def one_line(error: BaseException) -> str:
@@ -229,6 +232,7 @@ def run(
         line = line or explain_missing(error) or explain_process(error) or explain_loading(error)
         if line is None:
             raise
+        line = re.sub(r"Repo id must .*", "no such folder, and not a name on the Hub (ORG/NAME)", line)
         _print_error(line, of_one=explain_storage(error) is not None)
         return 2
     finally:

@@ -15,11 +15,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Any
+from urllib.request import Request, urlopen
 
 import numpy as np
 from PIL import Image
-from transformers.image_utils import load_image
 
 from .caption_phrases import Phrase
 
@@ -119,10 +120,11 @@ def is_url(image: Any) -> bool:
     return isinstance(image, str) and image.startswith(("http://", "https://"))
 
 
-def download_image(address: str) -> Image.Image:
-    """Gets an image by its address. `ValueError` for any error of the client or the file format."""
+def download_image(address: str) -> BytesIO:
+    """The file at an address, at most 256 MiB of it, for `open_image`. `ValueError` for any error of the client."""
     try:
-        return load_image(address, timeout=60)
+        with urlopen(Request(address, headers={"User-Agent": "grounded-attention"}), timeout=60) as file:
+            return BytesIO(file.read(2**28))
     except Exception as error:
         raise ValueError(f"image {address}: {type(error).__name__}: {error}") from error
 

@@ -127,7 +127,7 @@ class RegionSource:
 
     def _open(self, image: Any) -> Image.Image | None:
         if is_url(image):
-            return download_image(image)
+            return self.processor.open_image(download_image(image), f"image {image}")
         return None if image is None else self.processor.open_image(image)
 
     # Of a batch

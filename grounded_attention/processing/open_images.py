@@ -85,7 +85,7 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
     drawn over white. Of an animation the first frame is used.
 
     Args:
-        image: A path, a PIL image or an array, see the module's docstring.
+        image: A path, a binary file, a PIL image or an array, see the module's docstring.
         name (`str`, *optional*, defaults to `"image"`): The name of the image in errors; a file's path is added.
 
     Returns:
@@ -103,6 +103,8 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
         return open_image(image, name)
     if isinstance(image, bytes):
         return _read(io.BytesIO(image), name)
+    if hasattr(image, "read"):
+        return _read(image, name)
     if isinstance(image, Image.Image):
         path = getattr(image, "filename", "")
         return _to_rgb(image, f"{name} ({path})" if path else name)
@@ -132,8 +134,8 @@ def _read(file: BinaryIO, name: str) -> Image.Image:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             picture = _open(file, limit)
     except UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
-        raise ValueError(f"{name}: not an image file of a known format, expected {known}; save it as PNG.") from error
+        found = _format_of(file)
+        raise ValueError(_explain(name, error) if found in FORMATS else _foreign(name, found)) from error
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
     return _to_rgb(picture, name)
@@ -160,6 +162,17 @@ def _explain(name: str, error: Exception) -> str:
     return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
 
 
+def _foreign(name: str, found: str) -> str:
+    return f"{name}: not an image file that is read: found {found}, expected {', '.join(FORMATS)}; save it as PNG."
+
+
+def _format_of(file: BinaryIO) -> str:
+    """The format that the first bytes of a file promise; nothing of it is decoded."""
+    file.seek(0)
+    start = file.read(16).ljust(16, b"\0")
+    return next((name for name, (_, accept) in Image.OPEN.items() if accept and accept(start)), "another one")
+
+
 def _too_large(name: str, size: str) -> str:
     return (
         f"{name}: {size}more than {_limit()} pixels, which may be a decompression bomb; shrink it, or, if you trust "
@@ -179,7 +192,7 @@ def _limit() -> int | None:
 
 def _to_rgb(picture: Image.Image, name: str) -> Image.Image:
     if picture.format not in (None, *FORMATS):
-        raise ValueError(f"{name}: {picture.format} is not one of the formats that are read, {', '.join(FORMATS)}.")
+        raise ValueError(_foreign(name, picture.format))
     # The header contains the size, so this check needs no decoded pixels.
     width, height = picture.size
     if not width or not height:

@@ -6,7 +6,6 @@ The package travels in the repository, since a Space installs only what a packag
 
 import json
 import os
-from collections.abc import Iterator
 from fnmatch import fnmatch
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -17,6 +16,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
 import grounded_attention
 from grounded_attention.dataset_scripts.hub.hub_errors import HubError, hub_errors
+from grounded_attention.utils.safe_paths import own_files
 
 from .settings import HERE, SMALL_MODELS, SpaceSettings
 
@@ -49,7 +49,11 @@ def space_files(settings: SpaceSettings) -> Files:
     Raises:
         ValueError: if a folder contains no model, or a small checkpoint of the package is missing.
     """
-    files: Files = {f"grounded_attention/{name}": path for name, path in _files(PACKAGE) if path.suffix in SUFFIXES}
+    # Also behind the links of the package.
+    paths = [Path(place, name) for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names]
+    files: Files = {
+        f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}": p for p in paths if p.suffix in SUFFIXES
+    }
     given: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
     if settings.models == SMALL_MODELS:  # these are in the package
         for place in SMALL_MODELS.values():
@@ -73,7 +77,8 @@ def _add_model(files: Files, place: str) -> str:
     _check_model(folder)
     taken = {name.split("/")[1] for name in files if name.startswith(f"{MODELS}/")}
     target = folder.name if folder.name not in taken else f"{folder.parent.name}_{folder.name}"
-    for name, path in _files(folder):
+    for path in own_files(folder):
+        name = path.relative_to(folder).as_posix()
         if any(fnmatch(name, pattern) for pattern in MODEL_FILES):
             files[f"{MODELS}/{target}/{name}"] = path
     return f"{MODELS}/{target}"
@@ -84,15 +89,6 @@ def _check_model(folder: Path) -> None:
         raise ValueError(
             f"{folder} contains no model: expected config.json and safetensors, as save_pretrained writes"
         )
-
-
-def _files(folder: Path) -> Iterator[tuple[str, Path]]:
-    """(path below the folder, file) of all files, also behind the links of the package."""
-    for place, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(names):
-            path = Path(place, name)
-            yield path.relative_to(folder).as_posix(), path
 
 
 def requirements() -> str:

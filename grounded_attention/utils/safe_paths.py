@@ -53,23 +53,36 @@ def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> Non
 
 def check_weight_index(folder: str | os.PathLike[str]) -> None:
     """
-    Checks that the index of a checkpoint in several files names only files of its folder.
+    Checks that a checkpoint takes its weights from files of its own folder.
 
     Args:
         folder (`str | os.PathLike[str]`): the folder; anything else, such as a name on the Hub, is not checked.
 
     Raises:
-        ValueError: if it names a file outside, or is damaged.
+        ValueError: if an index of its weights names a file outside, or is damaged.
     """
-    path = Path(folder, "model.safetensors.index.json")
-    if not path.is_file():
-        return
-    content = read_json(path)
-    named = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
-        raise ValueError(f"{path}: expected a weight_map of weights and files; copy the checkpoint again")
-    for name in set(named.values()):
-        path_below(folder, name)
+    for path in Path(folder).glob("*.*.index.json"):  # also those of variants, and of pytorch_model.bin
+        content = read_json(path)
+        named = content.get("weight_map") if isinstance(content, dict) else None
+        if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
+            raise ValueError(f"{path}: expected a weight_map of weights and files; copy the checkpoint again")
+        for name in set(named.values()):
+            path_below(folder, name)
+
+
+def own_files(folder: Path) -> list[Path]:
+    """
+    All files below a folder that is pushed, sorted.
+
+    Raises:
+        ValueError: if one is a link to a file outside, and not into the cache of the Hub that the folder is part of.
+    """
+    root, files = folder.resolve(), sorted(path for path in folder.rglob("*") if path.is_file())
+    for path in files:
+        target = path.resolve()
+        if not (target.is_relative_to(root) or target.parent == root.parent.parent / "blobs"):
+            raise ValueError(f"{path}: found a link to {target}, expected files of this folder; remove the link")
+    return files
 
 
 def refuse_links(folder: Path) -> None:

@@ -38,6 +38,9 @@ def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterat
     _check_replaceable(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
+        # What is there was left by a dead process of this number, or is a link into the file of somebody else.
+        draft.unlink(missing_ok=True)
+        draft.open("xb").close()
         yield draft
         if durable:
             _synchronise(draft, os.O_RDWR)

@@ -1,12 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Symbolic and hard links in an output folder: no command writes through one into the file of somebody else."""
+"""Symbolic and hard links: no command writes through one, or pushes what is behind it, if that is somebody else's."""
 
 import os
 
 import datasets
 import pytest
+from huggingface_hub import HfApi, RepoUrl
 
+from grounded_attention.commands import push, push_space
+from grounded_attention.utils.safe_paths import own_files
 from tests.campaign.jobs import JOBS, prepare
+from tests.helpers.tiny_vgp import tiny_model
 
 # Files that the jobs write.
 TARGETS = (
@@ -47,3 +51,34 @@ def test_the_file_behind_a_link_stays(base, tmp_path, monkeypatch, capsys, name,
     assert precious.read_text() == "years of work"
     if status:
         assert status == 2 and capsys.readouterr().err.count("error: ") == 1
+
+
+def push_model(folder):
+    return push.main([str(folder), "org/model", "--tokenizer", str(folder / "vocab.txt")])
+
+
+def push_page(folder):
+    return push_space.main(["org/page", "--model", str(folder)])
+
+
+@pytest.mark.parametrize("command", [push_model, push_page])
+@pytest.mark.parametrize("name", ["notes.txt", "model-00002.safetensors", "deep/notes.json"])
+def test_a_file_behind_a_link_is_not_pushed(tmp_path, monkeypatch, capsys, command, name):
+    """A checkpoint of a stranger may have a link to a private file of the one who pushes it on."""
+    (tmp_path / "secret").write_text("private")
+    folder = tmp_path / "models--org--model" / "snapshots" / "1"
+    tiny_model().save_pretrained(folder)
+    (folder / "vocab.txt").write_text("[UNK]")
+    (folder.parents[1] / "blobs").mkdir()
+    os.rename(folder / "config.json", folder.parents[1] / "blobs" / "1")
+    (folder / "config.json").symlink_to("../../blobs/1")  # as in the cache of the Hub
+    assert len(own_files(folder)) == len(list(folder.iterdir()))
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).symlink_to(tmp_path / "secret")
+    asked = []
+    monkeypatch.setattr(push_space, "check_gradio", lambda: None)
+    monkeypatch.setattr(HfApi, "create_commit", lambda *given, **options: asked.append(options))
+    monkeypatch.setattr(HfApi, "whoami", lambda *given: {"name": "org"})
+    monkeypatch.setattr(HfApi, "create_repo", lambda *given, **options: RepoUrl("https://huggingface.co/org/model"))
+    assert command(folder) == 2 and not asked
+    assert f"{name}: found a link to {tmp_path / 'secret'}" in capsys.readouterr().err

@@ -12,8 +12,9 @@ from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTa
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
+from grounded_attention.training.recipes.adapters import base_of
 from grounded_attention.training.recipes.model_family import head_class
-from grounded_attention.training.recipes.recipe import Model, RecipeError
+from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.region_samples import write_table
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
 from tests.helpers.tiny_checkpoint import save_checkpoint
@@ -82,13 +83,24 @@ def test_a_checkpoint_whose_manifest_names_other_files(tmp_path, outside):
     assert not is_complete(folder)
 
 
-def test_a_sharded_checkpoint_whose_index_names_other_files(tmp_path, outside):
+INDICES = ["model.safetensors.index.json", "model.fp16.safetensors.index.json", "pytorch_model.bin.index.json"]
+
+
+@pytest.mark.parametrize("index", INDICES)
+@pytest.mark.parametrize("kind", ["the model", "the base of an adapter", "any other loader"])
+def test_a_sharded_checkpoint_whose_index_names_other_files(tmp_path, outside, index, kind):
     """transformers itself would load the weights of the other folder."""
     folder = save_checkpoint(tiny_scenes(tmp_path / "scenes"), tmp_path / "model")
     names = load_file(folder / "model.safetensors")
     shutil.move(folder / "model.safetensors", outside / "model.safetensors")
-    index = {"metadata": {}, "weight_map": dict.fromkeys(names, "../outside/model.safetensors")}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    source = Model(source=str(folder))
-    with pytest.raises(RecipeError, match=r"outside"):
-        load_model(head_class("vgp", source), source)
+    content = {"metadata": {}, "weight_map": dict.fromkeys(names, "../outside/model.safetensors")}
+    (folder / index).write_text(json.dumps(content))
+    source = folder
+    if kind == "the base of an adapter":
+        source = tmp_path / "adapter"
+        source.mkdir()
+        (source / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": str(folder)}))
+        shutil.copy(folder / "config.json", source)
+    model = Model(source=str(source))
+    with pytest.raises(ValueError, match=r"outside"):
+        base_of(str(source)) if kind == "any other loader" else load_model(head_class("vgp", model), model)

@@ -81,6 +81,19 @@ def test_an_unknown_option_is_refused(name, capsys):
     assert call(name, "--no-such-option") == 2
     printed = capsys.readouterr()
     assert printed.out == "" and "error: " in printed.err and "Traceback" not in printed.err
+    assert name not in COMMANDS or (printed.err.startswith("error: ") and printed.err.count("\n") == 1)
+
+
+def test_only_what_is_required_is_said_to_be_required(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main.main(["train"])
+    assert stop.value.code == 2 and capsys.readouterr().err.partition(";")[0].endswith("are required: recipe")
+
+
+@pytest.mark.parametrize("words", ["evaluate {} --task vgp --data-dir d --text-only", "export-model {} --output out"])
+def test_a_folder_that_does_not_exist_is_said_to_be_missing(tmp_path, capsys, words):
+    assert main.main(words.format(tmp_path / "absent").split()) == 2
+    assert f"{tmp_path / 'absent'}: " in (printed := capsys.readouterr().err) and "no such folder" in printed
 
 
 @pytest.mark.parametrize("name", sorted(ABSENT))

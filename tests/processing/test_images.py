@@ -1,4 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+import ast
+import contextlib
+import io
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -6,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
+from PIL import EpsImagePlugin, Image, ImageOps
 from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
 
+ROOT = Path(__file__).resolve().parents[2]
 MEAN = np.array([102.9801, 115.9465, 122.7717], dtype=np.float32)
 RED, GREY = (200, 30, 90), 120
 
@@ -194,6 +198,34 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
         small()("https://example.org/a.jpg")
 
 
+@pytest.mark.parametrize("ending", ["eps", "pcx", "tga", "ico", "icns", "dds", "sgi", "xbm", "pdf", "qoi", "spider"])
+@pytest.mark.parametrize("name", ["a.jpg", "a.png", "a"])
+def test_other_formats_are_refused_before_they_are_decoded(tmp_path, monkeypatch, ending, name):
+    """PIL runs Ghostscript for EPS, whatever the file is named."""
+    content = io.BytesIO()
+    Image.new("1" if ending == "xbm" else "F" if ending == "spider" else "RGB", (32, 32)).save(content, ending)
+    (tmp_path / name).write_bytes(content.getvalue())
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given, **options: pytest.fail("Ghostscript runs"))
+    given = [tmp_path / name, content]
+    with contextlib.suppress(Image.UnidentifiedImageError):  # PDF
+        given.append(Image.open(io.BytesIO(content.getvalue())))  # not yet decoded
+    for image in given:
+        with pytest.raises(ValueError, match=r"not an image file.*found .*expected JPEG, .*PNG") as error:
+            open_image(image)
+        named = ending.upper() in str(error.value)
+        assert named or ending in ("pdf", "tga", "spider")  # no mark in their first bytes
+
+
+@pytest.mark.parametrize(
+    "kind", ["jpeg", "mpo", "png", "webp", "gif", "bmp", "dib", "tiff", "ppm", "jpeg2000", "avif"]
+)
+def test_the_formats_of_photographs_are_opened_whatever_their_name(tmp_path, kind):
+    image = Image.linear_gradient("L").convert("RGB")
+    image.save(tmp_path / "a.eps", kind)
+    for given in (tmp_path / "a.eps", io.BytesIO((tmp_path / "a.eps").read_bytes())):
+        assert np.abs(np.asarray(open_image(given), float) - np.asarray(image)).max() < 16
+
+
 @pytest.mark.filterwarnings("error")
 def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
     path = save(tmp_path / "bomb.png", Image.new("L", (30, 20)))
@@ -282,3 +314,13 @@ def test_saves_and_loads(tmp_path):
     assert type(loaded) is FastRCNNImageProcessor and loaded.size == processor.size
     assert {name: getattr(loaded, name) for name in settings} == settings
     assert AutoImageProcessor.from_pretrained(tmp_path, fixed_padding=False).fixed_padding is False
+
+
+@pytest.mark.parametrize("room", ["grounded_attention", "modeling", "processing", "dataset_scripts", "space"])
+def test_every_picture_is_opened_by_a_list_of_formats(room):
+    """A helper of transformers that opens pictures takes no list."""
+    for path in (ROOT / room).rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            name = ast.unparse(call.func)
+            assert name != "Image.open" or "formats" in {each.arg for each in call.keywords}, path
+            assert name.split(".")[-1] != "load_image", path

@@ -183,6 +183,19 @@ def test_a_limit_of_a_split_that_no_data_set_has_is_refused(name, key, splits):
         check(load_recipe(find_recipe(name), [f"{key}=3"]))
 
 
+@pytest.mark.parametrize(
+    ("change", "hint"),
+    [
+        ("data.limit.train=0", "1 or more"),
+        ("data.limit.test=-5", "1 or more"),
+        ("training.output_dir=a", "of the recipe"),
+    ],
+)
+def test_what_would_leave_nothing_or_have_no_effect_is_refused(change, hint):
+    with pytest.raises(RecipeError, match=f"^{re.escape(change.split('=')[0])}.*{hint}"):
+        check(load_recipe(find_recipe("scenes_vgp"), [change]))
+
+
 def test_recipes_of_a_study_share_a_limit_over_builders_with_other_splits():
     check(load_recipe(find_recipe("scenes_vgp"), ["data.limit={train: 8, testA: 8, testB: 8}"]))
 

@@ -189,3 +189,34 @@ def test_a_folder_that_cannot_be_deleted_is_an_error(tmp_path, monkeypatch):
         delete_folder(folder)
     delete_folder(folder)
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "hard link", "pipe", "read-only file"])
+def test_what_lies_in_the_place_of_a_draft_is_not_written_through(old, tmp_path_factory, kind):
+    """Its name can be foretold, and a killed process of the same number leaves such a file."""
+    other = tmp_path_factory.mktemp("other") / "thesis.tex"
+    other.write_text("years of work")
+    draft = old.with_name(f"file.{os.getpid()}{DRAFT}")
+    make = {"link": draft.symlink_to, "hard link": draft.hardlink_to}
+    if kind == "dangling link":
+        draft.symlink_to(other.with_name("none"))
+    elif kind == "pipe":
+        os.mkfifo(draft)
+    elif kind == "read-only file":
+        draft.touch(mode=0o400)
+    else:
+        make[kind](other)
+    write_text(old, "new")
+    assert old.read_text() == "new" and not old.is_symlink() and os.listdir(old.parent) == ["file"]
+    assert other.read_text() == "years of work" and os.listdir(other.parent) == ["thesis.tex"]
+
+
+def test_a_link_that_comes_back_in_the_place_of_a_draft_is_an_error(old, tmp_path_factory, monkeypatch):
+    other = tmp_path_factory.mktemp("other") / "thesis.tex"
+    other.write_text("years of work")
+    monkeypatch.setattr(
+        type(old), "unlink", lambda self, missing_ok=False: os.path.lexists(self) or self.symlink_to(other)
+    )
+    with pytest.raises(FileExistsError):
+        write_text(old, "new")
+    assert old.read_text() == "old" and other.read_text() == "years of work"

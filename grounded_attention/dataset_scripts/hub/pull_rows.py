@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+from datasets.features.features import require_decoding
 from huggingface_hub import HfApi, hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
@@ -77,10 +78,15 @@ def pull_rows(found: RemoteRows) -> dict[str, datasets.Dataset]:
 
     Raises:
         HubError: The Hub cannot be read.
+        DataError: A column contains pictures or other media, which rows of this package never do.
     """
     with hub_errors("the download of the rows", found.repository, _RETRY_HINT):
         splits = dict(datasets.load_dataset(found.repository, found.config, revision=found.commit))
     features = next(iter(splits.values())).features
+    if media := [column for column, feature in features.items() if require_decoding(feature)]:
+        # `datasets` opens such files itself, also those that a row names on this machine.
+        expected = "texts, numbers and boxes, as `grounded-attention data build` writes"
+        raise DataError("columns with pictures or other media", where=found.repository, found=media, expected=expected)
     empty: dict[str, list[Any]] = {column: [] for column in features}
     return splits | {split: datasets.Dataset.from_dict(empty, features) for split in found.record["empty_splits"]}
 

@@ -51,23 +51,36 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
     Raises:
         MissingFileError: The file with the ids or sizes does not exist.
-        DataError: The file is damaged, or h5py is not installed.
+        DataError: The file is damaged or refers to data of another file, or h5py is not installed.
     """
     h5py = import_library("h5py")
     try:
         with h5py.File(path, "r") as file:
-            names = set(file.keys()) if len(file) < 10 else set()
-            if "image_features" in names:
-                records = _hengyuan(path, file, feature_size)
-            elif set(GQA) <= names:
-                records = _gqa(path, file, feature_size)
+            arrays = {name: _own(file, name, path) for name in file} if len(file) < 10 else {}
+            if "image_features" in arrays:
+                records = _hengyuan(path, arrays, feature_size)
+            elif set(GQA) <= set(arrays):
+                records = _gqa(path, arrays, feature_size)
             else:
                 records = _volta(path, file, feature_size)
             yield from records
-    except (OSError, RuntimeError, KeyError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError("damaged HDF5 file", file=path, found=str(error)[:200], hint="copy it again") from error
+
+
+def _own(group: Any, name: str, path: Path | None = None) -> Any:
+    """An entry of a group; refuses one whose bytes may be those of another file, which would get into the table."""
+    found = group.get(name, getclass=True, getlink=True).__name__
+    entry = group[name] if found == "HardLink" else None
+    if entry is not None:
+        virtual, external = getattr(entry, "is_virtual", False), getattr(entry, "external", None)
+        found = "external storage" if external else "a virtual dataset" if virtual else ""
+    if found:
+        hint = "if you trust it, write the values themselves into the file"
+        raise DataError(f"{name} may be in another file", file=path, found=found, expected="its values", hint=hint)
+    return entry
 
 
 def _hengyuan(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
@@ -188,9 +201,10 @@ def _volta(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
 
 
 def _read_volta(file: Any, name: str, feature_size: int) -> Regions:
-    group = file[name]
+    group = _own(file, name)
     if not hasattr(group, "items"):
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
         raise DataError("not the group of an image", found=f"dataset {name}", expected=layouts)
-    values = {field: content[()] for field, content in group.items() if hasattr(content, "shape")}
+    entries = {field: _own(group, field) for field in group}
+    values = {field: content[()] for field, content in entries.items() if hasattr(content, "shape")}
     return regions_from_fields(values, id_text(name), feature_size)

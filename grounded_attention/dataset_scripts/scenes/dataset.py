@@ -264,7 +264,8 @@ def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False
     (entities / "Sentences" / f"{record.image_id}.txt").write_text(writers.sentences(record), encoding="utf-8")
     (entities / "Annotations" / f"{record.image_id}.xml").write_text(writers.annotation(record), encoding="utf-8")
     # The features come from the stored JPEG, so that they can be recomputed from the file.
-    image, found = Image.open(jpeg), detector.detect(record.scene, np.random.default_rng([seed, number]))
+    image = Image.open(jpeg, formats=["JPEG"])
+    found = detector.detect(record.scene, np.random.default_rng([seed, number]))
     referred = referred_image(seed, record, found)
     image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"), record.combinations)
     texts = ImageTexts(

@@ -34,6 +34,7 @@ WITHOUT_EFFECT = {
     "do_eval": "remove it",
     "do_predict": "remove it",
     "local_rank": "remove it; the launcher sets it",
+    "output_dir": "give output_dir=FOLDER, a key of the recipe itself",
 }
 
 

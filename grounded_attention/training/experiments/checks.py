@@ -114,8 +114,8 @@ def _check_limit(recipe: Recipe, prefix: str) -> None:
     A limit is shared by the recipes of a study, so a split of another builder is allowed.
     """
     for split, limit in recipe.data.limit.items():
-        if limit < 0:
-            raise RecipeError(f"{prefix}data.limit.{split} must be 0 or more, found {limit}")
+        if limit < 1:
+            raise RecipeError(f"{prefix}data.limit.{split} must be 1 or more, found {limit}")
     builder = recipe.data.builder or TASKS[recipe.task].builder
     known = _split_names(builder)
     others = [split for split in recipe.data.limit if split not in known]

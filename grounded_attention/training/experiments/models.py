@@ -22,7 +22,6 @@ from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
-from grounded_attention.utils.safe_paths import check_weight_index
 
 from .answer_rows import answer_weights, other_answers, take_answers
 from .arguments import field_names
@@ -121,7 +120,6 @@ def _load(
     """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with recipe_key_errors(f"model.source {model.source}"), quiet_loading():
-        check_weight_index(str(model.source))
         if is_adapter(str(model.source)):
             merged = load_merged(str(model.source))
             check_finite(merged, str(model.source))

@@ -77,7 +77,7 @@ def send_picture(trainer: Trainer, name: str, path: Path, step: int) -> None:
     """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
-            pixels = np.asarray(Image.open(path).convert("RGB"))
+            pixels = np.asarray(Image.open(path, formats=["PNG"]).convert("RGB"))
             callback.tb_writer.add_image(name, pixels, step, dataformats="HWC")
         if isinstance(callback, TrackioCallback):
             trackio = cast(Any, callback)._trackio

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
@@ -35,6 +35,7 @@ from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, sn
 from grounded_attention.training.loop.environment import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.safe_paths import own_files
 from grounded_attention.utils.whole_files import DRAFT
 
 from .card_place import EVAL_RESULTS, FIGURE, move_card
@@ -226,7 +227,7 @@ class HubPush:
         files: dict[str, Path | bytes] = {**model_files(folder)}
         if self.repo.strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
             place = LAST_CHECKPOINT if self.repo.strategy == HubStrategy.CHECKPOINT else folder.name
-            files |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in _files(folder)}
+            files |= {f"{place}/{path.relative_to(folder).as_posix()}": path for path in own_files(folder)}
         return files
 
     def wait(self) -> None:
@@ -267,7 +268,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
         HubError: if the last attempt fails.
     """
     kept: dict[str, Path | bytes] = {}
-    for path in _files(directory):
+    for path in own_files(directory):
         name = path.relative_to(directory).as_posix()
         if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
             kept[name] = path
@@ -330,10 +331,6 @@ def model_files(folder: Path) -> dict[str, Path]:
             f"{folder.name} has no complete model.safetensors; give training.hub_strategy=end to push at the end"
         )
     return files
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in sorted(folder.rglob("*")) if path.is_file())
 
 
 # Failures

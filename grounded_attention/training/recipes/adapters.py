@@ -12,6 +12,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.safe_paths import check_weight_index
 
 INSTALL = "pip install 'grounded-attention[vlm]'"
 
@@ -26,8 +27,9 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
         revision (`str`, *optional*): branch, tag or commit there.
 
     Raises:
-        ValueError: if the adapter does not name its base model.
+        ValueError: if the adapter does not name its base model, or weights are outside of their folder.
     """
+    check_weight_index(source)
     path = Path(source, ADAPTER_CONFIG_NAME)
     if not path.is_file():
         remote = find_adapter_config_file(source, revision=revision) if on_hub and not Path(source).is_dir() else None
@@ -40,6 +42,7 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
         raise ValueError(
             f"{path}: base_model_name_or_path is {found!r:.200}, expected the name of the adapter's model"
         )
+    check_weight_index(found)
     return found
 
 
