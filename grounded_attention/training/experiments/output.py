@@ -10,13 +10,14 @@ from typing import Any
 from accelerate import PartialState
 
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.checkpoint import MANIFEST
+from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.early_checks import check_known
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
+from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.safe_paths import path_below, refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
@@ -27,6 +28,7 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
+MAX_NAMED = 5  # keys in a message
 OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
 WRITTEN = (
@@ -87,10 +89,25 @@ def open_output(recipe: Recipe) -> Path:
     if state.is_main_process:
         if recipe.overwrite:
             delete_run(output)
+        _continue_longer(output, _wanted(recipe))
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / RECIPE, _wanted(recipe))
     state.wait_for_everyone()
     return output
+
+
+def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
+    """Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint."""
+    found = read_json(output / RECIPE)
+    longer = _differences(found, wanted)[1] if _is_recipe(found) else None
+    if longer:
+        for folder in _finished(output, found):
+            (folder / MANIFEST).unlink()
+        print(
+            f"{output}: the run is trained longer ({_describe(longer)}): it continues from the last checkpoints, and "
+            "the learning rate follows the schedule of the longer training from there",
+            flush=True,
+        )
 
 
 def run_entries(output: Path) -> list[Path]:
@@ -151,16 +168,57 @@ def _has_checkpoint(folder: Path) -> bool:
 
 
 def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
-    if found != wanted:
-        keys = ", ".join(sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)))
+    other, longer = _differences(found, wanted)
+    if other:
+        shown = "; ".join(f"{k} is {_shown(there)} there, {_shown(here)} here" for k, there, here in other[:MAX_NAMED])
+        more = f"; and {len(other) - MAX_NAMED} more" if len(other) > MAX_NAMED else ""
         raise RecipeError(
-            f"{output} contains a run of another recipe (different keys: {keys}): "
+            f"{output} contains a run of another recipe ({shown}{more}): "
             "give another output_dir, or overwrite=true to delete it"
         )
     if not resume:
         raise RecipeError(
             f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
         )
+    for folder in _finished(output, found):
+        if longer and last_complete_checkpoint(folder) is None:
+            raise RecipeError(
+                f"{folder} has no checkpoint, so it cannot be trained longer ({_describe(longer)}): give another "
+                "output_dir, or overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
+            )
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[tuple], tuple | None]:
+    """The keys that differ, each with the value of the run and the wanted one; a longer training is no difference."""
+    there, here = _flat(found), _flat(wanted)
+    differing = [(k, there.get(k), here.get(k)) for k in sorted(there | here) if there.get(k) != here.get(k)]
+    steps, epochs = ("training.max_steps", -1), ("training.num_train_epochs", 3.0)  # with the defaults
+    key, default = steps if max(there.get(*steps), here.get(*steps)) > 0 else epochs
+    before, now = there.get(key, default), here.get(key, default)
+    longer = (key, before, now) if 0 < before < now else None
+    return [each for each in differing if longer is None or each[0] != key], longer
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value."""
+    if not isinstance(content, dict) or not content:
+        return {prefix: content}
+    parts = (_flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items())
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _shown(value: Any) -> str:
+    return "not given" if value is None else printable(repr(value), 80)
+
+
+def _describe(longer: tuple) -> str:
+    return "{}: {} there, {} here".format(*longer)
+
+
+def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
+    """The folders of the methods that were trained to the end."""
+    folders = [output / name for name in (*found["methods"], TEXT_ONLY)]
+    return [folder for folder in folders if (folder / MANIFEST).is_file()]
 
 
 def read_run(folder: Path, remedy: str) -> Recipe:

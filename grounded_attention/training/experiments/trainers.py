@@ -3,7 +3,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from transformers import PreTrainedModel, set_seed
 
@@ -15,7 +15,7 @@ from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.training.recipes.methods import recipe_method
-from grounded_attention.training.recipes.recipe import Recipe, recipe_key_errors
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors
 
 from .arguments import training_arguments
 from .measuring import measured_splits
@@ -87,6 +87,31 @@ def make_trainer(
         )
     track_pictures(trainer, recipe, data, directory.name)
     return trainer
+
+
+def check_best_metric(trainer: GroundingTrainer, key: str) -> None:
+    """
+    Checks that evaluations give the figure by which the best model is chosen: on a batch, else on all rows.
+
+    Args:
+        trainer (`GroundingTrainer`): the Trainer, before it trains.
+        key (`str`): key of the training arguments, for the message.
+
+    Raises:
+        RecipeError: if they do not; transformers would find it after the first evaluation.
+    """
+    arguments, rows = trainer.args, cast(Any, trainer.eval_dataset)
+    name = arguments.metric_for_best_model
+    if name is None or arguments.eval_strategy == "no":
+        return
+    for part in (rows.select(range(min(len(rows), arguments.eval_batch_size))), rows):
+        figures = trainer.measure(part, f"{key}.metric_for_best_model")
+        known = sorted(figure for figure, value in figures.items() if isinstance(value, int | float))
+        if name.removeprefix("eval_") in known:
+            return
+    raise RecipeError(
+        f"{key}.metric_for_best_model is {name!r}, expected a figure of the evaluation: {', '.join(known)}"
+    )
 
 
 def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:

@@ -43,7 +43,8 @@ class SavedWeights:
         if not isinstance(model, PreTrainedModel):
             return False
         types = {weight.dtype for weight in model.parameters()}
-        loaded, found = type(model).from_pretrained(
+        loading: Any = type(model)
+        loaded, found = loading.from_pretrained(
             self._checkpoint,
             config=model.config,
             dtype=torch.float64 if torch.float64 in types else torch.float32,  # holds the values of all types
