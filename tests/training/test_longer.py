@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A run is trained longer from its last checkpoint; other differences, and figures that no evaluation has, are named."""
+"""A run is trained longer from its last checkpoint; other differences, and unknown figures, are named at the start."""
 
 import json
 
