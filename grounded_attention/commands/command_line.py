@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from grounded_attention.utils.plain_text import printable, visible
 from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.project import refuse_run
 from grounded_attention.utils.quiet import NO_BARS
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
@@ -32,6 +33,7 @@ DISK_TEXTS = (
     "inline_container.cc",
     "basic_ios::clear: iostream error",
 )
+MODELS = ("model", "checkpoint", "directory", "vlm", "grounder")  # arguments that are models
 LONGEST = 600  # characters of a message about an option
 # What the processes of a launch say when one of them has ended.
 PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError", "Broken pipe")
@@ -215,6 +217,10 @@ def run(
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
         with _quiet(getattr(options, "quiet", False)):
+            for name in MODELS:
+                given = getattr(options, name, None) or ()
+                for place in given if isinstance(given, list | tuple) else [given]:
+                    refuse_run(str(place))
             text = work(options)
     except KeyboardInterrupt:
         _print_error("; ".join(filter(None, ("interrupted", resumable))))

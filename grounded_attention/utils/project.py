@@ -1,11 +1,37 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Paths of the package, in a clone and in an installed wheel."""
 
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]  # not resolved, so that linked rooms of a clone are inside it
 RECIPES = PACKAGE / "recipes"
 MODEL_CARDS = PACKAGE / "model_cards"
+
+MODEL_FILES = ("config.json", "adapter_config.json")
+
+
+def refuse_run(place: str) -> None:
+    """
+    Checks that a folder that should contain a model is not that of a run, whose models are in its folders.
+
+    Raises:
+        ValueError: if it is; the message names the folders, those of supervised models first.
+    """
+    folder = Path(place)
+    models = {path.parent for name in MODEL_FILES for path in folder.glob(f"*/{name}")}
+    if models and not any((folder / name).is_file() for name in MODEL_FILES):
+        names = sorted(map(str, models), key=lambda name: (Path(name).name in ("none", "start", "text_only"), name))
+        raise ValueError(f"{place} contains no model, but folders of models: give one of them, {', '.join(names)}")
+
+
+def recipe_summaries() -> dict[str, str]:
+    """Name of each recipe in the package -> the first sentence of its comment."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(RECIPES.glob("*/*.yaml"))}
+    comments = {
+        name: " ".join(re.match(r"(#.*\n)*", text)[0].replace("#", "").split()) for name, text in texts.items()
+    }
+    return {name: re.split(r"(?<=\.) ", comment)[0] for name, comment in comments.items()}
 
 
 def find_recipe(name: str) -> Path:
