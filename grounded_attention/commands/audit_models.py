@@ -17,6 +17,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.safe_paths import check_weight_index
 
 from .choices import IOU_THRESHOLD, REGIONS
@@ -114,7 +115,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
         check_weight_index(path)
         loaded, found = _load_model(path, config)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
+        raise ValueError(f"--model {path}: {first_sentences(error)}") from error
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
     if missing:
         raise ValueError(

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 
 from grounded_attention.families import DEFAULT_FAMILY
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
+from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 
 MAX_NUMBER = 2**63 - 1  # of the libraries in C
@@ -479,8 +480,7 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
     except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
     except Exception as error:  # libraries raise any type for a value of another type, tokenizers a plain Exception
-        text = " ".join(str(error).split())[:400]
-        raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {text})") from error
+        raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {first_sentences(error)})") from error
 
 
 def convert(hint: Any, value: Any, source: str, key: str) -> Any:
