@@ -28,10 +28,8 @@ def refuse_run(place: str) -> None:
 def recipe_summaries() -> dict[str, str]:
     """Name of each recipe in the package -> the first sentence of its comment."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(RECIPES.glob("*/*.yaml"))}
-    comments = {
-        name: " ".join(re.match(r"(#.*\n)*", text)[0].replace("#", "").split()) for name, text in texts.items()
-    }
-    return {name: re.split(r"(?<=\.) ", comment)[0] for name, comment in comments.items()}
+    comments = {name: " ".join(re.sub(r"(?s)\n(?!#).*|#", "", text).split()) for name, text in texts.items()}
+    return {name: re.split(r"(?<=[^.]\.) ", comment)[0] for name, comment in comments.items()}
 
 
 def find_recipe(name: str) -> Path:

@@ -191,7 +191,11 @@ def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], res
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[tuple], tuple | None]:
     """The keys that differ, each with the value of the run and the wanted one; a longer training is no difference."""
     there, here = _flat(found), _flat(wanted)
-    differing = [(k, there.get(k), here.get(k)) for k in sorted(there | here) if there.get(k) != here.get(k)]
+    differing = [
+        (k, there.get(k), here.get(k))
+        for k in sorted(there | here, key=lambda k: (k not in there or k not in here, k))
+        if there.get(k) != here.get(k)
+    ]
     steps, epochs = ("training.max_steps", -1), ("training.num_train_epochs", 3.0)  # with the defaults
     key, default = steps if max(there.get(*steps), here.get(*steps)) > 0 else epochs
     before, now = there.get(key, default), here.get(key, default)
