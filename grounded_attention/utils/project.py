@@ -12,12 +12,7 @@ MODEL_FILES = ("config.json", "adapter_config.json")
 
 
 def refuse_run(place: str) -> None:
-    """
-    Checks that a folder that should contain a model is not that of a run, whose models are in its folders.
-
-    Raises:
-        ValueError: if it is; the message names the folders, those of supervised models first.
-    """
+    """Raises `ValueError` for the folder of a run, and names its models, supervised ones first."""
     folder = Path(place)
     models = {path.parent for name in MODEL_FILES for path in folder.glob(f"*/{name}")}
     if models and not any((folder / name).is_file() for name in MODEL_FILES):

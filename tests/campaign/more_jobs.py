@@ -95,7 +95,7 @@ def train_whole(family: str) -> Callable[[Path], int]:
         processor.chat_template = processor.chat_template or CHAT_TEMPLATE.replace("IMAGE", "<image>")  # PaliGemma
         type(processor).save_pretrained = lambda *given, **options: []  # a class of tests, which nothing could load
         vision_language.AutoProcessor = SimpleNamespace(from_pretrained=lambda place: processor)
-        return _generation(base, {"source": str(base / "whole" / family)}, max_steps=2)
+        return _generation(base, {"source": str(base / "vlms" / family)}, max_steps=2)
 
     return work
 
@@ -103,7 +103,7 @@ def train_whole(family: str) -> Callable[[Path], int]:
 def write_whole(base: Path) -> None:
     """Writes the models that `train_whole` trains."""
     for family in PROCESSORS:
-        make_model(family, make_processor(family).tokenizer).save_pretrained(base / "whole" / family)
+        make_model(family, make_processor(family).tokenizer).save_pretrained(base / "vlms" / family)
 
 
 def train_vlm(base: Path) -> int:

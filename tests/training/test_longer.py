@@ -36,7 +36,7 @@ def test_a_finished_run_is_trained_longer(scenes, tmp_path, monkeypatch, capsys,
     for steps in (short, long):
         assert run_train(monkeypatch, tmp_path, runs["run"], *KEPT, f"training.{key}={steps}", "resume=true") == 0
     out = capsys.readouterr().out
-    assert f"training.{key}: {short} there, {long} here" in out and "learning rate" in out
+    assert f"training.{key} is {short} there, {long} here" in out and "learning rate" in out
     assert run_train(monkeypatch, tmp_path, runs["straight"], *KEPT, f"training.{key}={long}") == 0
     for method in ("none", "direct"):
         found, expected = (load_file(tmp_path / name / method / "model.safetensors") for name in ("run", "straight"))
@@ -61,7 +61,7 @@ def test_what_differs_is_named(scenes, tmp_path, monkeypatch, capsys):
         ),
         (["model.config.hidden_size=32", "task=vqa"], "model.config.hidden_size is 16 there, 32 here; task is 'vgp'"),
         (["data.limit.train=" + "1" * 18], "data.limit.train is 16 there, 1"),
-        (["training.max_steps=6"], "training.max_steps: 3 there, 6 here"),  # no checkpoint was kept
+        (["training.max_steps=6"], "training.max_steps is 3 there, 6 here"),  # no checkpoint was kept
     ):
         assert run_train(monkeypatch, tmp_path, recipe, "resume=true", *overrides) == 2
         (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]

@@ -14,6 +14,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.early_checks import check_known
+from grounded_attention.training.recipes.number_checks import is_number
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
@@ -29,6 +30,7 @@ ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
 MAX_NAMED = 5  # keys in a message
+LENGTHS = (("max_steps", -1), ("num_train_epochs", 3.0))  # how long a training is, with the defaults
 OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
 WRITTEN = (
@@ -104,7 +106,7 @@ def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
         for folder in _finished(output, found):
             (folder / MANIFEST).unlink()
         print(
-            f"{output}: the run is trained longer ({_describe(longer)}): it continues from the last checkpoints, and "
+            f"{output}: the run is trained longer ({longer}): it continues from the last checkpoints, and "
             "the learning rate follows the schedule of the longer training from there",
             flush=True,
         )
@@ -170,58 +172,53 @@ def _has_checkpoint(folder: Path) -> bool:
 def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
     other, longer = _differences(found, wanted)
     if other:
-        shown = "; ".join(f"{k} is {_shown(there)} there, {_shown(here)} here" for k, there, here in other[:MAX_NAMED])
         more = f"; and {len(other) - MAX_NAMED} more" if len(other) > MAX_NAMED else ""
         raise RecipeError(
-            f"{output} contains a run of another recipe ({shown}{more}): "
+            f"{output} contains a run of another recipe ({'; '.join(other[:MAX_NAMED])}{more}): "
             "give another output_dir, or overwrite=true to delete it"
         )
     if not resume:
         raise RecipeError(
             f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
         )
-    for folder in _finished(output, found):
-        if longer and last_complete_checkpoint(folder) is None:
+    for folder in _finished(output, found) if longer else ():
+        if last_complete_checkpoint(folder) is None:
             raise RecipeError(
-                f"{folder} has no checkpoint, so it cannot be trained longer ({_describe(longer)}): give another "
-                "output_dir, or overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
+                f"{folder} has no checkpoint, so it cannot be trained longer ({longer}): give another output_dir, or "
+                "overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
             )
 
 
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[tuple], tuple | None]:
-    """The keys that differ, each with the value of the run and the wanted one; a longer training is no difference."""
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[str], str]:
+    """What differs, each key with both values, those first that both have; a longer training is no such difference."""
     there, here = _flat(found), _flat(wanted)
-    differing = [
-        (k, there.get(k), here.get(k))
-        for k in sorted(there | here, key=lambda k: (k not in there or k not in here, k))
-        if there.get(k) != here.get(k)
-    ]
-    steps, epochs = ("training.max_steps", -1), ("training.num_train_epochs", 3.0)  # with the defaults
-    key, default = steps if max(there.get(*steps), here.get(*steps)) > 0 else epochs
-    before, now = there.get(key, default), here.get(key, default)
-    longer = (key, before, now) if 0 < before < now else None
-    return [each for each in differing if longer is None or each[0] != key], longer
+    texts = {
+        key: f"{key} is {_shown(there, key)} there, {_shown(here, key)} here"
+        for key in sorted(there | here, key=lambda key: (key not in there or key not in here, key))
+        if there.get(key) != here.get(key)
+    }
+    steps, epochs = [[each.get(f"training.{key}", default) for each in (there, here)] for key, default in LENGTHS]
+    key, lengths = (LENGTHS[0], steps) if steps != [-1, -1] else (LENGTHS[1], epochs)
+    longer = all(map(is_number, lengths)) and 0 < lengths[0] < lengths[1]
+    text = texts.pop(f"training.{key[0]}") if longer else ""
+    return list(texts.values()), text
 
 
 def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
     """Dotted key -> value."""
     if not isinstance(content, dict) or not content:
-        return {prefix: content}
-    parts = (_flat(value, f"{prefix}.{key}" if prefix else str(key)) for key, value in content.items())
+        return {prefix.removesuffix("."): content}
+    parts = [_flat(value, f"{prefix}{key}.") for key, value in content.items()]
     return {key: value for part in parts for key, value in part.items()}
 
 
-def _shown(value: Any) -> str:
-    return "not given" if value is None else printable(repr(value), 80)
-
-
-def _describe(longer: tuple) -> str:
-    return "{}: {} there, {} here".format(*longer)
+def _shown(values: dict[str, Any], key: str) -> str:
+    return printable(repr(values[key]), 80) if key in values else "not given"
 
 
 def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
     """The folders of the methods that were trained to the end."""
-    folders = [output / name for name in (*found["methods"], TEXT_ONLY)]
+    folders = [output / str(name) for name in (*found["methods"], TEXT_ONLY)]
     return [folder for folder in folders if (folder / MANIFEST).is_file()]
 
 
