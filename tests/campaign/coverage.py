@@ -131,6 +131,7 @@ OWN = {
     "grounded_attention/reports/attention_explorer.py",
     "grounded_attention/training/recipes/early_checks.py",
     "grounded_attention/utils/bounded_files.py",
+    "grounded_attention/utils/project.py",  # recipes of the package
     "modeling/caption_phrases.py",
     "space/page.py",
     "space/publish.py",
