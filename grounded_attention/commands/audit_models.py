@@ -18,6 +18,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import IOU_THRESHOLD, REGIONS
 from .vlm_options import is_vision_language_model, load_vlm
@@ -113,7 +114,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
         processor = _processor(path, config, tokenizer, regions)
         loaded, found = _load_model(path, config)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"--model {path}: {str(error).strip().splitlines()[0]}") from error
+        raise ValueError(f"--model {path}: {first_sentences(error)}") from error
     missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
     if missing:
         raise ValueError(

@@ -301,7 +301,7 @@ def _best_method(found: Mapping[str, Audited]) -> str:
     def accuracy(name: str) -> float:
         return fmean(best.accuracy for best in found[name].result.best_heads() if best.group == "all")
 
-    return max(found, key=accuracy)
+    return max(found, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 
 
 def _text(found: Mapping[str, Audited], folder: Path, run: Path) -> str:

@@ -20,8 +20,9 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
-from grounded_attention.utils.plain_text import printable, visible
+from grounded_attention.utils.plain_text import first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
+from grounded_attention.utils.project import refuse_run
 from grounded_attention.utils.quiet import NO_BARS
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
@@ -33,7 +34,7 @@ DISK_TEXTS = (
     "inline_container.cc",
     "basic_ios::clear: iostream error",
 )
-LONGEST = 600  # characters of a message about an option
+MODELS = ("model", "checkpoint", "directory", "vlm", "grounder")  # arguments that are models
 # What the processes of a launch say when one of them has ended.
 PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError", "Broken pipe")
 # What PyTorch and Python say when a process that they started has ended.
@@ -83,7 +84,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         # Of options between arguments, argparse says that also the arguments that may be left out are required.
-        _print_error(f"{printable(message.removesuffix(', key=value'), LONGEST)}; see {self.prog} --help")
+        _print_error(f"{message.removesuffix(', key=value')}; see {self.prog} --help")
         self.exit(2)
 
 
@@ -122,12 +123,14 @@ def explain_storage(error: BaseException) -> str | None:
         if number in DISK_ERRORS or any(mark in text for mark in DISK_TEXTS):
             name = getattr(cause, "filename", None)
             place = f"{name}: " if name else ""
-            what = os.strerror(number) if number in DISK_ERRORS else text[:200]
+            what = os.strerror(number) if number in DISK_ERRORS else first_sentences(text)
             return f"{place}the disk cannot be written or read ({what}); free space or check it, then run again"
         if isinstance(cause, pickle.UnpicklingError):
-            return f"a file of saved state is damaged, or would run code and is refused ({text[:200]})"
+            return f"a file of saved state is damaged, or would run code and is refused ({first_sentences(text)})"
         if type(cause).__name__ == "SafetensorError":
-            return f"a .safetensors file is damaged or cannot be written ({text[:200]}); copy or make it again"
+            return (
+                f"a .safetensors file is damaged or cannot be written ({first_sentences(text)}); copy or make it again"
+            )
         cause = cause.__cause__ or cause.__context__
     return None
 
@@ -139,7 +142,7 @@ def explain_missing(error: BaseException) -> str | None:
     """
     if not isinstance(error, ImportError) or error.name is not None:
         return None
-    return printable(one_line(error), 400)
+    return one_line(error)
 
 
 def explain_process(error: BaseException) -> str | None:
@@ -147,7 +150,7 @@ def explain_process(error: BaseException) -> str | None:
     text = str(error) if isinstance(error, RuntimeError) else ""
     if any(mark in text for mark in WORKER_TEXTS):
         return (
-            f"a process of this command was ended from outside ({' '.join(text.split())[:200]}), perhaps because the "
+            f"a process of this command was ended from outside ({first_sentences(text)}), perhaps because the "
             "memory was full: give fewer workers, or end other programs, then run the same command again"
         )
     if "WORLD_SIZE" in os.environ and any(mark in text for mark in PEER_TEXTS):
@@ -160,7 +163,7 @@ def explain_memory(error: BaseException) -> str | None:
     text = " ".join(str(error).split())
     if not isinstance(error, MemoryError) and not any(mark in text for mark in MEMORY_TEXTS):
         return None
-    return f"the memory is full ({text[:200] or 'MemoryError'}); give smaller sizes, or end other programs"
+    return f"the memory is full ({first_sentences(error)}); give smaller sizes, or end other programs"
 
 
 def explain_loading(error: BaseException) -> str | None:
@@ -181,7 +184,7 @@ def explain_loading(error: BaseException) -> str | None:
     found = next((str(name) for name in names if name is not None), "a checkpoint")
     last = frames[-1]
     place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
-    text = printable(" ".join(str(error).split()), 300)
+    text = first_sentences(error)
     return (
         f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
         "damaged, has a wrong value, or does not fit the installed versions: compare it with a sound one"
@@ -218,6 +221,10 @@ def run(
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
         with _quiet(getattr(options, "quiet", False)):
+            for name in MODELS:
+                given = getattr(options, name, None) or ()
+                for place in given if isinstance(given, list | tuple) else [given]:
+                    refuse_run(str(place))
             text = work(options)
     except KeyboardInterrupt:
         _print_error("; ".join(filter(None, ("interrupted", resumable))))
@@ -257,11 +264,11 @@ def _quiet(quiet: bool) -> Iterator[None]:
 
 def _print_error(line: str, of_one: bool = False) -> None:
     """Prints an error, of several processes in the main one only; `of_one`: the others may not have it."""
-    rank = os.environ.get("RANK", "0")
+    rank, line = os.environ.get("RANK", "0"), printable(shorten_values(line))
     if rank == "0":
-        print(f"{_red('error:')} {printable(line)}", file=sys.stderr)
+        print(f"{_red('error:')} {line}", file=sys.stderr)
     elif of_one:
-        print(f"process {printable(rank)}: {printable(line)}", file=sys.stderr)
+        print(f"process {printable(rank)}: {line}", file=sys.stderr)
 
 
 def _red(word: str) -> str:

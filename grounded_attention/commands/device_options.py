@@ -6,6 +6,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from grounded_attention.utils.plain_text import first_sentences
+
 if TYPE_CHECKING:
     import torch
     from accelerate import PartialState
@@ -30,11 +32,9 @@ def find_device(name: str | None, state: PartialState) -> torch.device:
     """
     import torch
 
-    from grounded_attention.processing.region_detection import first_line
-
     try:
         device = state.device if name is None else torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"--device {name}: {first_line(error)}") from error
+        raise ValueError(f"--device {name}: {first_sentences(error)}") from error
     return device

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention import __version__
+from grounded_attention.utils.plain_text import first_sentences
 
 from .command_line import make_parser, run
 
@@ -99,7 +100,7 @@ def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
     try:
         import torch
     except (ImportError, OSError) as error:
-        remarks.append(f"torch cannot be imported ({' '.join(str(error).split())[:200]}): install it for your machine")
+        remarks.append(f"torch cannot be imported ({first_sentences(error)}): install it for your machine")
         return
     try:
         import torchvision  # noqa: F401

@@ -11,6 +11,7 @@ from grounded_attention.families import FAMILIES, VLM, find_family
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading, read_model_config
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.plain_text import first_sentences
 
 
 def work(options: argparse.Namespace) -> str:
@@ -50,7 +51,7 @@ def load(checkpoint: str) -> tuple[Any, Any]:
     try:
         config = read_model_config(checkpoint)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{checkpoint}: not a checkpoint: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{checkpoint}: not a checkpoint: {first_sentences(error)}") from error
     name = find_family(config.model_type)
     if name is None:
         what = f"a {VLM.title}" if config.model_type in VLM.reads else f"the model type {config.model_type!r}"
@@ -69,7 +70,7 @@ def load(checkpoint: str) -> tuple[Any, Any]:
                 loaded: Any = model_class.from_pretrained(checkpoint, output_loading_info=True)
             model, missing = loaded[0], set(loaded[1]["missing_keys"])
     except (OSError, ValueError) as error:
-        raise ValueError(f"{checkpoint}: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{checkpoint}: {first_sentences(error)}") from error
     if missing:
         raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
     check_finite(model, checkpoint)

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
+from grounded_attention.utils.plain_text import first_sentences
 
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
@@ -67,7 +68,7 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
     from grounded_attention.modeling.region_feature_models import load_region_features
     from grounded_attention.processing.feature_pixels import load_feature_processor
-    from grounded_attention.processing.region_detection import GivenBoxes, first_line, load_detector
+    from grounded_attention.processing.region_detection import GivenBoxes, load_detector
     from grounded_attention.processing.region_extraction import RegionExtractor
 
     dtype = getattr(torch, options.dtype)
@@ -90,7 +91,7 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
         try:
             features = load_region_features(options.features, revision=options.features_revision, dtype=dtype)
         except OSError as error:
-            raise ValueError(f"Feature model {options.features!r} cannot be used: {first_line(error)}") from error
+            raise ValueError(f"Feature model {options.features!r} cannot be used: {first_sentences(error)}") from error
     return RegionExtractor(
         detector,
         features.to(device),

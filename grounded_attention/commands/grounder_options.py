@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import find_family
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
+from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import FLORENCE, PROMPTS
 from .number_options import count, seed_number, share
@@ -105,14 +106,12 @@ def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder
 def _kind(options: argparse.Namespace) -> str:
     from transformers import AutoConfig
 
-    from grounded_attention.processing.region_detection import first_line
-
     if options.grounder == SCENES:
         return SCENES
     try:
         model_type = AutoConfig.from_pretrained(options.grounder, revision=options.grounder_revision).model_type
     except (OSError, ValueError) as error:
-        raise ValueError(f"--grounder {options.grounder}: cannot be used: {first_line(error)}") from error
+        raise ValueError(f"--grounder {options.grounder}: cannot be used: {first_sentences(error)}") from error
     if model_type == FLORENCE:
         return FLORENCE
     return ZERO_SHOT if find_family(model_type) is None else OWN

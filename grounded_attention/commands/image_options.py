@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 
 from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.training.recipes.number_checks import check_sizes
-from grounded_attention.utils.plain_text import has_surrogates, printable
+from grounded_attention.utils.plain_text import first_sentences, has_surrogates, printable
 from grounded_attention.utils.safe_paths import path_below, refuse_same_files
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
 
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
     from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
-    from grounded_attention.processing.region_detection import first_line
     from grounded_attention.training.recipes.adapters import load_base_model
     from grounded_attention.utils.finite_weights import check_finite
 
@@ -88,7 +87,7 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
         model, processor = load_base_model(options.model), AutoProcessor.from_pretrained(options.model)
         check_finite(model, "its weights")
     except (OSError, ValueError, SafetensorError) as error:
-        raise ValueError(f"--model {options.model}: {first_line(error)}") from error
+        raise ValueError(f"--model {options.model}: {first_sentences(error)}") from error
     given = {
         "detector": ShapeDetector() if options.detector == SOURCE else options.detector,
         "feature_model": SceneFeatures() if options.features == SOURCE else options.features,

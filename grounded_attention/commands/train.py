@@ -5,6 +5,7 @@
 a recipe in the package, such as `scenes_vgp`.
 
 examples:
+  grounded-attention train --list
   grounded-attention train scenes_vgp
   accelerate launch --quiet train.py recipes/scenes/scenes_vgp.yaml
   accelerate launch --quiet train.py recipes/vl_bert/vgp_direct.yaml \\
@@ -27,8 +28,8 @@ from grounded_attention.commands.command_line import make_parser, run
 
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.recipes.early_checks import check_early
-from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
-from grounded_attention.utils.project import find_recipe
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
+from grounded_attention.utils.project import find_recipe, recipe_summaries
 
 from .train_job import add_job_options, check_job_options, run_job
 
@@ -43,8 +44,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention train", __doc__)
-    parser.add_argument("recipe", help="a YAML file, or the name of a recipe in the package")
+    parser.add_argument("recipe", nargs="?", help="a YAML file, or the name of a recipe in the package")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="replaces a value of the recipe")
+    parser.add_argument("--list", action="store_true", help="list the recipes in the package")
     parser.add_argument("--json", action="store_true", help="print the content of results.json and nothing else")
     parser.add_argument("--traceback", action="store_true", help="show the full traceback of an error")
     add_job_options(parser)
@@ -52,6 +54,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str | None:
+    if options.list:
+        found = recipe_summaries()
+        width = max(map(len, found))
+        return json.dumps(found) if options.json else "\n".join(f"{k:{width}}  {v}" for k, v in found.items())
+    if options.recipe is None:
+        raise RecipeError("no recipe is given, such as scenes_vgp; --list lists them")
     path = find_recipe(options.recipe)
     check_job_options(options)
     with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():

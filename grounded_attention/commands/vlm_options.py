@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
+from grounded_attention.utils.plain_text import first_sentences
+
 from .device_options import add_device_options, find_device
 
 if TYPE_CHECKING:
@@ -62,7 +64,6 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from grounded_attention.families.vlm import load_processor
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-    from grounded_attention.processing.region_detection import first_line
     from grounded_attention.training.recipes.number_checks import check_sizes
     from grounded_attention.utils.finite_weights import check_finite
 
@@ -85,7 +86,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         check_finite(model, "its weights")
         return model.eval().to(device), PatchGroundingProcessor(processor, config.model_type)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
-        raise ValueError(f"--model {name}: {first_line(error)}") from error
+        raise ValueError(f"--model {name}: {first_sentences(error)}") from error
 
 
 def _add_adapter(model: Any, name: str, revision: str | None) -> Any:

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from transformers import AutoProcessor, Florence2ForConditionalGeneration
 
-from grounded_attention.processing.region_detection import dictionary_digest, first_line, model_provenance
+from grounded_attention.processing.region_detection import dictionary_digest, model_provenance
 from grounded_attention.processing.sequence_layouts import check_tokenizer
+from grounded_attention.utils.plain_text import first_sentences
 
 from .grounder import Candidates, Example
 
@@ -125,5 +126,5 @@ def load_florence(
         found: dict[str, Any] = {} if revision is None else {"revision": revision}
         model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **found)
     except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_line(error)}") from error
+        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
     return FlorenceGrounder(model.to(device), processor, name_or_path, batch_size)

@@ -15,10 +15,10 @@ from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoPr
 from grounded_attention.processing.region_detection import (
     KEEP_ALL,
     dictionary_digest,
-    first_line,
     model_provenance,
 )
 from grounded_attention.processing.sequence_layouts import check_tokenizer
+from grounded_attention.utils.plain_text import first_sentences
 
 from .grounder import Candidates, Example, visible
 
@@ -135,7 +135,7 @@ class ZeroShotGrounder:
         try:
             pixels = self.processor.image_processor([example.image for example in examples], return_tensors="pt")
         except ImportError as error:  # OWLv2 needs torchvision or SciPy to resize
-            raise ValueError(f"the grounder cannot read images: {first_line(error)}") from error
+            raise ValueError(f"the grounder cannot read images: {first_sentences(error)}") from error
         inputs = {
             name: value.to(self.model.device, self.model.dtype if value.is_floating_point() else None)
             for name, value in {**encoded, **pixels}.items()
@@ -210,5 +210,5 @@ def load_zero_shot(
         check_tokenizer(processor.tokenizer)
         model = AutoModelForZeroShotObjectDetection.from_pretrained(name_or_path, revision=revision, dtype=dtype)
     except (OSError, ValueError, ImportError) as error:
-        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_line(error)}") from error
+        raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
     return ZeroShotGrounder(model.to(device), processor, name_or_path, prompt)

@@ -172,7 +172,7 @@ def load_features(name: str) -> Any:
         return load_region_features(name)
     except OSError as error:
         hint = "; for the features of drawn scenes use " + SCENES_HINT if name == "scenes" else ""
-        raise ValueError(f"feature model {name}: {str(error).splitlines()[0]}{hint}") from error
+        raise ValueError(f"feature model {name}: {' '.join(str(error).split())}{hint}") from error
 
 
 __all__ = ["RegionSource", "load_features"]

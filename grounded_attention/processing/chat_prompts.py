@@ -101,7 +101,7 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
     except Exception as error:  # Jinja and the expressions of a template raise any type
         raise ValueError(
             f"{name}: the chat template of {type(processor).__name__} fails ({type(error).__name__}: "
-            f"{str(error)[:200]}); the file is damaged or expects other messages; copy the checkpoint again."
+            f"{' '.join(str(error).split())}); the file is damaged or expects other messages; copy it again."
         ) from error
     pieces = marked.split(MARK)
     if "".join(pieces) != plain or pieces[1::2] != [text.strip() for text in texts]:

@@ -114,9 +114,10 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
 
 
 def _open_file(path: str, name: str) -> Image.Image:
-    name = f"{name} ({path})"
+    name = f"{name} ({path if len(path) <= 300 else f'{path[:80]}…{path[-40:]}'})"
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
+        hint = "decode it first" if path.startswith("data:") else hint
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise ValueError(f"{name}: {found}; {hint}.")
     try:

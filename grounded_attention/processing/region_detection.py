@@ -333,8 +333,8 @@ def weights_digest(model: torch.nn.Module) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of a message; those of transformers have many."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """Returns the first paragraph of a message in one line; those of transformers have many lines."""
+    return " ".join(str(error).strip().partition("\n\n")[0].split()) or type(error).__name__
 
 
 def _label_names(config: Any) -> list[str]:

@@ -26,29 +26,34 @@ _COLUMNS = {
     ("text_to_region_accuracy", "rollout"): ("Text → region, rollout", "rollout"),
 }
 
-# The first of these that a method has says how good it is: the head that finds most regions, then the task itself.
+# What says how good a method is, the first before the next: the head that finds most regions, then the task itself.
 _MAIN = (("text_to_region_accuracy", "best_head"), ("vgp_accuracy",))
+_LAST = (
+    ("text_to_region_accuracy", "all_heads"),
+    *(("figures", s, "answer_perplexity") for s in ("test", "validation")),
+)
 
 
 def best_method(results: Mapping[str, Any]) -> str:
     """
-    The method with the highest main figure: best head from text to regions, else VGP, else the first accuracy.
+    The method with the highest main figure: best head from text to regions, VGP, the other accuracies, all heads, and
+    the lowest perplexity; of methods that are equal in one, the next decides.
 
     Args:
         results (`Mapping[str, Any]`): see `comparison_table`; of other tasks than VGP too.
 
     Returns:
-        `str`: its name; of equal methods the first one of the table.
+        `str`: its name; of equal methods the first supervised one of the table.
     """
     methods = _ordered(results["methods"], METHODS)
     names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
     accuracies = ((name,) for name in dict.fromkeys(names) if name != _MAIN[0][0])
-    for path in (*_MAIN, *accuracies):
-        figures = {name: _figure(row, path) for name, row in methods.items()}
-        known = {name: value for name, value in figures.items() if value is not None}
-        if known:
-            return max(known, key=known.__getitem__)
-    return next(iter(methods))
+    best = sorted(methods, key=lambda name: name == METHODS[0])  # the unsupervised one last
+    for path in (*_MAIN, *accuracies, *_LAST):
+        sign = -1 if path[-1].endswith("perplexity") else 1
+        known = {name: sign * value for name in best if (value := _figure(methods[name], path)) is not None}
+        best = [name for name in known if known[name] == max(known.values())] or best
+    return best[0]
 
 
 def comparison_table(results: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.modeling.caption_phrases import unknown_words
 from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.plain_text import first_sentences
 
 from .settings import SpaceSettings
 
@@ -212,6 +213,6 @@ def open_picture(path: str | Path) -> Image.Image:
 
 
 def one_sentence(error: BaseException) -> str:
-    """The first line of an error, with a full stop."""
-    text = next(iter(str(error).strip().splitlines()), "") or type(error).__name__
+    """The first sentences of an error, with a full stop."""
+    text = first_sentences(error)
     return text if text.endswith((".", "!", "?")) else f"{text}."

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from grounded_attention.utils.plain_text import first_sentences
+
 MEGABYTE = 2**20
 MAX_CONFIG_BYTES = MEGABYTE // 4  # of a recipe or another file that people write
 MAX_DATA_BYTES = 2048 * MEGABYTE  # of a file that is read as a whole
@@ -177,12 +179,12 @@ def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.Sa
     except FileError:
         raise
     except yaml.YAMLError as error:
-        raise FileError(f"{source}: invalid YAML: {' '.join(str(error).split())[:400]}") from error
+        raise FileError(f"{source}: invalid YAML: {first_sentences(error)}") from error
     except RecursionError as error:
         raise FileError(f"{source}: invalid YAML: nested too deeply") from error
     # Constructors of PyYAML raise any of these for a tag with a wrong value, such as `!!timestamp soon`.
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
-        raise FileError(f"{source}: invalid YAML: a value cannot be read ({str(error).split(';')[0]:.200})") from error
+        raise FileError(f"{source}: invalid YAML: a value cannot be read ({first_sentences(error)})") from error
 
 
 def _check_nodes(root: yaml.Node, source: object) -> None:

@@ -4,11 +4,14 @@
 import json
 import re
 import unicodedata
+from itertools import accumulate
 
 # Categories of characters that a terminal obeys or that change the direction of the text around them.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 REPLACEMENT = "\ufffd"
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# A word without spaces, such as a path or a data URI; a text in quotes; a list or mapping with its brackets.
+_VALUES = re.compile(r"""(?<!\w)'[^']{160,}'(?!\w)|"[^"]{160,}"|[\[{][^][}{]{1000,}[\]}]|\S{160,}""")
 # Also what only begins a list, a line or an address: GitHub makes a link of a bare address and a message of @name.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|#$&~@]|:(?=//)|(?<=\bwww)\.|^[-+=](?![\w.]))", re.I)
 _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
@@ -23,8 +26,21 @@ def printable(text: str, length: int = 4000) -> str:
         length (`int`, *optional*, defaults to 4000): largest number of characters.
     """
     if len(text) > length:
-        text = f"{text[: length // 2 - 3]} ... {text[-(length // 2 - 3) :]}"
+        text = f"{text[: length // 2 - 1]}…{text[-(length // 2) :]}"
     return "".join(REPLACEMENT if unicodedata.category(character) in HIDDEN else character for character in text)
+
+
+def shorten_values(text: str) -> str:
+    """Shortens the long values in a message in their middle; the sentence around them stays whole."""
+    return _VALUES.sub(lambda found: f"{found[0][:80]}…{found[0][-40:]}", text)
+
+
+def first_sentences(error: object, length: int = 300) -> str:
+    """The whole sentences at the beginning of an error's message, in one line: the first, and more up to a length."""
+    sentences = re.split(r"(?<=[.!?:]) (?=[A-Z])", shorten_values(" ".join(str(error).split())))
+    lengths = accumulate(len(sentence) + 1 for sentence in sentences)
+    fitting = sum(reached <= length for reached in lengths)
+    return " ".join(sentences[: max(1, fitting)]) or type(error).__name__
 
 
 def has_surrogates(text: str) -> bool:

@@ -1,11 +1,30 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Paths of the package, in a clone and in an installed wheel."""
 
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1]
 RECIPES = PACKAGE / "recipes"
 MODEL_CARDS = PACKAGE / "model_cards"
+
+MODEL_FILES = ("config.json", "adapter_config.json")
+
+
+def refuse_run(place: str) -> None:
+    """Raises `ValueError` for the folder of a run, and names its models, supervised ones first."""
+    folder = Path(place)
+    models = {path.parent for name in MODEL_FILES for path in folder.glob(f"*/{name}")}
+    if models and not any((folder / name).is_file() for name in MODEL_FILES):
+        names = sorted(map(str, models), key=lambda name: (Path(name).name in ("none", "start", "text_only"), name))
+        raise ValueError(f"{place} contains no model, but folders of models: give one of them, {', '.join(names)}")
+
+
+def recipe_summaries() -> dict[str, str]:
+    """Name of each recipe in the package -> the first sentence of its comment."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(RECIPES.glob("*/*.yaml"))}
+    comments = {name: " ".join(re.sub(r"(?s)\n(?!#).*|#", "", text).split()) for name, text in texts.items()}
+    return {name: re.split(r"(?<=[^.]\.) ", comment)[0] for name, comment in comments.items()}
 
 
 def find_recipe(name: str) -> Path:

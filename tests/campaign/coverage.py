@@ -134,4 +134,5 @@ OWN = {
     "grounded_attention/modeling/caption_phrases.py",
     "grounded_attention/space/page.py",
     "grounded_attention/space/publish.py",
+    "grounded_attention/utils/project.py",  # recipes of the package
 }

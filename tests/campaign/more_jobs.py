@@ -10,12 +10,16 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 from grounded_attention.commands import heads, train
+from grounded_attention.training.experiments import vision_language
 from tests.helpers.tiny_scenes import tiny_recipe
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_processor
 
 from .inputs import use_cache
 
@@ -81,6 +85,25 @@ def _generation(base: Path, model: dict[str, Any], **training: Any) -> int:
 def train_adapter(base: Path) -> int:
     """Trains an adapter of a vision-language model."""
     return _generation(base, {"adapter": {"lora": {"r": 2, "target_modules": ["q_proj"]}}}, max_steps=2)
+
+
+def train_whole(family: str) -> Callable[[Path], int]:
+    """A job that trains all weights of a family's model, whose checkpoint may have the names of older versions."""
+
+    def work(base: Path) -> int:
+        processor = make_processor(family)
+        processor.chat_template = processor.chat_template or CHAT_TEMPLATE.replace("IMAGE", "<image>")  # PaliGemma
+        type(processor).save_pretrained = lambda *given, **options: []  # a class of tests, which nothing could load
+        vision_language.AutoProcessor = SimpleNamespace(from_pretrained=lambda place: processor)
+        return _generation(base, {"source": str(base / "vlms" / family)}, max_steps=2)
+
+    return work
+
+
+def write_whole(base: Path) -> None:
+    """Writes the models that `train_whole` trains."""
+    for family in PROCESSORS:
+        make_model(family, make_processor(family).tokenizer).save_pretrained(base / "vlms" / family)
 
 
 def train_vlm(base: Path) -> int:

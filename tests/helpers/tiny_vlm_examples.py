@@ -33,3 +33,19 @@ def examples(count: int) -> list[AuditExample]:
             phrases.append(AuditPhrase(start, end, boxes))
         made.append(AuditExample(f"image {index}", text, tuple(phrases)))
     return made
+
+
+def make_rows():
+    """Four rows with one, two, no and one phrases, and answers of unlike lengths."""
+    words = [["small cat"], ["a dog", "red"], [], ["two"]]
+    answers = ["a small cat .", "a dog runs after the red balls", "here", "two balls ."]
+    rng = np.random.default_rng(0)
+    return [
+        {
+            "image": Image.fromarray(rng.integers(0, 255, (40, 30 + 9 * i, 3), dtype=np.uint8)),
+            "prompt": "what is this ?",
+            "completion": answer,
+            "phrases": [{"words": each, "boxes": [[0.1 * i, 0.1, 0.9, 0.8 - 0.1 * i]]} for each in phrases],
+        }
+        for i, (phrases, answer) in enumerate(zip(words, answers, strict=True))
+    ]

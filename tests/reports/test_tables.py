@@ -114,3 +114,19 @@ def test_the_best_method_has_the_highest_main_figure(methods, best):
 def test_the_best_method_of_another_task_has_the_first_accuracy():
     rows = {"none": {"vqa_accuracy": 0.5, "vqa_soft_accuracy": 0.9}, "mine": {"vqa_accuracy": 0.6}}
     assert best_method({"methods": rows}) == "mine"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        {name: {"phrase_accuracy": 1.0} for name in ("none", "direct")},  # equal: the supervised one
+        {
+            n: {"phrase_accuracy": 1.0, "text_to_region_accuracy": {"all_heads": a}}
+            for n, a in (("x", 0.4), ("direct", 0.5))
+        },
+        {n: {"figures": {"validation": {"answer_perplexity": p}}} for n, p in (("none", 9.0), ("direct", 8.0))},
+        {n: {"figures": {"test": {"answer_perplexity": p}}} for n, p in (("x", 9.0), ("direct", 8.0))},
+    ],
+)
+def test_of_equal_methods_the_next_figure_decides(rows):
+    assert best_method({"methods": rows}) == "direct"

@@ -11,11 +11,13 @@ from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.environment import differences, environment, read_environment, share_batch
 from grounded_attention.training.loop.resume import prepare_resume
+from grounded_attention.training.loop.sharding import unit_names
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.elastic_steps import ALONE, LARGE, STEPS, STOP, TOGETHER, elastic_trainer, train
 from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import assert_same
+from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.two_processes import run_two
 
 CHECKPOINT = f"checkpoint-{STOP}"
@@ -135,6 +137,12 @@ def test_other_versions_and_code_are_named(one, tmp_path, capsys):
     assert not capsys.readouterr().err
     (folder / "environment.json").unlink()  # of an earlier version of this package
     prepare_resume(trainer, folder)
+
+
+def test_units_of_sharding_are_parts_of_the_model():
+    model = make_pair("llava")[0]
+    assert {"LlamaDecoderLayer", "CLIPEncoderLayer"} <= set(unit_names(model))
+    assert set(unit_names(model)) <= {type(module).__name__ for module in model.modules()}
 
 
 def test_many_changed_files_are_counted():

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from grounded_attention.commands import train
+from grounded_attention.commands.main import main as run_command
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.checks import check
@@ -215,3 +217,37 @@ def test_shipped_recipes_limit_splits_that_a_builder_has(path):
         pending += [value for value in section.values() if isinstance(value, dict)]
         if isinstance(section.get("data"), dict):
             assert set(section["data"].get("limit", {})) <= known
+
+
+def test_a_name_near_a_recipe_is_corrected_and_all_are_listed(capsys):
+    for given in ("scene_vgp", "recipes/scenes/scenes_vpg.yaml"):
+        assert train.main([given]) == 2
+        assert "'scenes_vgp'" in capsys.readouterr().err
+    assert train.main([]) == 2 and "--list" in capsys.readouterr().err
+    assert train.main(["--list"]) == 0
+    listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert set(listed) == {path.stem for path in FILES} and all(listed.values())
+
+
+def test_the_folder_of_a_run_is_no_model_for_any_command(tmp_path, capsys):
+    for name in ("none", "direct"):
+        (tmp_path / "run" / name).mkdir(parents=True)
+        (tmp_path / "run" / name / "config.json").write_text("{}")
+    (tmp_path / "a.jpg").touch()
+    place = str(tmp_path / "run")
+    data = ["--data", "flickr30k_entities", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out")]
+    table = ["--task", "vgp", "--data-dir", str(tmp_path), "--regions", str(tmp_path)]
+    for arguments in (
+        ["ground", str(tmp_path / "a.jpg"), "a dog", "--model", place, "--detector", "scenes", "--features", "scenes"],
+        ["export", str(tmp_path / "a.jpg"), "a dog", "--model", place, "--regions", str(tmp_path), "--output", "x"],
+        ["audit", "--model", place, *data],
+        ["heads", "--model", place, *data, "--images", str(tmp_path)],
+        ["space", "run", "--model", str(tmp_path), "--model", place],
+        ["evaluate", place, *table, "--output", str(tmp_path / "out")],
+        ["perturb", place, *table],
+        ["export-model", place, "--output", str(tmp_path / "out")],
+        ["push", place, "ORG/NAME"],
+    ):
+        assert run_command(arguments) == 2, arguments
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert f"{place}/direct, {place}/none" in line, arguments

@@ -11,9 +11,9 @@ from grounded_attention.supervision import get_method
 from grounded_attention.training.loop.chat_batches import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.training.recipes.recipe import RecipeError
+from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_processor
-from tests.training.test_trainer_mixin import make_rows
 
 STEPS, STOP = 4, 2
 

@@ -1,11 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Attention supervision in other Trainers: one step equals a step by hand, however the rows are accumulated."""
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
-from PIL import Image
 from transformers import Trainer, TrainingArguments
 
 from grounded_attention.processing.grounded_batch import DroppedPhrase
@@ -13,27 +11,12 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import get_method, visible_rows
 from grounded_attention.training.loop.chat_batches import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
+from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
 
 RATE = 0.1
 WEIGHT = 0.5
-
-
-def make_rows():
-    """Four rows with one, two, no and one phrases, and answers of unlike lengths."""
-    words = [["small cat"], ["a dog", "red"], [], ["two"]]
-    answers = ["a small cat .", "a dog runs after the red balls", "here", "two balls ."]
-    rng = np.random.default_rng(0)
-    return [
-        {
-            "image": Image.fromarray(rng.integers(0, 255, (40, 30 + 9 * i, 3), dtype=np.uint8)),
-            "prompt": "what is this ?",
-            "completion": answer,
-            "phrases": [{"words": each, "boxes": [[0.1 * i, 0.1, 0.9, 0.8 - 0.1 * i]]} for each in phrases],
-        }
-        for i, (phrases, answer) in enumerate(zip(words, answers, strict=True))
-    ]
 
 
 def bases():

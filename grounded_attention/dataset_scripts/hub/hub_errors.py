@@ -18,6 +18,7 @@ from huggingface_hub.errors import (
 )
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.plain_text import first_sentences
 
 # The HTTP library's error for dropped connections. Which library the Hub's client uses depends on its release.
 CONNECTION_LOST: type[Exception] = next(
@@ -127,7 +128,7 @@ def _explain_one(error: BaseException, hint: str | None) -> tuple[str | None, st
             hint or "try again when the connection works",
         )
     if isinstance(error, EntryNotFoundError):
-        return f"a file is missing there: {_first_line(error)}", None
+        return f"a file is missing there: {first_sentences(error)}", None
     if status == 403:
         return f"the token may not write there{_server_message(error)}", _LOG_IN
     if status == 429:
@@ -137,9 +138,9 @@ def _explain_one(error: BaseException, hint: str | None) -> tuple[str | None, st
     if status is not None:
         return f"the Hub returned status {status}{_server_message(error)}", hint
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        return f"no space left on the disk: {_first_line(error)}", "free space, or set HF_HOME to another disk"
+        return f"no space left on the disk: {first_sentences(error)}", "free space, or set HF_HOME to another disk"
     if isinstance(error, CONNECTION_LOST | ConnectionError | TimeoutError):
-        return _first_line(error), hint
+        return first_sentences(error), hint
     return None, None
 
 
@@ -147,7 +148,3 @@ def _server_message(error: BaseException) -> str:
     """Returns the message that the Hub adds to its status."""
     message = " ".join((getattr(error, "server_message", None) or "").split())
     return f" ({message})" if message else ""
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

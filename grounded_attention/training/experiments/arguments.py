@@ -33,6 +33,7 @@ WITHOUT_EFFECT = {
     "do_train": "remove it",
     "do_eval": "remove it",
     "do_predict": "remove it",
+    "label_smoothing_factor": "remove it; the losses are those of the task",
     "local_rank": "remove it; the launcher sets it",
     "output_dir": "give output_dir=FOLDER, a key of the recipe itself",
 }
@@ -72,6 +73,8 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
     """Checks that training arguments are known, and that numbers are numbers."""
     check_names(training, field_names(GroundingTrainingArguments), prefix)
     hints = typing.get_type_hints(GroundingTrainingArguments)
+    if not isinstance(training.get("fsdp"), str):  # the words of earlier versions; transformers has no `bool` there
+        hints["fsdp"] = bool | None
     for name, value in training.items():
         kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
         if kinds - {type(None)} in ({int}, {float}, {bool}, {str}):

@@ -33,7 +33,7 @@ from .models import make_processor
 from .output import check_output, open_output, read_json
 from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
-from .trainers import make_trainer
+from .trainers import check_best_metric, make_trainer
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,7 @@ def _rehearse(recipe: Recipe, name: str, data: PreparedData, processor: Any, fol
         if not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled):
             trainer.create_optimizer_and_scheduler(num_training_steps=1)
         trainer.get_train_dataloader()
+    check_best_metric(trainer, "start.training" if name == START else "training")
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,15 @@ from typing import Any
 from accelerate import PartialState
 
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.checkpoint import MANIFEST
+from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.early_checks import check_known
+from grounded_attention.training.recipes.number_checks import is_number
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
+from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.safe_paths import path_below, refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
@@ -27,6 +29,8 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
+MAX_NAMED = 5  # keys in a message
+LENGTHS = (("max_steps", -1), ("num_train_epochs", 3.0))  # how long a training is, with the defaults
 OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
 # What a run writes to its folder beside `RECIPE` and one folder for each method.
 WRITTEN = (
@@ -87,10 +91,25 @@ def open_output(recipe: Recipe) -> Path:
     if state.is_main_process:
         if recipe.overwrite:
             delete_run(output)
+        _continue_longer(output, _wanted(recipe))
         output.mkdir(parents=True, exist_ok=True)
         write_json(output / RECIPE, _wanted(recipe))
     state.wait_for_everyone()
     return output
+
+
+def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
+    """Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint."""
+    found = read_json(output / RECIPE)
+    longer = _differences(found, wanted)[1] if _is_recipe(found) else None
+    if longer:
+        for folder in _finished(output, found):
+            (folder / MANIFEST).unlink()
+        print(
+            f"{output}: the run is trained longer ({longer}): it continues from the last checkpoints, and "
+            "the learning rate follows the schedule of the longer training from there",
+            flush=True,
+        )
 
 
 def run_entries(output: Path) -> list[Path]:
@@ -151,16 +170,56 @@ def _has_checkpoint(folder: Path) -> bool:
 
 
 def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
-    if found != wanted:
-        keys = ", ".join(sorted(k for k in wanted.keys() | found.keys() if wanted.get(k) != found.get(k)))
+    other, longer = _differences(found, wanted)
+    if other:
+        more = f"; and {len(other) - MAX_NAMED} more" if len(other) > MAX_NAMED else ""
         raise RecipeError(
-            f"{output} contains a run of another recipe (different keys: {keys}): "
+            f"{output} contains a run of another recipe ({'; '.join(other[:MAX_NAMED])}{more}): "
             "give another output_dir, or overwrite=true to delete it"
         )
     if not resume:
         raise RecipeError(
             f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
         )
+    for folder in _finished(output, found) if longer else ():
+        if last_complete_checkpoint(folder) is None:
+            raise RecipeError(
+                f"{folder} has no checkpoint, so it cannot be trained longer ({longer}): give another output_dir, or "
+                "overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
+            )
+
+
+def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[str], str]:
+    """What differs, each key with both values, those first that both have; a longer training is no such difference."""
+    there, here = _flat(found), _flat(wanted)
+    texts = {
+        key: f"{key} is {_shown(there, key)} there, {_shown(here, key)} here"
+        for key in sorted(there | here, key=lambda key: (key not in there or key not in here, key))
+        if there.get(key) != here.get(key)
+    }
+    steps, epochs = [[each.get(f"training.{key}", default) for each in (there, here)] for key, default in LENGTHS]
+    key, lengths = (LENGTHS[0], steps) if steps != [-1, -1] else (LENGTHS[1], epochs)
+    longer = all(map(is_number, lengths)) and 0 < lengths[0] < lengths[1]
+    text = texts.pop(f"training.{key[0]}") if longer else ""
+    return list(texts.values()), text
+
+
+def _flat(content: Any, prefix: str = "") -> dict[str, Any]:
+    """Dotted key -> value."""
+    if not isinstance(content, dict) or not content:
+        return {prefix.removesuffix("."): content}
+    parts = [_flat(value, f"{prefix}{key}.") for key, value in content.items()]
+    return {key: value for part in parts for key, value in part.items()}
+
+
+def _shown(values: dict[str, Any], key: str) -> str:
+    return printable(repr(values[key]), 80) if key in values else "not given"
+
+
+def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
+    """The folders of the methods that were trained to the end."""
+    folders = [output / str(name) for name in (*found["methods"], TEXT_ONLY)]
+    return [folder for folder in folders if (folder / MANIFEST).is_file()]
 
 
 def read_run(folder: Path, remedy: str) -> Recipe:

@@ -41,7 +41,7 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     _complete_cards(results, output)
     page = write_run_page(results, recipe, table)
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
-    print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(output, results))]))
+    print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(recipe, results))]))
 
 
 def _table(results: dict[str, Any]) -> str:

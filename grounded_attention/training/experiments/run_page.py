@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 from grounded_attention.reports.tables import best_method
 from grounded_attention.training.loop.matmul_precision import has_bfloat16_products
@@ -82,7 +84,7 @@ def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Pa
         "Times": _times(results),
         "Recipe": f"<pre>{escape(recipe_yaml(recipe))}</pre>",
         "Environment": html_table(("what", "value"), environment(), text_columns=2),
-        "Next": _next(output, results),
+        "Next": _next(recipe, results),
     }
     shown = {name: content for name, content in parts.items() if content}
     links = "".join(f'<a href="#{name.lower()}">{name}</a>' for name in shown)
@@ -146,21 +148,31 @@ def environment() -> list[tuple[str, str]]:
     ]
 
 
-def _next(output: Path, results: Mapping[str, Any]) -> str:
-    lines = next_steps(output, results)
+def _next(recipe: Recipe, results: Mapping[str, Any]) -> str:
+    lines = next_steps(recipe, results)
     return f"<pre>{escape(chr(10).join(lines))}</pre>"
 
 
-def next_steps(output: Path, results: Mapping[str, Any]) -> Sequence[str]:
-    """Commands that go on from a finished run."""
+def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
+    """Commands that go on from a finished run, and that will run."""
+    output = Path(recipe.output_dir)
     best = output / best_method(results)
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
+    audited = [f"grounded-attention audit-run {output}      # which head looks where, before and after"]
     return [
-        *(
-            [f"grounded-attention audit-run {output}      # which head looks where, before and after"]
-            if grounded
-            else []
-        ),
+        *(audited if grounded and _has_captions(recipe.data.data_dir) else ()),
         "grounded-attention ground --help      # what a model looks at in your image",
         f"grounded-attention push {best} ORG/NAME --private",
     ]
+
+
+def _has_captions(data_dir: str) -> bool:
+    """Whether `audit-run` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
+    try:
+        files = EntitiesFiles.locate(data_dir)
+        for split, images in files.split_images(("val", "test")).items():
+            files.check(split, images, wanted=True)
+        files.unrelated()
+    except (DataError, OSError):
+        return False
+    return True

@@ -22,6 +22,7 @@ from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.model_family import head_class, wanted_families
 from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, Recipe
+from grounded_attention.utils.plain_text import first_sentences
 
 from .arguments import training_arguments
 from .model_inputs import check_pixels, check_vocabulary, check_width
@@ -71,7 +72,7 @@ def read_config(checkpoint: str, task: Task) -> Any:
         config = read_model_config(checkpoint)
         check_sizes(config.to_dict(), "config.json: ")
     except (OSError, ValueError) as error:
-        raise ValueError(f"{checkpoint}: not a checkpoint: {str(error).splitlines()[0]}") from error
+        raise ValueError(f"{checkpoint}: not a checkpoint: {first_sentences(error)}") from error
     found = (config.architectures or ["a model without a task head"])[0]
     head = _head(checkpoint, config.model_type, found)
     if head != task.head:

@@ -3,7 +3,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from transformers import PreTrainedModel, set_seed
 
@@ -15,7 +15,7 @@ from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.training.recipes.methods import recipe_method
-from grounded_attention.training.recipes.recipe import Recipe, recipe_key_errors
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors
 
 from .arguments import training_arguments
 from .measuring import measured_splits
@@ -87,6 +87,20 @@ def make_trainer(
         )
     track_pictures(trainer, recipe, data, directory.name)
     return trainer
+
+
+def check_best_metric(trainer: GroundingTrainer, key: str) -> None:
+    """Raises `RecipeError` if no evaluation, on a batch or else on all rows, gives the figure that chooses a model."""
+    arguments, rows = trainer.args, cast(Any, trainer.eval_dataset)
+    name, key = arguments.metric_for_best_model, f"{key}.metric_for_best_model"
+    if name is None or arguments.eval_strategy == "no":
+        return
+    for part in (rows.select(range(min(len(rows), arguments.eval_batch_size))), rows):
+        figures = trainer.measure(part, key)
+        known = sorted(figure for figure, value in figures.items() if isinstance(value, int | float))
+        if name.removeprefix("eval_") in known:
+            return
+    raise RecipeError(f"{key} is {name!r}, expected a figure of the evaluation: {', '.join(known)}")
 
 
 def _has_annotated_phrases(task: Task, data: PreparedData) -> bool:

@@ -7,7 +7,7 @@ by the names of today and leaves every weight as it is, with a warning.
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel
@@ -23,28 +23,27 @@ class SavedWeights:
     """
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        self._checkpoint = Path(resume_from_checkpoint)
-        if not self._take():
+        if not self._take(Path(resume_from_checkpoint)):
             super()._load_from_checkpoint(resume_from_checkpoint, model)  # type: ignore[misc]
 
     def _load_best_model(self) -> None:
-        self._checkpoint = Path(self.state.best_model_checkpoint)  # type: ignore[attr-defined]
-        if not self._take():
+        if not self._take(Path(self.state.best_model_checkpoint)):  # type: ignore[attr-defined]
             super()._load_best_model()  # type: ignore[misc]
 
-    def _take(self) -> bool:
+    def _take(self, checkpoint: Path) -> bool:
         """Takes the weights of a whole model. Those of adapters are compared; PEFT, FSDP or the Trainer takes them."""
         trainer: Any = self
         model = trainer.accelerator.unwrap_model(trainer.model, keep_torch_compile=False)
+        self._checkpoint = checkpoint
         if trainer.is_fsdp_enabled:
             return False
         if hasattr(model, "active_adapters") and hasattr(model, "peft_config"):
             self._compare_adapter(model)
         if not isinstance(model, PreTrainedModel):
             return False
-        types = {weight.dtype for weight in model.parameters()}
-        loaded, found = type(model).from_pretrained(
-            self._checkpoint,
+        types, loading = {weight.dtype for weight in model.parameters()}, cast(Any, type(model)).from_pretrained
+        loaded, found = loading(
+            checkpoint,
             config=model.config,
             dtype=torch.float64 if torch.float64 in types else torch.float32,  # holds the values of all types
             ignore_mismatched_sizes=True,
@@ -60,11 +59,8 @@ class SavedWeights:
         name = model.active_adapters[0]
         folder = self._checkpoint if name == "default" else self._checkpoint / name
         saved, own = load_peft_weights(str(folder), "cpu"), get_peft_model_state_dict(model, adapter_name=name)
-        self._refuse(
-            own.keys() - saved.keys(),
-            saved.keys() - own.keys(),
-            {key for key in own.keys() & saved.keys() if own[key].shape != saved[key].shape},
-        )
+        other = {key for key in own.keys() & saved.keys() if own[key].shape != saved[key].shape}
+        self._refuse(own.keys() - saved.keys(), saved.keys() - own.keys(), other)
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """Called by the Trainer for models that are neither of transformers nor of PEFT."""
@@ -75,6 +71,6 @@ class SavedWeights:
         lines = [f"{verb} {min(keys)} ({len(keys)} in all)" for verb, keys in kinds.items() if keys]
         if lines:
             raise RecipeError(
-                f"{self._checkpoint}: the checkpoint {'; it '.join(lines)}: these are not the weights of "
-                f"{type(self.model).__name__}; continue with the model that was saved"  # type: ignore[attr-defined]
+                f"{self._checkpoint}: the checkpoint {'; it '.join(lines)}: it is of another model than the one "
+                "that is trained; continue with the model that was saved"
             )

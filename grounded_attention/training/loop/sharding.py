@@ -28,9 +28,9 @@ def prepare_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelP
 
 
 def unit_names(model: nn.Module) -> list[str]:
-    """The classes of the modules whose weights are gathered together: those that must not be split, without the one
-    that contains the word embeddings."""
-    units = set(getattr(model, "_no_split_modules", None) or ())
+    """The classes of the modules whose weights are gathered together: those in the model that must not be split,
+    without the one that contains the word embeddings."""
+    units = set(getattr(model, "_no_split_modules", None) or ()) & {type(each).__name__ for each in model.modules()}
     words = model.get_input_embeddings()  # type: ignore[operator]
     holders = {type(module).__name__ for module in model.modules() if any(each is words for each in module.modules())}
     return sorted(units - holders)

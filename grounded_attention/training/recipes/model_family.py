@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, VLM, find_family
+from grounded_attention.utils.project import refuse_run
 
 from .adapters import read_model_config
 from .number_checks import check_sizes
@@ -48,6 +49,7 @@ def family_name(model: Model) -> str:
 
 def _source_type(source: str) -> str:
     with recipe_key_errors(f"model.source {source}"):
+        refuse_run(source)
         config = read_model_config(source)
         check_sizes(config.to_dict(), "config.json: ")
     return config.model_type

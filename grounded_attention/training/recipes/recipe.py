@@ -21,7 +21,8 @@ from safetensors import SafetensorError
 
 from grounded_attention.families import DEFAULT_FAMILY
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
-from grounded_attention.utils.project import find_recipe
+from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.project import find_recipe, recipe_summaries
 
 MAX_NUMBER = 2**63 - 1  # of the libraries in C
 
@@ -335,7 +336,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         content = copy.deepcopy(_parse(read_text(path, MAX_CONFIG_BYTES), path)) or {}
     except OSError as error:
-        raise RecipeError(f"{path}: cannot be read ({error.strerror}); recipes are in recipes/") from error
+        close = difflib.get_close_matches(path.stem, recipe_summaries(), n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]!r}? " if close else ""
+        raise RecipeError(
+            f"{path}: cannot be read ({error.strerror}); {hint}`grounded-attention train --list` lists the recipes"
+        ) from error
     except FileError as error:
         raise RecipeError(str(error)) from error
     if not isinstance(content, dict):
@@ -475,8 +480,7 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
     except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
     except Exception as error:  # libraries raise any type for a value of another type, tokenizers a plain Exception
-        text = " ".join(str(error).split())[:400]
-        raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {text})") from error
+        raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {first_sentences(error)})") from error
 
 
 def convert(hint: Any, value: Any, source: str, key: str) -> Any:
