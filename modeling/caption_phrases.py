@@ -134,15 +134,7 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
 
 
 def nearest_words(tokenizer: Any, word: str, most: int = 2) -> list[str]:
-    """
-    The words of a vocabulary that are nearest to an unknown word: in spelling, or else in meaning, for names of shapes
-    and colours; best first, perhaps none.
-
-    Args:
-        tokenizer: a tokenizer.
-        word (`str`): a word.
-        most (`int`, *optional*, defaults to 2): the largest number of words.
-    """
+    """The known words nearest in spelling or else, for shapes and colours, in meaning; best first, perhaps none."""
     known, word = {entry.lower() for entry in tokenizer.get_vocab() if entry.isalpha()}, word.lower()
     if close := get_close_matches(word, sorted(known), most, cutoff=0.75):
         return close
@@ -177,14 +169,4 @@ def _noun_phrases(caption: str) -> list[Phrase]:
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
 
 
-__all__ = [
-    "BY_SPACY",
-    "BY_WORDS",
-    "GIVEN",
-    "Phrase",
-    "content_words",
-    "find_phrases",
-    "name_unknown",
-    "nearest_words",
-    "unknown_words",
-]
+__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases", "name_unknown"]

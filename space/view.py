@@ -138,7 +138,7 @@ def _pane(capture: Capture, choice: Choice) -> str:
     weights, share = capture.example.over_regions(choice.word, choice.layer, choice.one_head)
     if choice.show == PHRASES:
         drawing, said = _draw_phrases(capture, choice)
-        image, legend = _enlarged(capture.example.image), ""
+        image, legend = attention_overlay(capture.example.image, capture.example.boxes, None, _size(capture)), ""
     else:
         drawing, said = _draw_word(capture, weights), _say_word(capture, choice, weights, share)
         top = 1.0 if capture.grid is None else float(weights.max())
@@ -172,12 +172,6 @@ def _scene(capture: Capture, image: Image.Image, drawing: str) -> str:
         f'<svg class="ga-scene" viewBox="0 0 {width} {height}" role="img" aria-label="the image with its attention">'
         f'<image href="{source}" width="{width}" height="{height}"/>{drawing}</svg>'
     )
-
-
-def _enlarged(image: Image.Image) -> Image.Image:
-    """A small image with its pixels repeated, since browsers blur what they enlarge."""
-    times = LONGEST // max(image.size)
-    return image if times < 2 else image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
 
 
 def _size(capture: Capture) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from PIL import Image
 
 COLOURS = colormaps["cividis"]
-MIXED, HATCHED = 0.65, 0.45  # of a colour, and of the hatching, in a pixel; the rest is the picture
+MIXED, HATCHED = 0.55, 0.45  # of a colour, and of the hatching, in a pixel; the rest is the picture
 STRIPE = 14  # pixels from one line of the hatching to the next
 EDGES = (240, 40)  # a light line in a dark one, for pages of any colour
 UNSEEN = "hatched: no region or image token"
@@ -22,19 +22,14 @@ UNSEEN = "hatched: no region or image token"
 def attention_overlay(
     image: Image.Image, boxes: ArrayLike, weights: ArrayLike | None, size: tuple[int, int], top: float = 1.0
 ) -> Image.Image:
-    """Colours a picture by attention; what no box shows is hatched, and the picture has a dark edge.
+    """Colours a picture by attention; what no box shows is hatched, and the picture has an edge.
 
     Args:
         image (`Image.Image`): the picture, of any size.
-        boxes (`ArrayLike`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1]; where boxes overlap, the one with the
-            largest weight is shown.
-        weights (`ArrayLike`, *optional*): (R,) float in [0, 1], the attention on each box; without it, nothing is
-            coloured.
+        boxes (`ArrayLike`): (R, 4) float, x1, y1, x2, y2 in [0, 1]; where they overlap, the largest weight is shown.
+        weights (`ArrayLike`, *optional*): (R,) float in [0, 1], attention on each box; without it only hatching.
         size (`tuple[int, int]`): width and height of the result in pixels.
         top (`float`, *optional*, defaults to 1.0): the weight with the lightest colour.
-
-    Returns:
-        `Image.Image`: the RGB picture.
     """
     width, height = size
     edges = np.clip(np.asarray(boxes, dtype=float), 0, 1) * np.tile(size, 2)
