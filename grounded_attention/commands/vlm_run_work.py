@@ -40,6 +40,7 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Data, Model, Recipe
 from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.plain_text import aligned_table
 from grounded_attention.utils.whole_files import write_text
 
 from .image_options import folder_pictures
@@ -257,12 +258,7 @@ def _best(ranking: HeadRanking) -> BoxScore:
 
 def table(rows: Mapping[str, tuple[float, ...]]) -> str:
     """The table as Markdown, aligned for a terminal."""
-    lines = [["model", *COLUMNS], *([name, *(f"{figure:.1%}" for figure in row)] for name, row in rows.items())]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    lines.insert(1, ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])])
-    return "\n".join(
-        "| " + " | ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) + " |" for line in lines
-    )
+    return aligned_table(["model", *COLUMNS], [[name, *(f"{each:.1%}" for each in row)] for name, row in rows.items()])
 
 
 # The command

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from grounded_attention.utils.plain_text import aligned_table
+
 COLUMNS = ("accuracy", "majority", "chance", "count")
 # Shown if any row has them.
 FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
@@ -86,17 +88,12 @@ def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     further = [column for column in FURTHER if any(f"{name}_{column}" in figures for _, name, figures in predicted)]
     columns = [*COLUMNS, *further]
-    rows = [["model", "predicted", *columns], ["---", "---", *["--:"] * len(columns)]]
-    for model, name, figures in predicted:
-        rows.append([model, name, *(_shown(figures.get(f"{name}_{column}")) for column in columns)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join("| " + " | ".join(_padded(row, widths)) + " |" for row in rows)
+    rows = [
+        [model, name, *(_shown(figures.get(f"{name}_{column}")) for column in columns)]
+        for model, name, figures in predicted
+    ]
+    return aligned_table(["model", "predicted", *columns], rows, 2)
 
 
 def _shown(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else "–" if value is None else str(value)
-
-
-def _padded(row: list[str], widths: list[int]) -> list[str]:
-    texts, numbers = zip(row[:2], widths[:2], strict=True), zip(row[2:], widths[2:], strict=True)
-    return [text.ljust(width) for text, width in texts] + [text.rjust(width) for text, width in numbers]

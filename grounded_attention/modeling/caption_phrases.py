@@ -19,6 +19,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
@@ -42,6 +43,13 @@ _JOINED = re.compile(rf"[{_HYPHENS}]\w|['\u2019](?![sS]\b)\w")
 # Thai to Tibetan and Burmese, Hangul, Khmer, kana and Chinese characters.
 _UNSPACED = re.compile(
     "[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u3005\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
+)
+# What people draw and name, in lines of one kind. Words of nearly the same meaning are neighbours.
+KINDS = (
+    "triangle pyramid cone funnel cylinder tube block cube square box rectangle hexagon oval ball circle sphere disc "
+    "disk hoop ring heart diamond star plus cross",
+    "white gray grey silver black brown maroon crimson red scarlet rosy pink magenta purple violet lavender navy blue "
+    "bluish azure cyan turquoise teal emerald green lime yellow gold golden amber orange",
 )
 
 
@@ -167,6 +175,27 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
     return list(dict.fromkeys(word for word in found if re.search(r"\w", word)))
 
 
+def nearest_words(tokenizer: Any, word: str, most: int = 2) -> list[str]:
+    """The known words nearest in spelling or else, for shapes and colours, in meaning; best first, perhaps none."""
+    known, word = {entry.lower() for entry in tokenizer.get_vocab() if entry.isalpha()}, word.lower()
+    if close := get_close_matches(word, sorted(known), most, cutoff=0.75):
+        return close
+    one = word.removesuffix("s")
+    kind = next((names for names in map(str.split, KINDS) if one in names), [])
+    near = sorted(kind, key=lambda name: abs(kind.index(name) - kind.index(one)))
+    ending = word[len(one) :]
+    return [name + ending if name + ending in known else name for name in near if name in known][:most]
+
+
+def name_unknown(tokenizer: Any, caption: str, quotes: str = "''") -> str:
+    """The unknown words of a caption in quotation marks, each with the nearest known ones; empty if it knows all."""
+    named = []
+    for word in unknown_words(tokenizer, caption):
+        near = nearest_words(tokenizer, word)
+        named.append(f"{quotes[0]}{word}{quotes[1]}" + (f" (it knows {', '.join(near)})" if near else ""))
+    return ", ".join(named)
+
+
 def _has_spacy() -> bool:
     return all(importlib.util.find_spec(name) is not None for name in ("spacy", SPACY_MODEL))
 
@@ -182,4 +211,4 @@ def _noun_phrases(caption: str) -> list[Phrase]:
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
 
 
-__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases", "unknown_words", "whole_words"]
+__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases", "name_unknown", "whole_words"]

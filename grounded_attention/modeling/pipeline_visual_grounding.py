@@ -32,7 +32,7 @@ from transformers.utils import logging
 
 from .attention_calls import AttentionCall, layer_names
 from .attention_query import ATTENTION_QUERY
-from .caption_phrases import BY_WORDS, find_phrases, unknown_words
+from .caption_phrases import BY_WORDS, find_phrases, name_unknown
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
 
@@ -244,10 +244,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         phrases, way = find_phrases(caption, input_.get("phrases"))
         if way == BY_WORDS:
             logger.warning_once("spaCy is not installed: each content word is a phrase. Give phrases to choose them.")
-        unknown = unknown_words(self.processor.tokenizer, caption)
-        if unknown:
-            names = ", ".join(repr(word) for word in unknown)
-            self._warn(f"unknown words, which the model reads as [UNK]: {names}; their attention has no meaning")
+        if unknown := name_unknown(self.processor.tokenizer, caption):
+            self._warn(f"unknown words, which the model reads as [UNK]: {unknown}; their attention has no meaning")
         item = GroundingItem(caption, phrases)
         if input_.get("regions") is not None:
             self._take_record(item, input_)

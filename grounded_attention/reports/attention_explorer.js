@@ -215,8 +215,16 @@
       button.querySelector(".share").textContent = labelled ? percent(weight) : "";
     });
   }
+  // As `attention_overlay` of the figures: square roots of shares on one scale of colours.
+  function colour(part) {
+    const place = Math.sqrt(Math.min(part, 1)) * (data.colours.length - 1), low = Math.floor(place);
+    const next = data.colours[Math.min(low + 1, data.colours.length - 1)];
+    const mixed = data.colours[low].map((value, n) => Math.round(value + (place - low) * (next[n] - value)));
+    return `rgba(${mixed}, 0.65)`;
+  }
   function paintRegions(pane, found) {
     pane.over.replaceChildren();
+    const largest = found ? Math.max(found.weights[found.top], 1e-12) : 1;
     pane.regions.forEach((group, n) => {
       const weight = found ? found.weights[n] : 0, top = Boolean(found) && n === found.top;
       const lit = Boolean(found) && (top || weight >= 0.02);
@@ -226,7 +234,7 @@
       group.setAttribute("aria-label", region(n) + (found ? `, ${percent(weight)}` : ""));
       group.dataset.share = found ? weight.toFixed(5) : "";
       const line = group.querySelector(".line");
-      line.style.fill = lit ? `rgba(213, 94, 0, ${(0.5 * weight).toFixed(3)})` : "";
+      line.style.fill = found ? colour(weight / largest) : "";
       line.style.strokeWidth = lit ? `${(1.5 + 3.5 * weight).toFixed(2)}px` : "";
       line.style.strokeOpacity = lit ? (top ? 1 : 0.35 + 0.65 * weight).toFixed(2) : "";
     });

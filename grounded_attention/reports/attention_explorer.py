@@ -17,8 +17,9 @@ import numpy as np
 
 from grounded_attention.analysis.example_attention import ExampleAttention
 
+from .attention_overlay import COLOURS, UNSEEN, attention_overlay, css_gradient
 from .html_page import embedded_json, html_page
-from .report_pictures import embed
+from .report_pictures import embed, empty_frame
 
 LONGEST = 640  # pixels, longer side of an image
 STEPS = 255
@@ -55,13 +56,15 @@ def explorer_body(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> str:
         "checkpoints": list(checkpoints),
         "layers": list(first.layers),
         "heads": first.heads,
+        "colours": (255 * COLOURS(np.linspace(0, 1, 11))[:, :3]).round().tolist(),
         "examples": [_example(same) for same in zip(*checkpoints.values(), strict=True)],
     }
     return (
         '<section class="explorer" id="explorer"><div class="controls">'
         '<label>image and caption <select data-control="example"></select></label>'
         f"{_slider('layer')}{_slider('head')}</div>"
-        f'<p class="hint">{escape(HINT)}</p><div class="panes"></div>'
+        f'<p class="hint">{escape(HINT)} Attention: 0 <i style="background:{css_gradient()}"></i> the largest share; '
+        f'{UNSEEN}.</p><div class="panes"></div>'
         "<noscript><p>This part of the page needs JavaScript; its script is in the page.</p></noscript></section>"
         + embedded_json("explorer-data", data)
     )
@@ -109,7 +112,8 @@ def _same(example: ExampleAttention) -> tuple[Any, ...]:
 def _example(same: Sequence[ExampleAttention]) -> dict[str, Any]:
     """The data of one captioned image, with the attention of each model."""
     first = same[0]
-    picture = embed(first.image, LONGEST)
+    frame = empty_frame(*first.image.size, LONGEST)
+    picture = embed(attention_overlay(first.image, first.boxes, None, (frame.width, frame.height)), LONGEST)
     gold = None if first.gold is None else [np.nonzero(row)[0].tolist() for row in first.gold]
     return {
         "caption": first.caption,

@@ -15,11 +15,12 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Affine2D, Transform
 from PIL import Image
 
+from .attention_overlay import COLOURS, attention_overlay, colour_places
 from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, YELLOW, save
 
 ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
@@ -86,9 +87,9 @@ def attention_figure(
 ) -> Figure:
     """Draws one panel per word: the caption with the word marked, and the image with the attention of the word.
 
-    Line width, opacity and fill of a box show its share of the attention. The most-attended box is opaque and labelled
-    with its share; gold boxes have a dashed outline. If any word has gold regions, a text below the image states
-    whether the most-attended region is gold.
+    The colour of a box and the width of its line show its share of the attention, see `attention_overlay`. The
+    most-attended box is labelled with its share; gold boxes have a dashed outline. If any word has gold regions, a
+    text below the image states whether the most-attended region is gold.
 
     Args:
         image (`Image.Image`): any mode and size; small images are enlarged without blur.
@@ -230,19 +231,20 @@ def _draw_labels(sheet: _Sheet, middles: Iterable[float], labels: Sequence[str],
 def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
     """Draws the legend at the bottom of the sheet, with room for notes below it."""
 
-    def attended(weight: float) -> Line2D:
-        return Line2D([], [], color=ATTENDED, lw=_line_width(weight), alpha=_opacity(weight), label=f"{weight:.0%}")
+    def attended(weight: float) -> Patch:
+        colour = COLOURS(float(colour_places(weight)))
+        return Patch(fc=colour, ec=ATTENDED, lw=_line_width(weight), label=f"{weight:.0%}")
 
-    gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Line2D([], [], color=GREY, lw=0.8)
-    other.set_label("other region")
+    gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Patch(fc="white", ec=GREY, hatch="////", lw=0)
+    other.set_label("no region")
     sheet.text(MARGIN, sheet.height - room - 11, "attention:", fontsize=8.5, va="baseline")
     sheet.figure.legend(
-        handles=[attended(0.1), attended(0.5), attended(1.0), *([gold] if judged else []), other],
+        handles=[*map(attended, (0.1, 0.5, 1.0)), *([gold] if judged else []), other],
         loc="lower left",
         bbox_to_anchor=(MARGIN + 66, sheet.height - room - 8),
         bbox_transform=sheet.pixels,
         **{"ncols": 6, "frameon": False, "fontsize": 8.5, "borderpad": 0, "borderaxespad": 0},
-        **{"handlelength": 2.2, "handletextpad": 0.4, "columnspacing": 1.0},
+        **{"handlelength": 2.2, "handletextpad": 0.4, "columnspacing": 1.0, "handleheight": 0.9},
     )
 
 
@@ -292,7 +294,7 @@ def _draw_caption(sheet: _Sheet, x: float, bottom: float, width: float, caption:
 
 
 def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: WordAttention, judged: bool) -> None:
-    axes = sheet.picture(x, y, image)
+    axes = sheet.picture(x, y, attention_overlay(image, word.boxes, word.weights, image.size))
     for region in np.argsort(word.weights, kind="stable"):
         _draw_region(axes, word, int(region))
     for box in word.boxes[word.gold]:
@@ -305,7 +307,7 @@ def _draw_panel(sheet: _Sheet, x: float, y: float, image: Image.Image, word: Wor
 
 
 def _draw_region(axes: Axes, word: WordAttention, region: int) -> None:
-    """Draws a faint outline, and over it the attention colour, unless the share is below 2%."""
+    """Draws a faint outline, and over it one of the attention, unless the share is below 2%."""
     weight, (x1, y1, x2, y2) = float(word.weights[region]), word.boxes[region]
     size = x2 - x1, y2 - y1
     halo = [withStroke(linewidth=2.2, foreground="white", alpha=0.5)]
@@ -313,7 +315,6 @@ def _draw_region(axes: Axes, word: WordAttention, region: int) -> None:
     top = region == word.top
     if top or weight >= 0.02:
         alpha = 1.0 if top else _opacity(weight)
-        axes.add_patch(Rectangle((x1, y1), *size, fc=ATTENDED, lw=0, alpha=0.25 * weight))
         edge = Rectangle((x1, y1), *size, fill=False, ec=ATTENDED, lw=_line_width(weight), alpha=alpha)
         if top:  # visible also on an object of the same colour
             edge.set_path_effects([withStroke(linewidth=_line_width(weight) + 1.6, foreground="white")])

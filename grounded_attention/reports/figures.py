@@ -16,6 +16,8 @@ from matplotlib.axis import Axis
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 from numpy.typing import ArrayLike
 
@@ -43,6 +45,7 @@ def heads_figure(
     chance: float,
     path: str | Path,
     layers: Sequence[str] | None = None,
+    chosen: Mapping[str, tuple[int, int]] | None = None,
 ) -> Figure:
     """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1.
 
@@ -52,6 +55,8 @@ def heads_figure(
         chance (`float`): accuracy of a random choice, in [0, 1]; shown in the title and in the colour bar.
         path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
         layers (`Sequence[str]`, *optional*): names of the L layers, see `layer_labels`; their numbers by default.
+        chosen (`Mapping[str, tuple[int, int]]`, *optional*): method -> layer and head that were chosen on validation,
+            which get a frame. Without one, the title of a panel has the best accuracy.
 
     Returns:
         `Figure`: the figure, already saved. Cells show their number if L * H <= 64.
@@ -64,14 +69,16 @@ def heads_figure(
     columns = min(len(arrays), 4 if heads <= 4 else 2)
     figure, grid = _grid(len(arrays), columns, float(np.clip(0.8 * depth / heads, 0.4, 1.2)))
     for axes, (method, values) in zip(grid, arrays.items(), strict=True):
-        _draw_heat_map(axes, method, values)
+        _draw_heat_map(axes, method, values, (chosen or {}).get(method))
         _name_layers(axes.yaxis, layers)
     for axes in grid[::columns]:
         axes.set_ylabel("layer")
     bar = figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=grid, label="accuracy", fraction=0.04)
     bar.ax.axhline(chance, color="white", lw=3)
     bar.ax.axhline(chance, color="black", lw=1.2, ls="--")
-    figure.suptitle(f"Most-attended region is gold, by layer and head, from 0 (chance {chance:.2f})", fontsize=11)
+    framed = "; frame: chosen on validation" if chosen else ""
+    title = f"Most-attended region is gold, by layer and head, from 0 (chance {chance:.2f}{framed})"
+    figure.suptitle(title, fontsize=11)
     return save(figure, path)
 
 
@@ -83,7 +90,7 @@ def layer_curve_figure(
 ) -> Figure:
     """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head.
 
-    Arguments, return value and errors are those of `heads_figure`.
+    Arguments, return value and errors are those of `heads_figure`, without `chosen`.
     """
     arrays = _layers_by_heads(accuracy_by_method, layers)
     figure, (axes,) = _grid(1, 1, 0.5)
@@ -191,12 +198,16 @@ def _layers_by_heads(
     return arrays
 
 
-def _draw_heat_map(axes: Axes, method: str, values: np.ndarray) -> None:
+def _draw_heat_map(axes: Axes, method: str, values: np.ndarray, chosen: tuple[int, int] | None) -> None:
     layers, heads = values.shape
     extent = (-0.5, heads - 0.5, -0.5, layers - 0.5)
     axes.set_facecolor("#DDDDDD")
     axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", extent=extent, aspect="auto")
     best = f", best {np.nanmax(values):.2f}" if np.isfinite(values).any() else ""
+    if chosen is not None:
+        best, (layer, head) = f", chosen {values[chosen]:.2f}", chosen
+        frame = Rectangle((head - 0.47, layer - 0.47), 0.94, 0.94, fill=False, ec=VERMILLION, lw=2.4)
+        axes.add_patch(frame).set_path_effects([withStroke(linewidth=4.4, foreground="white")])
     axes.set_title(method + best, fontsize=10)
     axes.set_xlabel("head")
     for axis in (axes.xaxis, axes.yaxis):

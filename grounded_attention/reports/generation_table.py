@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.utils.plain_text import aligned_table
 
 MISSING = "–"
 # Figure -> heading, in this order; without the figures that no model has.
@@ -48,10 +49,8 @@ def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> s
     """
     lines = [(name, split, figures) for name, splits in models.items() for split, figures in _measured(splits)]
     columns = [name for name in COLUMNS if any(name in figures for _, _, figures in lines)]
-    rows = [["model", "split", *(COLUMNS[name] for name in columns)], ["---", "---", *["--:"] * len(columns)]]
-    rows += [[name, split, *(_shown(figures.get(column)) for column in columns)] for name, split, figures in lines]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    text = "\n".join("| " + " | ".join(_padded(row, widths)) + " |" for row in rows)
+    rows = [[name, split, *(_shown(figures.get(column)) for column in columns)] for name, split, figures in lines]
+    text = aligned_table(["model", "split", *(COLUMNS[name] for name in columns)], rows, 2)
     notes = "; ".join(note for name, note in NOTES.items() if name in columns)
     return f"{text}\n\n{notes[:1].upper()}{notes[1:]}."
 
@@ -68,10 +67,3 @@ def _measured(splits: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, Ma
 
 def _shown(value: Any) -> str:
     return MISSING if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _padded(row: list[str], widths: list[int]) -> list[str]:
-    return [
-        text.ljust(width) if place < 2 else text.rjust(width)
-        for place, (text, width) in enumerate(zip(row, widths, strict=True))
-    ]

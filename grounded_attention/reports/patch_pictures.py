@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
+from grounded_attention.processing.image_frames import ImageFrame
+
+from .attention_overlay import COLOURS, UNSEEN, attention_overlay
 from .figure_style import BLUE, DPI, VERMILLION, WIDTH, save
 
 # Characters of a caption in a line of a panel.
 CAPTION_WIDTH = 34
-# Where there is no attention, this much of the light is gone.
-DARKEST = 0.8
+LONGEST = 800  # pixels, longer side of a picture
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +47,7 @@ class PatchAttention:
 
 
 def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path) -> Figure:
-    """Draws one panel for each phrase: the image, brighter where the phrase attends, and the box.
+    """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box.
 
     Args:
         image (`Image.Image`): the image.
@@ -56,13 +60,14 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
     across = min(len(phrases), 3)
     down = math.ceil(len(phrases) / across)
     width = min(WIDTH / DPI, 4.2 * across)
-    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65)
+    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, phrase in zip(panels, phrases, strict=False):
         _draw(axes, image, phrase)
     for axes in panels[len(phrases) :]:
         axes.set_axis_off()
+    _draw_legend(figure)
     return save(figure, path)
 
 
@@ -85,7 +90,7 @@ def patch_comparison_figure(
     """
     down, across = len(phrases_by_model), len(gold)
     width = min(WIDTH / DPI, 4.2 * across)
-    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.2
+    height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     panels = figure.subplots(down, across, squeeze=False)
     for row, (name, phrases) in zip(panels, phrases_by_model.items(), strict=True):
@@ -94,8 +99,17 @@ def patch_comparison_figure(
             for box in boxes:
                 _draw_box(axes, box, image.size, edgecolor=BLUE, linestyle=(0, (4, 2)), linewidth=2.0)
         row[0].set_ylabel(name, fontsize=11)
-    figure.supxlabel("solid: the box that the attention gives; dashed: the box of the object", fontsize=9)
+    _draw_legend(figure, "\nsolid: the box that the attention gives; dashed: the box of the object")
     return save(figure, path)
+
+
+def _draw_legend(figure: Figure, more: str = "") -> None:
+    scale = ScalarMappable(PowerNorm(0.5, 0, 1), COLOURS)
+    bar = figure.colorbar(
+        scale, ax=figure.axes, location="bottom", shrink=0.6, ticks=[0, 0.25, 1], fraction=0.03, aspect=40
+    )
+    bar.ax.set_xticklabels(["0", "¼", "1"])
+    bar.set_label(f"attention on a cell, as a part of the largest; {UNSEEN}{more}", fontsize=9)
 
 
 def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, int], **style: Any) -> None:
@@ -107,17 +121,11 @@ def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, in
 
 def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     width, height = image.size
-    axes.imshow(np.asarray(image))
-    x1, y1, x2, y2 = phrase.frame
-    # A centre crop leaves the sides of an image out: the model sees nothing of them.
-    for left, top, right, bottom in ((0, 0, x1, 1), (x2, 0, 1, 1), (x1, 0, x2, y1), (x1, y2, x2, 1)):
-        size = ((right - left) * width, (bottom - top) * height)
-        axes.add_patch(Rectangle((left * width, top * height), *size, facecolor=(0, 0, 0, DARKEST), linewidth=0))
-    light = np.sqrt(phrase.map / max(float(phrase.map.max()), 1e-12))
-    extent = (x1 * width, x2 * width, y2 * height, y1 * height)
-    dark = np.zeros((*light.shape, 4))
-    dark[..., 3] = DARKEST * (1 - light)
-    axes.imshow(dark, extent=extent, interpolation="nearest")
+    scale = LONGEST / max(width, height)
+    size = max(4, round(width * scale)), max(4, round(height * scale))
+    cells, weights = ImageFrame(1, 1, phrase.frame).grid(*phrase.map.shape), phrase.map.ravel()
+    overlay = attention_overlay(image, cells, weights, size, float(weights.max()))
+    axes.imshow(np.asarray(overlay), extent=(0, width, height, 0), aspect="equal")
     _draw_box(axes, phrase.box, image.size, edgecolor=VERMILLION, linewidth=2.5)
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)

@@ -23,7 +23,7 @@ from grounded_attention.analysis.heads.maps import TokenGrid
 from grounded_attention.analysis.image_attention import capture_image
 from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import load_vlm
-from grounded_attention.modeling.caption_phrases import unknown_words
+from grounded_attention.modeling.caption_phrases import name_unknown
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
 
@@ -127,7 +127,7 @@ class Captures:
                 hint = "give one with shapes of one colour each on a plain ground, or another detector"
                 raise VisitorError(f"No objects were found in this picture: {hint}.") from error
             raise VisitorError(one_sentence(error)) from error
-        unknown = ", ".join(f"“{word}”" for word in unknown_words(pipe.processor.tokenizer, caption))
+        unknown = name_unknown(pipe.processor.tokenizer, caption, "“”")
         notes = [f"The model does not know {unknown}; where these words look has no meaning."] if unknown else []
         return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 

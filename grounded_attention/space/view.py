@@ -16,6 +16,7 @@ from PIL import Image
 from grounded_attention.analysis.heads.maps import attended_cells
 from grounded_attention.analysis.image_attention import phrase_attention
 from grounded_attention.modeling.caption_phrases import BY_WORDS, Phrase, find_phrases
+from grounded_attention.reports.attention_overlay import UNSEEN, attention_overlay, css_gradient
 from grounded_attention.reports.figure_style import BLUE, GREEN, PURPLE, VERMILLION
 from grounded_attention.reports.report_pictures import embed
 
@@ -24,7 +25,6 @@ from .loading import Capture
 LONGEST = 560  # pixels, longer side of an image
 SHOWN = 0.1  # regions with at least this share carry their number
 LIT = 0.02  # regions below this share have a thin outline only
-DARKEST = 0.75  # how dark image tokens without attention are
 COLOURS = (VERMILLION, BLUE, GREEN, PURPLE)
 MOST_PHRASES = 6
 BEST_HEADS = 4
@@ -138,13 +138,20 @@ def _pane(capture: Capture, choice: Choice) -> str:
     weights, share = capture.example.over_regions(choice.word, choice.layer, choice.one_head)
     if choice.show == PHRASES:
         drawing, said = _draw_phrases(capture, choice)
+        image, legend = attention_overlay(capture.example.image, capture.example.boxes, None, _size(capture)), ""
     else:
         drawing, said = _draw_word(capture, weights), _say_word(capture, choice, weights, share)
+        top = 1.0 if capture.grid is None else float(weights.max())
+        image = attention_overlay(capture.example.image, capture.example.boxes, weights, _size(capture), top)
+        legend = (
+            f'<p class="ga-legend">attention: 0 <i style="background:{css_gradient()}"></i> {_percent(top)}; '
+            f"{UNSEEN}</p>"
+        )
     notes = "".join(f'<p class="ga-note">{escape(note)}</p>' for note in capture.notes)
     return (
         f'<section class="ga-pane"><h3>{escape(capture.name)}</h3>'
         f'<p class="ga-where">{escape(where(capture, choice))}</p>'
-        f'{_scene(capture, drawing)}<div class="ga-said" aria-live="polite">{said}</div>{notes}'
+        f'{_scene(capture, image, drawing)}{legend}<div class="ga-said" aria-live="polite">{said}</div>{notes}'
         f"{_map(capture, choice)}</section>"
     )
 
@@ -158,19 +165,13 @@ def where(capture: Capture, choice: Choice) -> str:
 # The image
 
 
-def _scene(capture: Capture, drawing: str) -> str:
+def _scene(capture: Capture, image: Image.Image, drawing: str) -> str:
     width, height = _size(capture)
-    source = embed(_enlarged(capture.example.image), LONGEST).source
+    source = embed(image, LONGEST).source
     return (
         f'<svg class="ga-scene" viewBox="0 0 {width} {height}" role="img" aria-label="the image with its attention">'
         f'<image href="{source}" width="{width}" height="{height}"/>{drawing}</svg>'
     )
-
-
-def _enlarged(image: Image.Image) -> Image.Image:
-    """A small image with its pixels repeated, since browsers blur what they enlarge."""
-    times = LONGEST // max(image.size)
-    return image if times < 2 else image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
 
 
 def _size(capture: Capture) -> tuple[int, int]:
@@ -206,18 +207,16 @@ def _region(capture: Capture, region: int, weight: float, top: bool) -> str:
     if top or weight >= LIT:
         opacity = 1.0 if top else 0.35 + 0.65 * weight
         drawn += (
-            f'<rect {place} fill="{COLOURS[0]}" fill-opacity="{0.3 * weight:.3f}" stroke="{COLOURS[0]}" '
+            f'<rect {place} fill="none" stroke="{COLOURS[0]}" '
             f'stroke-opacity="{opacity:.2f}" stroke-width="{1.5 + 4 * weight:.2f}"/>'
         )
     return f'<g class="ga-{kind}" data-region="{region}" data-share="{weight:.5f}">{drawn}</g>'
 
 
 def _cells(capture: Capture, weights: np.ndarray) -> str:
-    light = np.sqrt(weights / max(float(weights.max()), 1e-12))
     return "".join(
-        f'<rect {_rectangle(capture, box)} fill="#000" fill-opacity="{DARKEST * (1 - bright):.3f}" '
-        f'data-share="{weight:.5f}"/>'
-        for box, bright, weight in zip(capture.example.boxes, light, weights, strict=True)
+        f'<rect {_rectangle(capture, box)} fill="none" data-share="{weight:.5f}"/>'
+        for box, weight in zip(capture.example.boxes, weights, strict=True)
     )
 
 

@@ -4,6 +4,7 @@
 import json
 import re
 import unicodedata
+from collections.abc import Sequence
 from itertools import accumulate
 
 # Categories of characters that a terminal obeys or that change the direction of the text around them.
@@ -80,14 +81,18 @@ def markdown_text(text: str, length: int = 200) -> str:
     return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length)))
 
 
-def markdown_code(text: str, length: int = 200) -> str:
-    """
-    Makes a text that Markdown shows as code, in one line; a `|` in a table is escaped by the table.
+def aligned_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
+    """A Markdown table that is aligned for a terminal too; columns after the first `texts` are numbers."""
+    lines = [head, ["---" if place < texts else "--:" for place in range(len(head))], *rows]
+    columns = enumerate(zip(*lines, strict=True))
+    padded = [
+        [f"{cell:{'<' if place < texts else '>'}{max(map(len, cells))}}" for cell in cells] for place, cells in columns
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*padded, strict=True))
 
-    Args:
-        text (`str`): any text.
-        length (`int`, *optional*, defaults to 200): largest number of characters.
-    """
+
+def markdown_code(text: str, length: int = 200) -> str:
+    """A text that Markdown shows as code, in one line; a `|` in a table is escaped by the table."""
     shown = printable(" ".join(text.split()), length)
     ticks = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
     return f"{ticks} {shown} {ticks}" if "`" in shown else f"`{shown}`"

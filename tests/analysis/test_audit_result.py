@@ -1,13 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The result of an audit: choice of heads, files, tables, card section, and comparison of two results."""
 
+import base64
 import json
+import re
 
 import numpy as np
 import pytest
 
+from grounded_attention.analysis.audit import plots
 from grounded_attention.analysis.audit.changes import compare
 from grounded_attention.analysis.audit.choice import SAME_SPLIT
+from grounded_attention.analysis.audit.page import audit_page
 from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.analysis.head_counts import HeadCounts
 
@@ -154,6 +158,35 @@ def test_figures(tmp_path):
     names = {"text_to_region", "text_to_region_types", "relations"}
     assert {file.name for file in files} == {f"{name}{kind}" for name in names for kind in (".png", ".pdf")}
     assert all(file.stat().st_size > 1000 for file in files)
+
+
+def rings(drawing: str) -> list[str]:
+    """The heads that an SVG drawing names; matplotlib writes each text beside its outline."""
+    return re.findall(r"<!-- (\S+ \S+-\d: [\d.]+) -->", drawing)
+
+
+@pytest.mark.parametrize("split", [SAME_SPLIT, "validation"])
+def test_every_figure_rings_the_head_that_the_table_names(tmp_path, monkeypatch, split):
+    """Another head is the best on the reported items, for which the table has no row."""
+    monkeypatch.setattr(plots, "TYPES", (".svg",))
+    there = result(OTHER, "validation", relations=["det", "nsubj"])
+    found = result(FIRST, relations=["det", "nsubj"]).choose_on(there if split == "validation" else split)
+    named = [f"{found.name(best.layer, best.head)}: {100 * best.accuracy:.1f}" for best in found.best_heads()]
+    drawn = [file.read_text(encoding="utf-8") for file in found.plot(tmp_path)]
+    assert sorted(rings("".join(drawn))) == sorted(named)
+    said = "best head of these items" if split == SAME_SPLIT else "head chosen on validation"
+    assert all(f"<!-- {said} (layer-head) -->" in drawing for drawing in drawn)
+    other = result(OTHER).choose_on(there)
+    both = [
+        f"{one.name(best.layer, best.head)}: {100 * best.accuracy:.1f}"
+        for one in (found, other)
+        for best in one.best_heads()
+        if best.group != "people"
+    ]
+    for models, expected in (({"a": found}, named[:1] + named[2:]), ({"a": found, "b": other}, both)):
+        pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", audit_page(models))
+        decoded = [base64.b64decode(picture).decode() for picture in pictures]
+        assert sorted(rings("".join(decoded))) == sorted(expected)
 
 
 def test_changes_are_found_where_there_are_any(tmp_path):

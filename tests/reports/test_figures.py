@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Text
 from PIL import Image
 
+from grounded_attention.metrics.attention_grounding import summarise
 from grounded_attention.reports.attention_pictures import ATTENDED, GOLD, MARKED
 from grounded_attention.reports.figures import (
     WordAttention,
@@ -20,12 +21,14 @@ from grounded_attention.reports.figures import (
     loss_curves_figure,
     method_comparison_figure,
 )
+from grounded_attention.training.experiments.measuring import chosen_heads
 
 pytestmark = pytest.mark.drawn_figures
 
 CAPTION = (
     "Two dogs run, a $5 red ball lies behind the small dog and a $3 bone is somewhere under the old green bench ."
 )
+
 PHRASES = ["Two dogs", "a $5 red ball", "the small dog", "a $3 bone", "the old green bench", "somewhere"]
 BOXES = np.array([[0.1, 0.3, 0.3, 0.7], [0.4, 0.25, 0.6, 0.6], [0.7, 0.5, 0.95, 0.9], [0.0, 0.0, 0.2, 0.15]])
 
@@ -182,13 +185,13 @@ def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(im
 def test_small_images_are_enlarged_without_blur(tmp_path):
     stripes = np.zeros((119, 238, 3), np.uint8)
     stripes[:, ::2] = 255
-    word = WordAttention("Two", (0, 3), [[0, 0, 0.01, 0.01]], [1.0], [False])
+    word = WordAttention("Two", (0, 3), [[0, 0, 1, 0.9]], [1.0], [False])
     figure = attention_figure(Image.fromarray(stripes), CAPTION, [word], tmp_path / "a.png")
     (axes,) = figure.axes
     extent, height = axes.get_window_extent(), round(figure.bbox.height)
     row = pixels(tmp_path / "a.png")[round(height - extent.y0) - 20, round(extent.x0) : round(extent.x1), 0]
     assert len(row) == 476
-    np.testing.assert_array_equal(row.reshape(-1, 4), [[255, 255, 0, 0]] * 119)
+    np.testing.assert_array_equal(row[2:-2:2], row[3:-2:2])  # without the edge of the picture
 
 
 @pytest.mark.parametrize("size", [(40, 400), (1000, 200), (1, 1), (500, 375)])
@@ -279,6 +282,25 @@ def test_heat_maps_share_a_scale_and_show_their_numbers(tmp_path):
     assert numbers == expected, "x is the head, y the layer, counted from 0"
     assert "chance 0.14" in figure.get_suptitle()
     assert direct.get_title() == "direct, best 0.99"
+
+
+def test_the_frame_is_around_the_head_of_the_table_and_the_title_has_its_accuracy(tmp_path):
+    """Head 1-0 is chosen on validation, where it is the best; on the reported rows 0-2 is."""
+    test, validation = np.array([[0.2, 0.3, 0.9], [0.6, 0.5, 0.4]]), np.array([[0.1, 0.2, 0.7], [0.8, 0.3, 0.2]])
+    by_split = {
+        split: {"text_to_region_by_head": values.tolist(), "text_to_region_chance": 0.1}
+        for split, values in (("validation", validation), ("test", test))
+    }
+    chosen = chosen_heads({"direct": by_split, "none": {"test": by_split["test"]}})
+    assert chosen == {"direct": (1, 0)}
+    assert summarise(by_split["validation"], by_split["test"])["best_head"] == pytest.approx(0.6)
+    figure = heads_figure({"none": test, "direct": test}, 0.14, tmp_path / "a.png", chosen=chosen)
+    none, direct = heat_maps(figure)
+    [frame] = direct.patches
+    x, y, width, height = frame.get_bbox().bounds
+    assert (x + width / 2, y + height / 2) == pytest.approx((0, 1)) and not none.patches
+    assert (none.get_title(), direct.get_title()) == ("none, best 0.90", "direct, chosen 0.60")
+    assert "frame: chosen on validation" in figure.get_suptitle()
 
 
 def test_layers_with_names_show_them(tmp_path):

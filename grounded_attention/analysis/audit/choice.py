@@ -38,6 +38,11 @@ class Choice:
     heads: Mapping[str, Mapping[str, tuple[int, int]]]
     layers: Mapping[str, Mapping[str, int]]
 
+    @property
+    def ring(self) -> str:
+        """What figures ring: the heads that tables name."""
+        return "best head of these items" if self.split == SAME_SPLIT else f"head chosen on {self.split}"
+
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON types; `from_dict` makes an equal choice."""
         heads = {name: {group: list(pair) for group, pair in found.items()} for name, found in self.heads.items()}

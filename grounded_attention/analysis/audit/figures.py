@@ -25,7 +25,7 @@ from grounded_attention.reports.figure_style import BLUE, DPI, GREY, SKY, VERMIL
 
 SPREAD = 0.6  # the heads of a layer are spread over this share of the space between layers, so none hides another
 ALPHA = 0.05
-BASELINE = "most confident region"
+BASELINE, BEST = "most confident region", "best active head"
 CHANGES = "PuOr"  # purple: decrease, orange: increase; readable with colour blindness
 
 
@@ -37,6 +37,8 @@ def entity_grounding_figure(
     intervals: ArrayLike | None = None,
     active: float = ACTIVE_SHARE,
     baseline: str = BASELINE,
+    chosen: tuple[int, int] | None = None,
+    ring: str = BEST,
     title: str = "Entity grounding: the most-attended region is gold",
 ) -> Figure:
     """Draws one point per head: layer on x, accuracy on y, with baseline and chance (Figure 3 of the paper).
@@ -50,6 +52,9 @@ def entity_grounding_figure(
         active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head is active if its mean share of attention on
             the candidates is above this.
         baseline (`str`, *optional*, defaults to `BASELINE`): name of the baseline rule, the grey line.
+        chosen (`tuple[int, int]`, *optional*): layer and head in the ring, such as those chosen on validation;
+            defaults to the best active head of these counts.
+        ring (`str`, *optional*): what the ring marks, for the legend.
         title (`str`, *optional*): title of the figure.
 
     Returns:
@@ -60,10 +65,11 @@ def entity_grounding_figure(
     """
     figure = Figure(figsize=(0.86 * WIDTH / DPI, 4.3), dpi=DPI, layout="constrained")
     axes = figure.subplots()
-    _draw_heads(axes, counts, _names(counts, layers), _checked(intervals, counts), active)
+    ringed = _best(counts, active) if chosen is None else chosen
+    _draw_heads(axes, counts, _names(counts, layers), _checked(intervals, counts), active, ringed)
     axes.set_ylabel("accuracy (%)")
     figure.suptitle(title, fontsize=11)
-    _legend(figure, active, baseline, intervals is not None, columns=3)
+    _legend(figure, active, baseline, ring, intervals is not None, columns=3)
     return save(figure, path)
 
 
@@ -75,6 +81,8 @@ def grounding_panels_figure(
     intervals: Mapping[str, ArrayLike] | None = None,
     active: float = ACTIVE_SHARE,
     baseline: str = BASELINE,
+    chosen: Mapping[str, tuple[int, int]] | None = None,
+    ring: str = BEST,
     title: str = "Syntactic grounding: for a relation w1 → w2, the word w2 looks at the region of w1",
 ) -> Figure:
     """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale.
@@ -82,6 +90,8 @@ def grounding_panels_figure(
     Args:
         counts (`Mapping[str, HeadCounts]`): heading of a panel -> its counts; all with the same L and H.
         intervals (`Mapping[str, ArrayLike]`, *optional*): heading -> intervals (2, L, H) of that panel.
+        chosen (`Mapping[str, tuple[int, int]]`, *optional*): heading -> layer and head in the ring; a panel without
+            an entry has none.
 
     The other arguments, the return value and the errors are those of `entity_grounding_figure`.
     """
@@ -93,7 +103,8 @@ def grounding_panels_figure(
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, (name, found) in zip(panels, counts.items(), strict=False):
         drawn = _checked((intervals or {}).get(name), found)
-        _draw_heads(axes, found, _names(found, layers), drawn, active, small=True)
+        ringed = _best(found, active) if chosen is None else chosen.get(name)
+        _draw_heads(axes, found, _names(found, layers), drawn, active, ringed, small=True)
         axes.set_title(f"{name} ({found.total} items)", fontsize=10)
     top = max(axes.get_ylim()[1] for axes in panels[: len(counts)])
     for axes in panels[: len(counts)]:
@@ -104,7 +115,7 @@ def grounding_panels_figure(
     for axes in panels[::across]:
         axes.set_ylabel("accuracy (%)")
     figure.suptitle(title, fontsize=11)
-    _legend(figure, active, baseline, bool(intervals), columns=3 if intervals else 5)
+    _legend(figure, active, baseline, ring, bool(intervals), columns=3 if intervals else 5)
     return save(figure, path)
 
 
@@ -201,6 +212,7 @@ def _draw_heads(
     names: Sequence[str],
     intervals: np.ndarray | None,
     active: float,
+    ringed: tuple[int, int] | None,
     small: bool = False,
 ) -> None:
     accuracy, lit = 100 * counts.accuracy, counts.mean_share > active
@@ -214,7 +226,8 @@ def _draw_heads(
     axes.scatter(x[lit], accuracy[lit], s=52 * scale, color=BLUE, ec="white", lw=0.7, zorder=4)
     axes.axhline(100 * counts.baseline_accuracy, color=GREY, lw=1.6, zorder=1)
     axes.axhline(100 * counts.chance_accuracy, color="black", lw=1.1, ls=(0, (2, 2)), zorder=1)
-    _mark_best(axes, x, np.where(lit, accuracy, -1.0), names, small)
+    if ringed is not None:
+        _draw_ring(axes, float(x[ringed]), float(accuracy[ringed]), ringed, names, small)
     axes.set_xticks(range(layers), names, fontsize=8 if max(map(len, names)) > 2 else 9)
     if max(map(len, names)) > 2:
         axes.tick_params(axis="x", rotation=90)
@@ -231,17 +244,19 @@ def _ceiling(counts: HeadCounts, intervals: np.ndarray | None) -> float:
     return max(5.0, 118 * float(highest))
 
 
-def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[str], small: bool) -> None:
-    """Draws a ring around the best active head with its name and accuracy; nothing if no head is active."""
-    layer, head = divmod(int(accuracy.argmax()), accuracy.shape[1])
-    best = float(accuracy[layer, head])
-    if best < 0:
-        return
-    at = (float(x[layer, head]), best)
+def _best(counts: HeadCounts, active: float) -> tuple[int, int] | None:
+    """Layer and head of the best active head; None if no head is active."""
+    accuracy = np.where(counts.mean_share > active, counts.accuracy, -1.0)
+    return divmod(int(accuracy.argmax()), accuracy.shape[1]) if accuracy.max() >= 0 else None
+
+
+def _draw_ring(axes: Axes, x: float, y: float, ringed: tuple[int, int], names: Sequence[str], small: bool) -> None:
+    """Draws a ring around a head with its name and accuracy."""
+    (layer, head), at = ringed, (x, y)
     axes.scatter(*at, s=70 if small else 120, facecolors="none", edgecolors=VERMILLION, lw=1.6, zorder=5)
     right = layer > (len(names) - 1) / 2
     axes.annotate(
-        f"{names[layer]}-{head}: {best:.1f}",
+        f"{names[layer]}-{head}: {y:.1f}",
         at,
         xytext=(-7 if right else 7, 5),
         textcoords="offset points",
@@ -253,14 +268,14 @@ def _mark_best(axes: Axes, x: np.ndarray, accuracy: np.ndarray, names: Sequence[
     )
 
 
-def _legend(figure: Figure, active: float, baseline: str, intervals: bool, columns: int) -> None:
+def _legend(figure: Figure, active: float, baseline: str, ring: str, intervals: bool, columns: int) -> None:
     def point(size: float, **style: Any) -> Line2D:
         return Line2D([], [], ls="", marker="o", ms=size, **style)
 
     handles = [
         point(7.5, mfc=BLUE, mec="white", label=f"active head (> {active:.0%} of attention)"),
         point(4.2, mfc=SKY, mec="none", label="other head"),
-        point(9, mfc="none", mec=VERMILLION, mew=1.6, label="best active head (layer-head)"),
+        point(9, mfc="none", mec=VERMILLION, mew=1.6, label=f"{ring} (layer-head)"),
         Line2D([], [], color=GREY, lw=1.6, label=baseline),
         Line2D([], [], color="black", lw=1.1, ls=(0, (2, 2)), label="chance"),
     ]

@@ -183,18 +183,22 @@ def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
         alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(found)}"
         caption = (
             f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
-            "attention to the candidates. Ring: the best of them on these items. Lines: 95% intervals."
+            "attention to the candidates. Ring: the head that the table names. Lines: 95% intervals."
         )
         rule = next(iter(results.values())).rule(kind)
         known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": rule}
+        known["ring"] = " / ".join(dict.fromkeys(results[name].choice.ring for name in found))
+        heads = {name: results[name].choice.heads.get(kind, {}).get(ALL) for name in found}
+        chosen = {name: pair for name, pair in heads.items() if pair is not None}
         if len(layers) == 1:
             known["layers"] = layers.pop()
         if len(found) == 1:
             counts = next(iter(found.values()))
-            yield _drawn(entity_grounding_figure, alt, caption, counts, intervals=bootstrap_intervals(counts), **known)
+            known |= {"intervals": bootstrap_intervals(counts), "chosen": next(iter(chosen.values()), None)}
+            yield _drawn(entity_grounding_figure, alt, caption, counts, **known)
         else:
             spans = {name: bootstrap_intervals(counts) for name, counts in found.items()}
-            yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, **known)
+            yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, chosen=chosen, **known)
 
 
 def _changes(results: Mapping[str, AuditResult], correction: tuple[str, Correction]) -> Iterator[str]:
@@ -264,6 +268,8 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
             "",
             {relation: result.relations[relation] for relation in common if relation in result.relations},
             layers=result.layers,
+            chosen=result.choice.heads.get("relations", {}),
+            ring=result.choice.ring,
             title=f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1",
         )
         for name, result in results.items()
@@ -275,7 +281,8 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
 def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
     """Figures 1 and 5 of the paper: the first example with each model."""
     yield _note(
-        "The regions that words of one caption attend to, in the best heads of the most accurate layers. "
+        "The regions that words of one caption attend to, in the heads of the most accurate layers that are best on "
+        "the items of the audit. "
         "The label of a row shows the share of the attention that goes to regions."
     )
     best = max(results, key=lambda name: _best_accuracy(results[name]))

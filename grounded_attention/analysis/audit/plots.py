@@ -31,19 +31,22 @@ def plot_result(result: AuditCounts, folder: Path) -> list[Path]:
         `list[Path]`: the files `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
     """
     files: list[Path] = []
+    ring = result.choice.ring
     for direction, groups in result.entities.items():
         counts = groups["all"]
         title = _TITLES[direction].format(region=result.region)
-        known = {"layers": result.layers, "title": title, "baseline": result.rule(direction)}
-        intervals = bootstrap_intervals(counts)
-        files += _draw(entity_grounding_figure, counts, folder / direction, intervals=intervals, **known)
+        chosen = result.choice.heads.get(direction, {})
+        known = {"layers": result.layers, "title": title, "baseline": result.rule(direction), "ring": ring}
+        spans, head = bootstrap_intervals(counts), chosen.get("all")
+        files += _draw(entity_grounding_figure, counts, folder / direction, intervals=spans, chosen=head, **known)
         types = most_common({name: found for name, found in groups.items() if name != "all"})
         if types:
-            files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", **known)
+            files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", chosen=chosen, **known)
     if result.relations:
         drawn = most_common(result.relations)
+        marked = {"chosen": result.choice.heads.get(RELATIONS, {}), "ring": ring}
         known = {"layers": result.layers, "baseline": result.rule(RELATIONS)}
-        files += _draw(grounding_panels_figure, drawn, folder / "relations", **known)
+        files += _draw(grounding_panels_figure, drawn, folder / "relations", **known, **marked)
     return files
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.metrics.attention_grounding import summarise
 from grounded_attention.metrics.item_scores import ID_COLUMNS
+from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.utils.whole_files import write_json
 
@@ -65,6 +67,12 @@ def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """The figures of the reported split: test if it is scored, else validation, else any."""
     order = [*REPORTED, *(name for name in figures if name not in REPORTED)]
     return next((figures[name] for name in order if name in figures and _is_scored(figures[name])), {})
+
+
+def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, tuple[int, int]]:
+    """Method -> layer and head that are best on validation, as tables name them; `methods` has figures by split."""
+    found = {name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})}
+    return {name: tuple(summarise(figures, figures)["head"]) for name, figures in found.items()}
 
 
 def _is_scored(figures: Mapping[str, Any]) -> bool:

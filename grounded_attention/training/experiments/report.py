@@ -22,7 +22,7 @@ from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
-from .measuring import BEFORE, TEXT_ONLY, reported, scored_splits
+from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, scored_splits
 from .pictures import draw_pictures
 from .run_page import next_steps, write_run_page
 
@@ -89,17 +89,18 @@ def _history(directory: Path) -> list[dict[str, Any]]:
 
 
 def _heads(results: dict[str, Any], output: Path) -> None:
-    figures = {name: reported(result["figures"]) for name, result in results["methods"].items()}
+    measured = {name: result["figures"] for name, result in results["methods"].items()}
     if "before" in results:
-        figures = {BEFORE: reported(results["before"]), **figures}
+        measured = {BEFORE: results["before"], **measured}
+    figures = {name: reported(found) for name, found in measured.items()}
     accuracy = {
         name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
     }
     if accuracy:
         chance = figures[next(iter(accuracy))]["text_to_region_chance"]
         layers = layer_labels(find_calls(read_model_config(str(output / next(iter(results["methods"]))))))
-        heads_figure(accuracy, chance, output / "heads.png", layers)
-        measured = {name: measured_heads(_history(output / name)) for name in accuracy if name != BEFORE}
-        if any(len(steps) > 1 for steps in measured.values()):
-            heads_over_time_figure(measured, output / "heads_over_time.png", layers)
+        heads_figure(accuracy, chance, output / "heads.png", layers, chosen_heads(measured))
+        history = {name: measured_heads(_history(output / name)) for name in accuracy if name != BEFORE}
+        if any(len(steps) > 1 for steps in history.values()):
+            heads_over_time_figure(history, output / "heads_over_time.png", layers)
         layer_curve_figure(accuracy, chance, output / "layers.png", layers)

@@ -21,7 +21,7 @@ from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, reported
+from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, chosen_heads, reported
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.recipes.methods import recipe_method
@@ -104,10 +104,11 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
         layers = layer_labels(find_calls(trained.model))
-        panels = {trained.method.name: heads}
+        measured = {trained.method.name: trained.figures}
         if trained.before is not None:
-            panels = {BEFORE: reported(trained.before)["text_to_region_by_head"], **panels}
-        heads_figure(panels, chance, directory / FIGURE, layers)
+            measured = {BEFORE: trained.before, **measured}
+        panels = {name: reported(found)["text_to_region_by_head"] for name, found in measured.items()}
+        heads_figure(panels, chance, directory / FIGURE, layers, chosen_heads(measured))
     card = ModelCard.from_template(
         card_metadata(trained, data),
         template_path=str(MODEL_CARDS / (TEMPLATE if TASKS[trained.recipe.task].image_tokens else "trained.md")),

@@ -1,0 +1,98 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The one picture of attention: what its colours and hatching mean, and that every place that shows it agrees."""
+
+import base64
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.analysis.heads.maps import TokenGrid
+from grounded_attention.processing.image_frames import ImageFrame
+from grounded_attention.reports.attention_explorer import explorer_body
+from grounded_attention.reports.attention_overlay import attention_overlay
+from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
+from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+from grounded_attention.space.loading import Capture
+from grounded_attention.space.view import Choice, view_html
+
+pytestmark = pytest.mark.drawn_figures
+GROUNDS = {"white": (255,) * 3, "black": (0,) * 3, "red": (200, 30, 30), "sky": (150, 200, 240)}
+FRAME = (0.25, 0.0, 0.75, 1.0)  # a centre crop: the model sees nothing of both sides
+WEIGHTS = np.array([0.4, 0.1, 0.3, 0.2])  # of the cells of 2 x 2, row by row
+
+
+def grey(picture) -> np.ndarray:
+    return np.asarray(Image.fromarray(np.asarray(picture)).convert("L"), dtype=float)
+
+
+def cells_and_side(picture) -> tuple[list[float], np.ndarray]:
+    """The lightness at the middle of each cell of the frame, and the pixels of the left side, which is not seen."""
+    light = grey(picture)
+    height, width = light.shape
+    middles = [light[int(y * height), int(x * width)] for y in (0.25, 0.75) for x in (0.375, 0.625)]
+    return middles, light[3:-3, 3 : int(0.24 * width)]
+
+
+def check(picture, ground: float) -> None:
+    """More attention is lighter, also in grey; what is not seen has light and dark lines on the picture itself."""
+    middles, side = cells_and_side(picture)
+    assert np.argsort(middles).tolist() == np.argsort(WEIGHTS).tolist(), middles
+    assert abs(np.median(side) - ground) < 12, "the picture between the lines"
+    assert np.ptp(side) > 60 and np.ptp(side[:, :2]) > 40, "lines all over it"
+
+
+@pytest.mark.parametrize("size", [(160, 90), (90, 160), (64, 64)])
+@pytest.mark.parametrize("name", GROUNDS)
+def test_lighter_is_more_on_any_ground_and_the_unseen_is_hatched(name, size):
+    image = Image.new("RGB", (40, 30), GROUNDS[name])
+    drawn = attention_overlay(image, ImageFrame(1, 1, FRAME).grid(2, 2), WEIGHTS, size, 0.4)
+    assert drawn.size == size
+    check(drawn, grey(image).mean())
+    border = grey(drawn)
+    edge = np.concatenate([border[0], border[-1], border[:, 0], border[:, -1]])
+    inner = np.concatenate([border[1, 1:-1], border[-2, 1:-1]])
+    assert np.ptp(edge) == np.ptp(inner) == 0 and inner[0] - edge[0] > 150, "an edge on pages of any colour"
+
+
+def test_overlapping_boxes_show_the_largest_share_and_boxes_without_a_place_nothing():
+    boxes = [[0, 0, 0.8, 1], [0.2, 0, 1, 1], [np.nan] * 4]
+    one, two = (
+        attention_overlay(Image.new("L", (9, 9)), b, w, (90, 90))
+        for b, w in ((boxes, [0.3, 0.6, 0.1]), (boxes[::-1], [0.1, 0.6, 0.3]))
+    )
+    assert np.array_equal(one, two)
+    light = grey(one)[45]
+    assert light[9] < light[45] == light[80]
+
+
+def decoded(source: str) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(source))).convert("RGB"))
+
+
+def test_the_space_the_figures_and_the_explorer_mean_the_same(tmp_path):
+    image, ground = Image.new("RGB", (200, 120), GROUNDS["sky"]), grey(Image.new("RGB", (1, 1), GROUNDS["sky"])).item()
+    boxes = ImageFrame(1, 1, FRAME).grid(2, 2).astype(np.float32)
+    example = ExampleAttention(image, "ball", ((0, 4),), boxes, WEIGHTS.reshape(1, 1, 1, 4), ("0",))
+    grid = TokenGrid.of_tokens(torch.from_numpy(boxes), torch.ones(4, dtype=torch.bool))
+    for capture in (Capture("regions", example), Capture("vlm", example, grid)):
+        html = view_html([capture], Choice())
+        check(decoded(re.search(r'<image href="data:image/jpeg;base64,([^"]+)', html)[1]), ground)
+        assert "hatched: no region or image token" in html and "linear-gradient" in html
+    patches = PatchAttention("ball", WEIGHTS.reshape(2, 2), FRAME, (0.25, 0, 0.5, 0.5), 0.4)
+    words = WordAttention("ball", (0, 4), boxes, WEIGHTS, np.zeros(4, bool))
+    for figure in (
+        patch_figure(image, [patches], tmp_path / "patches.png"),
+        attention_figure(image, "ball", [words], tmp_path / "regions.png"),
+    ):
+        check(figure.axes[0].images[0].get_array(), ground)
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', explorer_body({"a": [example]}))[1])
+    source = data["examples"][0]["image"]["source"].split(",")[1]
+    _, side = cells_and_side(decoded(source))
+    assert np.ptp(side) > 60, "hatched in the page, which colours the regions itself"
+    assert np.all(np.diff(np.array(data["colours"]).sum(1)) > 0)
