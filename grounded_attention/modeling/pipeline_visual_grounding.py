@@ -36,14 +36,6 @@ from .caption_phrases import BY_WORDS, find_phrases, unknown_words
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
 
-# The imports of the files above: transformers 5.4 copies only direct imports of this file from a checkpoint.
-from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig  # isort: skip
-from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # isort: skip
-from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures  # isort: skip
-from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures  # isort: skip
-from .region_feature_models import load_region_features as load_region_features  # isort: skip
-from .roi_align import roi_align as roi_align  # isort: skip
-
 logger = logging.get_logger(__name__)
 
 _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions", "image_size", "phrases")
@@ -375,7 +367,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Saves model, code and processor; `push_to_hub` pushes the same."""
-        super().save_pretrained(save_directory, **kwargs)
+        self.model.save_pretrained(save_directory, **kwargs)  # with the code of this pipeline
         self.processor.save_pretrained(save_directory)
 
 

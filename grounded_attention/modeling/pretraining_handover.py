@@ -49,7 +49,6 @@ class PretrainingHandover:
 
     config_class: Any
     base_model_prefix: str
-    _auto_class: Any
     all_tied_weights_keys: dict[str, str]
     state_dict: Any
     get_submodule: Any
@@ -163,7 +162,8 @@ class PretrainingHandover:
 
     @classmethod
     def _is_base_class(cls) -> bool:
-        return cls._auto_class == "AutoModel"
+        name = cls.config_class.code_places["AutoModel"].partition(".")[2]
+        return any(kind.__name__ == name for kind in cls.__mro__)
 
     def _is_of_base(self, name: str) -> bool:
         """Whether a weight of this model belongs to the base model."""

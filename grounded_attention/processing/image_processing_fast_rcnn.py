@@ -78,6 +78,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
             to.
         """
         super().__init__(**kwargs)
+        self.auto_map = {"AutoImageProcessor": "image_processing_fast_rcnn.FastRCNNImageProcessor"}
         self.size = _check_size({"shortest_edge": 600, "longest_edge": 1000} if size is None else size)
         self.image_mean = _check_channels("image_mean", image_mean)
         self.image_std = _check_channels("image_std", image_std)

@@ -63,7 +63,7 @@ def read_images(
     images = enumerate(given["images"])
     pictures = [None if image is None else open_image(image, f"Example {i}", upright) for i, image in images]
     if detector is None:
-        _check_sizes(given["image_sizes"], pictures)
+        _match_sizes(given["image_sizes"], pictures)
         return dict(given), pictures
     found = {**given, **detect_regions(detector, pictures)}
     if found["region_features"] is not None:
@@ -98,7 +98,7 @@ def _check_arguments(given: Mapping[str, Any], image_processor: Any, detector: A
         )
 
 
-def _check_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Image | None]) -> None:
+def _match_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Image | None]) -> None:
     """Checks that boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller."""
     for example, picture in enumerate(pictures):
         if image_sizes is None or picture is None:

@@ -1,0 +1,55 @@
+# Copyright 2026 The grounded-attention authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+"""What the code of a checkpoint has in the place of parts that are left to the installed package."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+
+def find_installed(room: str, name: str) -> Any:
+    """Finds a name of the package grounded-attention; `ImportError` in one line if it is not installed."""
+    try:
+        return getattr(import_module(f"grounded_attention.{room}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name} is not saved with this checkpoint: install the package grounded-attention"
+        ) from error
+
+
+def load_region_features(name: str, **kwargs: Any) -> Any:
+    """Loads a region-feature model by its name, with the installed package."""
+    return find_installed("modeling", "load_region_features")(name, **kwargs)
+
+
+def load_extractor(*args: Any, **kwargs: Any) -> Any:
+    """Makes a region extractor, with the installed package."""
+    return find_installed("processing.load_extractor", "load_extractor")(*args, **kwargs)
+
+
+def FastRCNNFeatures(config: Any) -> Any:
+    """Makes the pixel network of a configuration, with the installed package."""
+    return find_installed("modeling", "FastRCNNFeatures")(config)
+
+
+class FastRCNNImageProcessor:
+    """Stands for the image processor of the installed package."""
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Any:
+        """Makes an image processor from its settings."""
+        return find_installed("processing", "FastRCNNImageProcessor").from_dict(settings)
+
+
+__all__ = ["FastRCNNFeatures", "FastRCNNImageProcessor", "load_extractor", "load_region_features"]
