@@ -25,7 +25,7 @@ from typing import Any
 import transformers
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
-from grounded_attention.utils.bundle import STAND_IN, Part, bundle, save_code
+from grounded_attention.utils.bundle import Part, bundle, save_code
 
 from .pipeline_entry import CUSTOM_PIPELINES, PipelineEntry
 
@@ -85,13 +85,13 @@ def model_code(name: str, pixels: bool) -> dict[str, str]:
     for auto, place in config.code_places.items():
         file, _, kind = place.partition(".")
         files.setdefault(file, {})[kind] = auto
+    parts = [Part(file, kinds) for file, kinds in files.items()]
     if not issubclass(config, PipelineEntry):
-        return bundle([Part(file, kinds) for file, kinds in files.items()])
+        return bundle(parts, together=True)
     pipeline = CUSTOM_PIPELINES["visual-grounding"]["impl"]
-    parts = [Part(file, kinds, (pipeline,)) for file, kinds in files.items()]
     parts.append(Part(pipeline.partition(".")[0], {pipeline.partition(".")[2]: ""}))
     absent = ("region_feature_models", *(() if pixels else ("modeling_fast_rcnn",)))
-    return bundle(parts, dict.fromkeys(absent, STAND_IN))
+    return bundle(parts, absent, together=True)
 
 
 def register_models() -> None:

@@ -38,6 +38,11 @@ def load_extractor(*args: Any, **kwargs: Any) -> Any:
     return find_installed("processing.load_extractor", "load_extractor")(*args, **kwargs)
 
 
+def pad_pixels(*args: Any) -> Any:
+    """Pads images to one canvas, with the installed package."""
+    return find_installed("processing.image_processing_fast_rcnn", "pad_pixels")(*args)
+
+
 def FastRCNNFeatures(config: Any) -> Any:
     """Makes the pixel network of a configuration, with the installed package."""
     return find_installed("modeling", "FastRCNNFeatures")(config)
@@ -52,4 +57,4 @@ class FastRCNNImageProcessor:
         return find_installed("processing", "FastRCNNImageProcessor").from_dict(settings)
 
 
-__all__ = ["FastRCNNFeatures", "FastRCNNImageProcessor", "load_extractor", "load_region_features"]
+__all__ = ["FastRCNNFeatures", "FastRCNNImageProcessor", "load_extractor", "load_region_features", "pad_pixels"]

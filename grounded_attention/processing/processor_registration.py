@@ -24,7 +24,7 @@ from typing import Any
 
 from transformers import AutoProcessor
 
-from grounded_attention.utils.bundle import STAND_IN, Part, bundle, save_code
+from grounded_attention.utils.bundle import Part, bundle, save_code
 
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .processing_grounded import GroundedProcessor
@@ -48,7 +48,7 @@ def processor_code(place: str, pixels: bool) -> dict[str, str]:
     file, _, name = place.partition(".")
     part = Part(file, {name: "AutoProcessor"})
     absent = () if pixels else ("image_processing_fast_rcnn", "load_extractor")
-    return bundle([_IMAGES, part] if pixels else [part], dict.fromkeys(absent, STAND_IN))
+    return bundle([_IMAGES, part] if pixels else [part], absent)
 
 
 def register_processors() -> None:

@@ -10,7 +10,7 @@ import re
 import symtable
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from graphlib import TopologicalSorter
@@ -25,7 +25,7 @@ from .whole_files import write_text
 
 ROOMS = (PACKAGE / "modeling", PACKAGE / "processing")
 # The source file of what a bundle has in the place of parts that are left to the installed package.
-STAND_IN = "installed_package"
+_STAND_IN = "installed_package"
 _WIDTH = 119
 # The first line of each of our files; a file of another author is never deleted.
 _AUTHORS = "# Copyright 2026 The grounded-attention authors"
@@ -43,12 +43,10 @@ class Part:
     Args:
         name (`str`): the file without suffix; the source file of this name has the classes.
         classes (`Mapping[str, str]`): class -> the key that finds it in an `auto_map`, or "".
-        companions (`tuple[str, ...]`, *optional*): `"file.Name"` of files that transformers copies with this one.
     """
 
     name: str
     classes: Mapping[str, str]
-    companions: tuple[str, ...] = ()
 
 
 @dataclass
@@ -73,13 +71,15 @@ class _Source:
     outer: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> module or "", what is imported
 
 
-def bundle(parts: Sequence[Part], stand_ins: Mapping[str, str] | None = None) -> dict[str, str]:
+def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: bool = False) -> dict[str, str]:
     """
     Bundles what the classes of some files need.
 
     Args:
         parts (sequence of [`Part`]): the files. A definition is in the first one that needs it; later ones import it.
-        stand_ins (`Mapping[str, str]`, *optional*): name of a source file -> the file whose definitions replace its.
+        absent (`Collection[str]`, *optional*): source files whose names are those of `installed_package.py` instead.
+        together (`bool`, *optional*, defaults to `False`): whether transformers copies the others with each file. It
+            copies files that are imported, and transformers 5.4 only those that are imported directly.
 
     Returns:
         `dict[str, str]`: file name -> text.
@@ -93,7 +93,7 @@ def bundle(parts: Sequence[Part], stand_ins: Mapping[str, str] | None = None) ->
         own: list[_Statement] = []
         known: dict[str, str] = {}  # name -> the earlier part that has it
         taken: dict[str, str] = {}
-        for each in _reach(part, stand_ins or {}):
+        for each in _reach(part, absent):
             for name in each.defines:
                 if name in taken:
                     raise ValueError(f"{name} is defined in {taken[name]}.py and in {each.module}.py: rename one")
@@ -103,7 +103,8 @@ def bundle(parts: Sequence[Part], stand_ins: Mapping[str, str] | None = None) ->
                 own.append(each)
             else:
                 known |= dict.fromkeys(each.defines, home)
-        files[f"{part.name}.py"] = _write(part, own, known)
+        others = [each for each in parts if together and each is not part and each.name not in known.values()]
+        files[f"{part.name}.py"] = _write(part, own, known, others)
     return files
 
 
@@ -259,7 +260,7 @@ def _fill(text: str) -> str:
 # Writing
 
 
-def _reach(part: Part, stand_ins: Mapping[str, str]) -> list[_Statement]:
+def _reach(part: Part, absent: Collection[str]) -> list[_Statement]:
     """The statements that the classes of a part need, in an order in which they can run."""
     chosen: dict[str, dict[int, _Statement]] = defaultdict(dict)
     needs: dict[str, set[str]] = defaultdict(set)  # file -> files whose statements come before its own
@@ -273,9 +274,12 @@ def _reach(part: Part, stand_ins: Mapping[str, str]) -> list[_Statement]:
         seen.add((module, name))
         source = _read_source(module)
         if name in source.inner:
-            home = stand_ins.get(source.inner[name], source.inner[name])
+            home = _STAND_IN if source.inner[name] in absent else source.inner[name]
             needs[module].add(home)
             waiting.append((home, name))
+            made = set().union(*(each.defines for each in _read_source(home).statements))
+            if name not in made | _read_source(home).outer.keys() | _read_source(home).inner.keys():
+                raise ValueError(f"{home}.py has no {name}, which {module}.py imports")
         for each in source.statements:
             # What defines nothing, such as a registration, runs if a name that it reads is needed.
             if name in (each.defines or each.reads - source.inner.keys() - source.outer.keys()):
@@ -285,7 +289,7 @@ def _reach(part: Part, stand_ins: Mapping[str, str]) -> list[_Statement]:
     return [each for module in order for _, each in sorted(chosen[module].items())]
 
 
-def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str]) -> str:
+def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str], others: Sequence[Part]) -> str:
     from grounded_attention import __version__
 
     source = _read_source(part.name)
@@ -294,8 +298,8 @@ def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str]) -> s
         siblings[f".{known[name]}"].add(name)
     first = [each for each in own if each.module.startswith("check_")]
     rest = [each for each in own if each not in first]
-    companions = [place.split(".") for place in part.companions]
-    later = _list_imports(rest) | ({"TYPE_CHECKING": ("typing", "TYPE_CHECKING")} if companions else {})
+    copied = [(each.name, next(iter(each.classes))) for each in others]
+    later = _list_imports(rest) | ({"TYPE_CHECKING": ("typing", "TYPE_CHECKING")} if copied else {})
     for name in (before := _list_imports(first)):
         later.pop(name, None)
     blocks = [
@@ -304,12 +308,9 @@ def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str]) -> s
         _format_imports({name: (file, name) for file, names in siblings.items() for name in names}),
         *((_format_imports(before), _join(first)) if first else ()),
         _format_imports(later),
-        *(
-            "if TYPE_CHECKING:  # transformers copies the files that are imported\n"
-            f"    from .{file} import {name} as {name}\n"
-            for file, name in companions
-        ),
-        "\n" + _join(rest),
+        *(["if TYPE_CHECKING:  # transformers copies the files that are imported"] if copied else []),
+        "".join(f"    from .{file} import {name} as {name}\n" for file, name in copied),
+        _join(rest),
         "".join(f'{name}._auto_class = "{auto}"\n' for name, auto in part.classes.items() if auto),
     ]
     return "\n".join(block for block in blocks if block)
