@@ -24,6 +24,8 @@ from .project import PACKAGE
 from .whole_files import write_text
 
 ROOMS = (PACKAGE / "modeling", PACKAGE / "processing")
+# The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
+SOURCE_NAMES = frozenset(path.name for room in ROOMS for path in room.glob("*.py")) - {"__init__.py"}
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
 _WIDTH = 119
