@@ -135,19 +135,3 @@ def test_tests_mirror_the_rooms():
     folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")} - {"tests"}
     assert folders - {"attacks", "benchmarks", "campaign", "conformance"} <= set(FLOOR)
     assert set(FLOOR) <= folders
-
-
-@pytest.mark.parametrize("name", ["lxmert", "vilbert", "visualbert", "vl_bert"])
-def test_a_checkpoint_takes_every_file_that_it_needs(name):
-    """Transformers 5.4 copies only the files that the modeling file and the configuration file import themselves."""
-
-    def imported(file: str) -> set[str]:
-        return {found.module.rpartition(".")[2] for found in imports(f"{PACKAGE}.modeling.{file}")}
-
-    direct = imported(f"modeling_{name}") | imported(f"configuration_{name}")
-    needed, waiting = set(direct), set(direct)
-    while waiting:
-        more = imported(waiting.pop()) - needed
-        needed |= more
-        waiting |= more
-    assert needed <= direct | {f"modeling_{name}", f"configuration_{name}"}
