@@ -1,25 +1,11 @@
-# Copyright 2026 The grounded-attention authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The names under which transformers finds the classes of a checkpoint, by the suffixes of the class names."""
-
-from collections.abc import Mapping
-from typing import Any
 
 # Suffix of a class name -> the Auto class that finds the class. `AutoModel` is for the base model only.
 AUTO_CLASSES = {
     "Config": "AutoConfig",
     "Model": "AutoModel",
+    "Features": "AutoModel",
     "ForMultipleChoice": "AutoModelForMultipleChoice",
     "ForPreTraining": "AutoModelForPreTraining",
     "ForVisualQuestionAnswering": "AutoModelForVisualQuestionAnswering",
@@ -45,19 +31,4 @@ def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
     return found
 
 
-def set_auto_classes(auto_map: Mapping[str, str], classes: Mapping[str, Any]) -> None:
-    """
-    Sets the Auto class of each class of a file, so that the code is saved with the weights.
-
-    Args:
-        auto_map (`Mapping[str, str]`): see `make_auto_map`.
-        classes (`Mapping[str, Any]`): name -> class, such as `globals()` of the file.
-
-    Raises:
-        KeyError: if the file lacks a class of `auto_map`.
-    """
-    for auto, place in auto_map.items():
-        classes[place.partition(".")[2]]._auto_class = auto
-
-
-__all__ = ["AUTO_CLASSES", "make_auto_map", "set_auto_classes"]
+__all__ = ["AUTO_CLASSES", "make_auto_map"]

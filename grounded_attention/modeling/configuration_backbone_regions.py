@@ -21,10 +21,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import auto_docstring
 
-_AUTO_MAP = {
-    "AutoConfig": "configuration_backbone_regions.BackboneRegionsConfig",
-    "AutoModel": "modeling_backbone_regions.BackboneRegionFeatures",
-}
+from .auto_classes import make_auto_map
 
 
 @auto_docstring(
@@ -63,6 +60,7 @@ class BackboneRegionsConfig(PreTrainedConfig):
     ```"""
 
     model_type = "backbone_regions"
+    code_places = make_auto_map("backbone_regions", "BackboneRegionsConfig", "BackboneRegionFeatures")
     sub_configs = {"backbone_config": AutoConfig}
 
     backbone_config: dict[str, Any] | PreTrainedConfig | None = None
@@ -75,7 +73,7 @@ class BackboneRegionsConfig(PreTrainedConfig):
         if isinstance(self.backbone_config, dict):
             self.backbone_config = AutoConfig.for_model(**self.backbone_config)
         # File names without the repository of the loaded config, so that a saved directory loads the code in it.
-        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)
 
     def validate_architecture(self):
@@ -86,7 +84,5 @@ class BackboneRegionsConfig(PreTrainedConfig):
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be positive, found {value}.")
 
-
-BackboneRegionsConfig.register_for_auto_class("AutoConfig")
 
 __all__ = ["OLDEST_TRANSFORMERS", "BackboneRegionsConfig"]

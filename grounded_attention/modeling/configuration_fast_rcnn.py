@@ -19,10 +19,7 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.utils import auto_docstring
 
-_AUTO_MAP = {
-    "AutoConfig": "configuration_fast_rcnn.FastRCNNConfig",
-    "AutoModel": "modeling_fast_rcnn.FastRCNNFeatures",
-}
+from .auto_classes import make_auto_map
 
 # The number of stages that compute the feature map; the last stage reads regions of the map.
 _MAP_STAGES = 3
@@ -68,6 +65,7 @@ class FastRCNNConfig(PreTrainedConfig):
     ```"""
 
     model_type = "fast_rcnn"
+    code_places = make_auto_map("fast_rcnn", "FastRCNNConfig", "FastRCNNFeatures")
     # Read by transformers' ResNet blocks.
     layer_type = "bottleneck"
 
@@ -85,7 +83,7 @@ class FastRCNNConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         self.hidden_sizes, self.depths = list(self.hidden_sizes), list(self.depths)
         # File names without the repository of the loaded config, so that a saved directory loads the code in it.
-        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **_AUTO_MAP}
+        kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)
 
     @property
@@ -115,7 +113,5 @@ class FastRCNNConfig(PreTrainedConfig):
         if not 0 <= self.frozen_stages <= _MAP_STAGES + 2:
             raise ValueError(f"frozen_stages must be from 0 to {_MAP_STAGES + 2}, found {self.frozen_stages}.")
 
-
-FastRCNNConfig.register_for_auto_class("AutoConfig")
 
 __all__ = ["OLDEST_TRANSFORMERS", "FastRCNNConfig"]

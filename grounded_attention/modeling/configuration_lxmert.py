@@ -16,7 +16,7 @@
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
@@ -26,24 +26,6 @@ from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
 from .task_config import RegionTargets, TaskConfig, TextFirstPooledConfig
 from .two_streams import cross_calls
-
-if TYPE_CHECKING:
-    # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
-    # Transformers 5.4 follows only the imports of this file, not those of the imported files.
-    from .attention_query import ATTENTION_QUERY as ATTENTION_QUERY
-    from .caption_phrases import find_phrases as find_phrases
-    from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
-    from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig
-    from .grounding_items import GroundingItem as GroundingItem
-    from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures
-    from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures
-    from .pipeline_regions import RegionSource as RegionSource
-    from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
-    from .region_feature_models import load_region_features as load_region_features
-    from .roi_align import roi_align as roi_align
-    from .sequence_inputs import check_shape as check_shape
-    from .spatial_encoding import count_coordinates as count_coordinates
-    from .unpadding import Packing as Packing
 
 # The LXMERT of transformers; these models read its checkpoints, and it reads theirs.
 _THEIR_MODEL_TYPE = "lxmert"
@@ -283,7 +265,5 @@ def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
         adapted["num_labels"] = fields.get("num_qa_labels", 9500)
     return adapted
 
-
-LXMERTConfig.register_for_auto_class("AutoConfig")
 
 __all__ = ["OLDEST_TRANSFORMERS", "LXMERTConfig"]

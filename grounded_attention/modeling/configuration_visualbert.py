@@ -16,7 +16,7 @@
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 import os
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
@@ -25,22 +25,6 @@ from .attention_calls import AttentionCall
 from .auto_classes import make_auto_map
 from .pipeline_entry import PipelineEntry
 from .task_config import OneStreamConfig, TextFirstPooledConfig
-
-if TYPE_CHECKING:
-    # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
-    # Transformers 5.4 follows only the imports of this file, not those of the imported files.
-    from .attention_query import ATTENTION_QUERY as ATTENTION_QUERY
-    from .caption_phrases import find_phrases as find_phrases
-    from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
-    from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig
-    from .grounding_items import GroundingItem as GroundingItem
-    from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures
-    from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures
-    from .pipeline_regions import RegionSource as RegionSource
-    from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
-    from .region_feature_models import load_region_features as load_region_features
-    from .roi_align import roi_align as roi_align
-    from .spatial_encoding import count_coordinates as count_coordinates
 
 # The VisualBERT of transformers; these models read its checkpoints.
 _THEIR_MODEL_TYPE = "visual_bert"
@@ -152,7 +136,5 @@ def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
     # 512 is the default there for a missing field.
     return {"visual_embedding_dim": 512, **kept, "model_type": VisualBERTConfig.model_type, "pad_token_id": 0}
 
-
-VisualBERTConfig.register_for_auto_class("AutoConfig")
 
 __all__ = ["OLDEST_TRANSFORMERS", "VisualBERTConfig"]

@@ -15,7 +15,7 @@
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
@@ -24,22 +24,6 @@ from .auto_classes import make_auto_map
 from .configuration_fast_rcnn import FastRCNNConfig
 from .pipeline_entry import PipelineEntry
 from .task_config import OneStreamConfig, RegionTargets
-
-if TYPE_CHECKING:
-    # The pipeline and its imports. Transformers copies the imported files, so they are saved with every checkpoint.
-    # Transformers 5.4 follows only the imports of this file, not those of the imported files.
-    from .attention_calls import AttentionCall as AttentionCall
-    from .attention_query import ATTENTION_QUERY as ATTENTION_QUERY
-    from .caption_phrases import find_phrases as find_phrases
-    from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig
-    from .grounding_items import GroundingItem as GroundingItem
-    from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures
-    from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures
-    from .pipeline_regions import RegionSource as RegionSource
-    from .pipeline_visual_grounding import VisualGroundingPipeline as VisualGroundingPipeline
-    from .region_feature_models import load_region_features as load_region_features
-    from .roi_align import roi_align as roi_align
-    from .spatial_encoding import count_coordinates as count_coordinates
 
 # Every class that is saved with a checkpoint.
 AUTO_MAP = make_auto_map(
@@ -215,7 +199,5 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
                     f"network in vision_config ({self.vision_config.feature_size})."
                 )
 
-
-VLBertConfig.register_for_auto_class("AutoConfig")
 
 __all__ = ["OLDEST_TRANSFORMERS", "VLBertConfig"]

@@ -30,7 +30,6 @@ from transformers.utils import auto_docstring
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_backbone_regions import BackboneRegionsConfig
-from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # transformers 5.4 copies only direct imports
 from .modeling_fast_rcnn import FastRCNNOutput, check_regions
 from .roi_align import roi_align
 
@@ -255,7 +254,5 @@ def _find_stride(states: torch.Tensor, config: PreTrainedConfig, side: int) -> i
     counts = {stride: states.shape[1] - (side // stride) ** 2 for stride in strides if stride <= side}
     return next((stride for stride, extra in counts.items() if extra in _list_extra_tokens(config)), None)
 
-
-BackboneRegionFeatures.register_for_auto_class("AutoModel")
 
 __all__ = ["OLDEST_TRANSFORMERS", "BackboneRegionFeatures", "BackboneRegionsPreTrainedModel"]

@@ -285,6 +285,4 @@ def check_regions(
         )
 
 
-FastRCNNFeatures.register_for_auto_class("AutoModel")
-
 __all__ = ["OLDEST_TRANSFORMERS", "FastRCNNFeatures", "FastRCNNOutput", "FastRCNNPreTrainedModel", "check_regions"]

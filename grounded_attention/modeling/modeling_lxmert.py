@@ -43,11 +43,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
 from .attention_calls import REGIONS, TEXT
-from .auto_classes import set_auto_classes
 from .bert_start import BertStart
-from .configuration_lxmert import AUTO_MAP, LXMERTConfig
+from .configuration_lxmert import LXMERTConfig
 from .plain_answers import plain_answer
 from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
@@ -58,11 +56,9 @@ from .task_arguments import (
     PRETRAINING_ARGS,
     TWO_STREAM_ARGS,
 )
-from .task_forward import choose_region as choose_region  # transformers 5.4 copies only direct imports
 from .task_heads import ClassificationHead, GroundingHead, PhraseHeads, ReferringHead, TwoLayerHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
-from .two_images import split_images as split_images  # transformers 5.4 copies only direct imports
 from .two_stream_heads import (
     TwoStreamAnswering,
     TwoStreamChoosing,
@@ -621,8 +617,6 @@ class LXMERTForPhraseGrounding(TwoStreamGrounding, LXMERTPreTrainedModel):
         self.make_alignment_head()
         self.post_init()
 
-
-set_auto_classes(AUTO_MAP, globals())
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

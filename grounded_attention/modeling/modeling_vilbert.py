@@ -40,11 +40,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple
 
-from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
 from .attention_calls import REGIONS, TEXT
-from .auto_classes import set_auto_classes
 from .bert_start import BertStart
-from .configuration_vilbert import AUTO_MAP, ViLBertConfig
+from .configuration_vilbert import ViLBertConfig
 from .pooling import StatePooler, fuse_pooled
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
@@ -66,10 +64,8 @@ from .task_forward import (
     predict_hidden,
 )
 from .task_heads import GroundingHead, PhraseHeads, TwoLayerHead
-from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
-from .two_images import split_images as split_images  # transformers 5.4 copies only direct imports
 from .two_stream_heads import (
     TwoStreamAnswering,
     TwoStreamChoosing,
@@ -817,8 +813,6 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
             **only_here,
         )
 
-
-set_auto_classes(AUTO_MAP, globals())
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

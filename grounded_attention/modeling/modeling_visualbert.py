@@ -38,10 +38,8 @@ from transformers.utils import TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
-from .auto_classes import set_auto_classes
 from .bert_start import BertStart
-from .configuration_visualbert import AUTO_MAP, VisualBERTConfig
+from .configuration_visualbert import VisualBERTConfig
 from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
@@ -72,7 +70,6 @@ from .task_forward import (
     score_classes,
 )
 from .task_heads import NO_CANDIDATE, AlignmentScorer, PhraseHeads, ReferringHead, VGPHeads
-from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import (
     Packing,
@@ -858,8 +855,6 @@ class VisualBERTForPhraseGrounding(AlignmentScorer, VisualBERTPreTrainedModel):
         mask = torch.cat([text_mask, region_mask], dim=1)
         return self.attention(phrase_states, outputs.last_hidden_state, mask)[..., text_mask.shape[1] :]
 
-
-set_auto_classes(AUTO_MAP, globals())
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

@@ -41,13 +41,10 @@ from transformers.utils import ModelOutput, TransformersKwargs, auto_docstring
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .alignment_head import AlignmentHead as AlignmentHead  # transformers 5.4 copies only direct imports
-from .auto_classes import set_auto_classes
 from .bert_start import BertStart
-from .configuration_vl_bert import _REGION_TOKEN_TYPE, AUTO_MAP, VLBertConfig
+from .configuration_vl_bert import _REGION_TOKEN_TYPE, VLBertConfig
 from .modeling_fast_rcnn import FastRCNNFeatures
 from .pretraining_handover import PretrainingHandover
-from .roi_align import roi_align as roi_align  # transformers 5.4 copies only direct imports
 from .sequence_inputs import (
     Choices,
     check_region_shapes,
@@ -62,7 +59,6 @@ from .spatial_encoding import sine_encoding
 from .task_arguments import ALIGNMENT_ARGS, ANSWER_ARGS, PHRASE_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
 from .task_forward import choose_region, predict_hidden, score_answers, score_choices
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead, VGPHeads
-from .task_losses import mean_of as mean_of  # transformers 5.4 copies only direct imports
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import (
     StreamAttention,
@@ -1109,8 +1105,6 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
             unpad=self.config.unpad,
         )
 
-
-set_auto_classes(AUTO_MAP, globals())
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

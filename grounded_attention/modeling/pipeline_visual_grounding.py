@@ -1,16 +1,4 @@
-# Copyright 2026 The grounded-attention authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The pipeline `visual-grounding`: finds the region of an image to which each phrase of a caption attends.
 
 The pipeline is saved with every checkpoint, uses the processor of the checkpoint, and needs only transformers.
@@ -35,14 +23,6 @@ from .attention_query import ATTENTION_QUERY
 from .caption_phrases import BY_WORDS, find_phrases, name_unknown
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
-
-# The imports of the files above: transformers 5.4 copies only direct imports of this file from a checkpoint.
-from .configuration_backbone_regions import BackboneRegionsConfig as BackboneRegionsConfig  # isort: skip
-from .configuration_fast_rcnn import FastRCNNConfig as FastRCNNConfig  # isort: skip
-from .modeling_backbone_regions import BackboneRegionFeatures as BackboneRegionFeatures  # isort: skip
-from .modeling_fast_rcnn import FastRCNNFeatures as FastRCNNFeatures  # isort: skip
-from .region_feature_models import load_region_features as load_region_features  # isort: skip
-from .roi_align import roi_align as roi_align  # isort: skip
 
 logger = logging.get_logger(__name__)
 
@@ -373,7 +353,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> None:
         """Saves model, code and processor; `push_to_hub` pushes the same."""
-        super().save_pretrained(save_directory, **kwargs)
+        self.model.save_pretrained(save_directory, **kwargs)  # with the code of this pipeline
         self.processor.save_pretrained(save_directory)
 
 

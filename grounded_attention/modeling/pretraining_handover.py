@@ -1,16 +1,4 @@
-# Copyright 2026 The grounded-attention authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Loads a checkpoint of one class of a family as another class, and hands over the heads of pre-training.
 
 The `PreTrainedModel` of every family inherits from [`PretrainingHandover`], so all families have the same rule.
@@ -49,7 +37,6 @@ class PretrainingHandover:
 
     config_class: Any
     base_model_prefix: str
-    _auto_class: Any
     all_tied_weights_keys: dict[str, str]
     state_dict: Any
     get_submodule: Any
@@ -163,7 +150,8 @@ class PretrainingHandover:
 
     @classmethod
     def _is_base_class(cls) -> bool:
-        return cls._auto_class == "AutoModel"
+        name = cls.config_class.code_places["AutoModel"].partition(".")[2]
+        return any(kind.__name__ == name for kind in cls.__mro__)
 
     def _is_of_base(self, name: str) -> bool:
         """Whether a weight of this model belongs to the base model."""

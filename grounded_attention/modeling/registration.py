@@ -1,65 +1,101 @@
-# Copyright 2026 The grounded-attention authors. All rights reserved.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
-"""Registers every model file of this folder with transformers' Auto classes. Not saved with checkpoints."""
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""
+Registers every model file of this folder with transformers' Auto classes, and bundles the code that is saved with a
+checkpoint. Not saved with checkpoints.
+"""
 
 import pkgutil
-from collections.abc import Iterator
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import transformers
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+
+from grounded_attention.utils.bundle import Part, bundle, save_code
+
+from .pipeline_entry import CUSTOM_PIPELINES, PipelineEntry
 
 _PREFIX = "modeling_"
 
 
 def model_files() -> list[str]:
-    """The names of the files `modeling_<model type>.py`, without suffix."""
+    """The names of the files `modeling_<name>.py`, without suffix."""
     found = pkgutil.iter_modules([str(Path(__file__).parent)])
     return sorted(file.name for file in found if file.name.startswith(_PREFIX))
 
 
-def model_classes(model_type: str) -> dict[str, type[PreTrainedModel]]:
+def find_config(name: str) -> Any:
     """
-    The classes of `modeling_<model_type>.py` that are saved with a checkpoint, by their keys in `config.auto_map`.
+    The configuration class of `configuration_<name>.py`.
 
     Args:
-        model_type (`str`): such as `"vl_bert"`.
+        name (`str`): such as `"vl_bert"`.
 
     Raises:
         ModuleNotFoundError: if there is no such file.
     """
-    return dict(_list_classes(import_module(f".{_PREFIX}{model_type}", __package__)))
+    module = import_module(f".configuration_{name}", __package__)
+    kinds = [value for value in vars(module).values() if isinstance(value, type)]
+    return next(kind for kind in kinds if kind.__module__ == module.__name__ and issubclass(kind, PreTrainedConfig))
 
 
-def _list_classes(module: ModuleType) -> Iterator[tuple[str, type[PreTrainedModel]]]:
-    for value in vars(module).values():
-        own = isinstance(value, type) and issubclass(value, PreTrainedModel) and value.__module__ == module.__name__
-        if own and "_auto_class" in vars(value):
-            yield value._auto_class, value
+def model_classes(name: str) -> dict[str, type[PreTrainedModel]]:
+    """
+    The classes of `modeling_<name>.py` that are saved with a checkpoint, by their keys in `config.auto_map`.
+
+    Args:
+        name (`str`): such as `"vl_bert"`.
+
+    Raises:
+        ModuleNotFoundError: if there is no such file.
+    """
+    module = import_module(f".{_PREFIX}{name}", __package__)
+    places = find_config(name).code_places.items()
+    return {auto: getattr(module, place.partition(".")[2]) for auto, place in places if place.startswith(_PREFIX)}
+
+
+@cache
+def model_code(name: str, pixels: bool) -> dict[str, str]:
+    """
+    The files that are saved beside a configuration.
+
+    Args:
+        name (`str`): such as `"vl_bert"`.
+        pixels (`bool`): whether the model has a network that computes region features.
+
+    Returns:
+        `dict[str, str]`: file name -> text.
+    """
+    config = find_config(name)
+    files: dict[str, dict[str, str]] = {}
+    for auto, place in config.code_places.items():
+        file, _, kind = place.partition(".")
+        files.setdefault(file, {})[kind] = auto
+    parts = [Part(file, kinds) for file, kinds in files.items()]
+    if not issubclass(config, PipelineEntry):
+        return bundle(parts, together=True)
+    pipeline = CUSTOM_PIPELINES["visual-grounding"]["impl"]
+    parts.append(Part(pipeline.partition(".")[0], {pipeline.partition(".")[2]: ""}))
+    absent = ("region_feature_models", *(() if pixels else ("modeling_fast_rcnn",)))
+    return bundle(parts, absent, together=True)
 
 
 def register_models() -> None:
     """Registers the classes of this folder with `AutoConfig` and the `AutoModel...` classes."""
-    for file in model_files():
-        for auto, cls in model_classes(file.removeprefix(_PREFIX)).items():
-            config_class: Any = cls.config_class
-            AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+    for name in (file.removeprefix(_PREFIX) for file in model_files()):
+        config_class: Any = find_config(name)
+        AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
+        for auto, cls in model_classes(name).items():
             if auto != cls.__name__:
                 getattr(transformers, auto).register(config_class, cls, exist_ok=True)
+        save_code(config_class, _code_of)
 
 
-__all__ = ["model_classes", "model_files", "register_models"]
+def _code_of(config: Any) -> dict[str, str]:
+    name = config.code_places["AutoConfig"].partition(".")[0].removeprefix("configuration_")
+    return model_code(name, getattr(config, "vision_config", None) is not None)
+
+
+__all__ = ["find_config", "model_classes", "model_code", "model_files", "register_models"]

@@ -26,7 +26,6 @@ from .sequence_layouts import SEQUENCE_LAYOUTS, SequenceLayout
 register_processors()
 # One class with PIL serves both backends, so that transformers does not search for a torchvision class.
 AutoImageProcessor.register("fast_rcnn", image_processor_classes={"pil": FastRCNNImageProcessor}, exist_ok=True)
-FastRCNNImageProcessor.register_for_auto_class("AutoImageProcessor")
 
 __all__ = [
     "OLDEST_TRANSFORMERS",

@@ -71,6 +71,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
             `longest_edge`), so that batches have few shapes. By default a batch is as large as its largest image.
         """
         super().__init__(**kwargs)
+        self.auto_map = {"AutoImageProcessor": "image_processing_fast_rcnn.FastRCNNImageProcessor"}
         self.size = _check_size({"shortest_edge": 600, "longest_edge": 1000} if size is None else size)
         self.image_mean = _check_channels("image_mean", image_mean)
         self.image_std = _check_channels("image_std", image_std)

@@ -1,16 +1,4 @@
-# Copyright 2026 The grounded-attention authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Images of a batch: opened, processed by a detector if there is one, and converted to pixels.
 
 Shapes: B batch, H and W of the padded canvas.
@@ -62,7 +50,7 @@ def read_images(
     images = enumerate(given["images"])
     pictures = [None if image is None else open_image(image, f"Example {i}") for i, image in images]
     if detector is None:
-        _check_sizes(given["image_sizes"], pictures)
+        _match_sizes(given["image_sizes"], pictures)
         return dict(given), pictures
     found = {**given, **detect_regions(detector, pictures)}
     if found["region_features"] is not None:
@@ -97,7 +85,7 @@ def _check_arguments(given: Mapping[str, Any], image_processor: Any, detector: A
         )
 
 
-def _check_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Image | None]) -> None:
+def _match_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Image | None]) -> None:
     """Checks that boxes refer to a copy of the image with the same aspect ratio; it may be larger or smaller."""
     for example, picture in enumerate(pictures):
         if image_sizes is None or picture is None:

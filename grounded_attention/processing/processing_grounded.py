@@ -18,12 +18,10 @@ from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFOR
 import inspect
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from PIL import Image
-from transformers.dynamic_module_utils import custom_object_save
 from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring
 
@@ -108,6 +106,7 @@ class GroundedProcessor(ProcessorMixin):
             weights. Training writes it; `None` means unknown.
         """
         super().__init__(tokenizer)
+        self.auto_map = {"AutoProcessor": f"{type(self).__module__.rpartition('.')[2]}.{type(self).__name__}"}
         self._check_settings(
             max_regions=max_regions, region_feature_size=region_feature_size, iou_threshold=iou_threshold
         )
@@ -146,13 +145,6 @@ class GroundedProcessor(ProcessorMixin):
     def get_attributes(cls) -> list[str]:
         """Returns the required parts of a processor; `image_processor` is stored with the settings."""
         return ["tokenizer"]
-
-    def save_pretrained(self, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> list[str]:
-        """Saves as `ProcessorMixin.save_pretrained` does, and in a form that `AutoImageProcessor` can load too."""
-        if self.image_processor is not None:
-            Path(save_directory).mkdir(parents=True, exist_ok=True)
-            custom_object_save(self.image_processor, save_directory, config=self.image_processor)
-        return super().save_pretrained(save_directory, push_to_hub, **kwargs)
 
     def feature_mismatch(self, source: Mapping[str, str] | None) -> str | None:
         """Returns one line if features of this source ([`feature_source`]) are not those of training, else None."""

@@ -28,24 +28,6 @@ from .sequence_layouts import EncodedTexts, TextColumns
 from .spatial_features import SPATIAL_SIZE, append_spatial_features
 from .text_tags import aligned_tokens
 
-# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
-from .batch_arguments import as_batch as as_batch  # isort: skip
-from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
-from .feature_sources import feature_source as feature_source  # isort: skip
-from .float32_copy import copy_as_float32 as copy_as_float32  # isort: skip
-from .grounded_batch import GroundedBatch as GroundedBatch  # isort: skip
-from .image_processing_fast_rcnn import FastRCNNImageProcessor as FastRCNNImageProcessor  # isort: skip
-from .image_regions import read_images as read_images  # isort: skip
-from .load_extractor import load_extractor as load_extractor  # isort: skip
-from .number_arrays import to_array as to_array  # isort: skip
-from .open_images import open_images as open_images  # isort: skip
-from .phrase_grounding import ground_phrases as ground_phrases  # isort: skip
-from .region_boxes import box_iou as box_iou  # isort: skip
-from .region_detection import load_detector as load_detector  # isort: skip
-from .region_extraction import RegionExtractor as RegionExtractor  # isort: skip
-from .region_selection import select_regions as select_regions  # isort: skip
-from .sequence_lengths import fit_lengths as fit_lengths  # isort: skip
-
 
 @auto_docstring(
     custom_intro="""

@@ -25,6 +25,7 @@ TESTS = (
     "tests/analysis/test_ablation.py",
     "tests/analysis/test_heads.py",
     "tests/modeling/test_backbone_regions.py",
+    "tests/modeling/test_bundles.py",
     "tests/modeling/test_fast_rcnn.py",
     "tests/modeling/test_lxmert_parity.py",
     "tests/modeling/test_pretraining_handover.py",

@@ -95,7 +95,7 @@ def test_the_directory_holds_weights_config_code_and_account(convert):
     _, _, _, directory = convert(state_dict)
     names = {path.name for path in directory.iterdir()}
     assert {"model.safetensors", "config.json", "conversion.json"} <= names
-    assert {"modeling_vl_bert.py", "configuration_vl_bert.py", "check_transformers.py"} <= names
+    assert {"modeling_vl_bert.py", "configuration_vl_bert.py"} <= names
     config = json.loads((directory / "config.json").read_text())
     assert config["num_attention_heads"] == 4
     assert config["coordinate_embedding"] == "center"

@@ -16,7 +16,6 @@ from tests.helpers.warm_python import run_python, without_project
 
 ROOT = Path(__file__).resolve().parents[2]
 TOY = ROOT / "tests" / "toy_family"
-COPIED = ("grounded_attention", "dataset_scripts", "model_cards", "modeling", "processing", "recipes")
 FAMILY_LINE = '    Family("toy", "Toy", processor="VisualBERTProcessor"),\n'
 TASK_LINE = '    "which_caption",\n'
 
@@ -69,14 +68,14 @@ def run(script: str, hub: LoopbackHub, folder: Path, project: Path | None, *argu
 def project(tmp_path_factory):
     """A copy of the project with the toy family and the toy task."""
     copy = tmp_path_factory.mktemp("project")
-    for room in COPIED:
-        shutil.copytree(ROOT / room, copy / room, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    package, ignored = copy / "grounded_attention", shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "grounded_attention", package, ignore=ignored)
     shutil.copy(ROOT / "train.py", copy)
-    shutil.copy(TOY / "configuration_toy.py", copy / "modeling")
-    shutil.copy(TOY / "modeling_toy.py", copy / "modeling")
-    add_line(copy / "grounded_attention" / "families" / "__init__.py", "_FAMILIES = (\n", FAMILY_LINE)
-    shutil.copy(TOY / "which_caption.py", copy / "grounded_attention" / "tasks")
-    add_line(copy / "grounded_attention" / "tasks" / "__init__.py", "_FILES = (\n", TASK_LINE)
+    shutil.copy(TOY / "configuration_toy.py", package / "modeling")
+    shutil.copy(TOY / "modeling_toy.py", package / "modeling")
+    add_line(package / "families" / "__init__.py", "_FAMILIES = (\n", FAMILY_LINE)
+    shutil.copy(TOY / "which_caption.py", package / "tasks")
+    add_line(package / "tasks" / "__init__.py", "_FILES = (\n", TASK_LINE)
     return copy
 
 

@@ -7,7 +7,6 @@ import json
 import sys
 import threading
 import types
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +28,7 @@ from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcesso
 from grounded_attention.processing.region_detection import load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor
 from tests.helpers.hub_models import tiny_config
+from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
@@ -283,14 +283,17 @@ pipe.save_pretrained(again)
 """
 
 
-@pytest.mark.parametrize("kind", ["features", "detector"])
+PICTURE = {"caption": CAPTION, "phrases": PHRASES}
+
+
+@pytest.mark.parametrize("kind", ["features", "pixels"])
 def test_a_checkpoints_own_files_are_enough(files, tmp_path, kind):
     """In a process without the project; what that process saves has the same files, and loads here."""
     if kind == "features":
         folder, options, known = files / "model", {}, {**example(), "features": features().tolist()}
     else:
-        folder, known = files / "narrow", {"image": str(files / "dog.png"), "caption": CAPTION, "phrases": PHRASES}
-        options = {"detector": str(files / "detector"), "feature_model": str(files / "backbone")}
+        folder, known = files / "pixels", {**PICTURE, "image": str(files / "dog.png")}
+        options = {"detector": str(files / "detector")}
     expected = load(folder, **options)(known)
     arguments = json.dumps({**known, "options": options})
     done = run_elsewhere(ELSEWHERE, tmp_path, str(folder), str(tmp_path / "again"), arguments)
@@ -298,7 +301,21 @@ def test_a_checkpoints_own_files_are_enough(files, tmp_path, kind):
     assert_same([json.loads(done.stdout.splitlines()[-1])], [expected])
     assert_same([load(tmp_path / "again", **options)(known)], [expected])
     code = [{path.name for path in place.glob("*.py")} for place in (folder, tmp_path / "again")]
-    assert code[0] <= code[1]
+    assert code[0] == code[1] and len(code[0]) == (4 if kind == "features" else 5)
+
+
+@pytest.mark.parametrize("installed", [False, True])
+def test_a_checkpoint_leaves_detectors_and_feature_models_to_the_package(files, tmp_path, installed):
+    options = {"detector": str(files / "detector"), "feature_model": str(files / "backbone")}
+    known = {**PICTURE, "image": str(files / "dog.png")}
+    script = f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{ELSEWHERE}"
+    arguments = (str(files / "narrow"), str(tmp_path / "again"), json.dumps({**known, "options": options}))
+    done = run_elsewhere(script if installed else ELSEWHERE, tmp_path, *arguments, with_project=installed)
+    if installed:
+        assert_same([json.loads(done.stdout.splitlines()[-1])], [load(files / "narrow", **options)(known)])
+    else:
+        line = done.stderr.strip().splitlines()[-1]
+        assert line.startswith("ImportError") and "install the package grounded-attention" in line
 
 
 def test_what_config_json_says_of_the_pipeline(files):
@@ -325,8 +342,7 @@ def run_with_hub(script, folder, environment, *arguments):
 
 
 def test_a_pushed_pipeline_loads_from_the_hub_without_the_project(files, tmp_path, loopback_hub):
-    root = str(Path(__file__).resolve().parents[2])
-    pusher = {**loopback_hub.environment(tmp_path / "pusher"), "PYTHONPATH": root}
+    pusher = {**loopback_hub.environment(tmp_path / "pusher"), "PYTHONPATH": str(ROOT)}
     done = run_with_hub(PUSH, tmp_path / "push", pusher, files / "model")
     assert done.returncode == 0, done.stderr[-3000:]
     puller = loopback_hub.environment(tmp_path / "puller")

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 import json
 import os
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,7 @@ from transformers import AutoProcessor
 from grounded_attention import modeling
 from grounded_attention.processing import OLDEST_TRANSFORMERS, FastRCNNImageProcessor, VLBertProcessor
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, span
-from tests.helpers.shipped_files import ROOT, needed_files
+from tests.helpers.project_files import ROOT
 from tests.helpers.warm_python import run_python, without_project
 
 TEXT = "a man in a red shirt"
@@ -51,7 +50,7 @@ def test_settings_and_code_are_written(saved):
         "AutoImageProcessor": "image_processing_fast_rcnn.FastRCNNImageProcessor"
     }
     assert config["auto_map"] == {"AutoProcessor": "processing_vl_bert.VLBertProcessor"}
-    assert {path.name for path in saved.glob("*.py")} == needed_files("processing_vl_bert.py")
+    assert {path.name for path in saved.glob("*.py")} == {"image_processing_fast_rcnn.py", "processing_vl_bert.py"}
 
 
 @pytest.mark.parametrize("loader", [AutoProcessor, VLBertProcessor])
@@ -90,16 +89,6 @@ def test_input_names_are_the_keys_of_a_full_batch():
         layout="masked_answer",
     )
     assert list(inputs) == processor.model_input_names
-
-
-def test_files_can_travel():
-    """transformers copies `from .file import name` of one folder only, and flattens `modeling` and `processing`."""
-    names = [path.name for room in ("modeling", "processing") for path in (ROOT / room).glob("*.py")]
-    names = [name for name in names if name != "__init__.py"]
-    assert len(names) == len(set(names))
-    for path in (ROOT / "processing").glob("*.py"):
-        relative = re.findall(r"^\s*from\s+(\.\S*)\s+import", path.read_text(), flags=re.MULTILINE)
-        assert all(re.fullmatch(r"\.\w+", name) for name in relative), (path.name, relative)
 
 
 OLD = """

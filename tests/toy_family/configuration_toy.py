@@ -15,6 +15,3 @@ class ToyConfig(OneStreamConfig):
     code_places = AUTO_MAP
 
     region_feature_size: int = 2048
-
-
-ToyConfig.register_for_auto_class("AutoConfig")

@@ -11,8 +11,7 @@ from transformers.models.bert.modeling_bert import BertEmbeddings, BertEncoder, 
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .auto_classes import set_auto_classes
-from .configuration_toy import AUTO_MAP, ToyConfig
+from .configuration_toy import ToyConfig
 from .sequence_inputs import drop_unread, locate_queries
 from .task_heads import VGPHeads
 from .task_outputs import GroundedModelOutput, VGPOutput
@@ -83,6 +82,3 @@ class ToyForVGP(VGPHeads, ToyPreTrainedModel):
         outputs, boxes = self.encode_for_vgp(self.toy, input_ids, attention_mask=attention_mask, **kwargs)
         labels = (identification_labels, vgp_labels)
         return self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels)
-
-
-set_auto_classes(AUTO_MAP, globals())

@@ -2,14 +2,24 @@
 """Where a recipe's runs go on the Hub, what is said about failures, and that every process learns of them."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
 from accelerate import debug_launcher
+from huggingface_hub import CommitOperationDelete
 
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.loop.checkpoint import snapshot
-from grounded_attention.training.publish.hub import HubError, model_files, on_main_process, plan_repos, prepare_repo
+from grounded_attention.training.publish import hub
+from grounded_attention.training.publish.hub import (
+    HubError,
+    model_files,
+    on_main_process,
+    plan_repos,
+    prepare_repo,
+    push_files,
+)
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, load_recipe
 from grounded_attention.training.studies.study_recipe import load_study
 from grounded_attention.utils.project import find_recipe
@@ -121,6 +131,24 @@ def test_a_checkpoint_without_whole_weights_is_not_pushed(tmp_path):
         model_files(tmp_path)
     (tmp_path / "model.safetensors").write_text("")
     assert set(model_files(tmp_path)) == {"config.json", "modeling_x.py", "model.safetensors"}
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_push_deletes_the_code_of_an_earlier_version_only(monkeypatch, old):
+    listed = ["modeling_x.py", "pooling.py", "notes.py", "sub/pooling.py", *(["check_transformers.py"] if old else [])]
+    commits = []
+
+    class Api:
+        def __init__(self, token):
+            self.list_repo_files = lambda name, revision: listed
+
+        def create_commit(self, name, operations, **arguments):
+            commits.append({each.path_in_repo for each in operations if isinstance(each, CommitOperationDelete)})
+            return SimpleNamespace(commit_url="")
+
+    monkeypatch.setattr(hub, "HfApi", Api)
+    push_files(SimpleNamespace(id="org/x", revision=None, token=None), {"modeling_x.py": b""}, "push")
+    assert commits == [{"pooling.py", "check_transformers.py"} if old else set()]
 
 
 @pytest.mark.parametrize("key", ["save_strategy", "eval_strategy", "logging_strategy"])

@@ -381,11 +381,12 @@ def _own_citations(trained: Trained) -> list[str]:
 def _use(trained: Trained) -> dict[str, Any]:
     """The variables of the code snippets of the card."""
     example, processor = _example(trained.processor.tokenizer), trained.processor
+    places = trained.model.config.code_places
     pixels, source = getattr(trained.model.config, "vision_config", None) is not None, processor.region_feature_source
     return {
         **example,
         "model_class": trained.class_name,
-        "auto_class": type(unwrap_model(trained.model))._auto_class,  # the key in config.auto_map
+        "auto_class": next(key for key, place in places.items() if place.endswith(f".{trained.class_name}")),
         "base_model": base_model(trained.model),
         "pixels": pixels,
         "feature_size": processor.region_feature_size,

@@ -35,6 +35,7 @@ from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, sn
 from grounded_attention.training.loop.environment import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.bundle import SOURCE_NAMES
 from grounded_attention.utils.safe_paths import own_files
 from grounded_attention.utils.whole_files import DRAFT
 
@@ -304,12 +305,15 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
         `str`: the address of the commit.
     """
     api = HfApi(token=repo.token)
-    stale = [*STALE, *([f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else [])]
+    listed = api.list_repo_files(repo.id, revision=repo.revision)
+    # An earlier version pushed the code of a model as many files; this one is always among them.
+    stale = [*STALE, *(SOURCE_NAMES if "check_transformers.py" in listed else [])]
+    stale += [f"{LAST_CHECKPOINT}/*"] if any(name.startswith(LAST_CHECKPOINT) for name in files) else []
     operations: list[Any] = [
         CommitOperationAdd(name, content if isinstance(content, bytes) else str(content))
         for name, content in sorted(files.items())
     ]
-    for name in api.list_repo_files(repo.id, revision=repo.revision):
+    for name in listed:
         at_root = [pattern for pattern in stale if fnmatch(name, pattern) and ("/" in pattern or "/" not in name)]
         if name not in files and at_root:
             operations.append(CommitOperationDelete(name))

@@ -1,0 +1,48 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What the code of a checkpoint has in the place of parts that are left to the installed package."""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+
+def find_installed(room: str, name: str) -> Any:
+    """Finds a name of the package grounded-attention; `ImportError` in one line if it is not installed."""
+    try:
+        return getattr(import_module(f"grounded_attention.{room}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"{name} is not saved with this checkpoint: install the package grounded-attention"
+        ) from error
+
+
+def load_region_features(name: str, **kwargs: Any) -> Any:
+    """Loads a region-feature model by its name, with the installed package."""
+    return find_installed("modeling", "load_region_features")(name, **kwargs)
+
+
+def load_extractor(*args: Any, **kwargs: Any) -> Any:
+    """Makes a region extractor, with the installed package."""
+    return find_installed("processing.load_extractor", "load_extractor")(*args, **kwargs)
+
+
+def pad_pixels(*args: Any) -> Any:
+    """Pads images to one canvas, with the installed package."""
+    return find_installed("processing.image_processing_fast_rcnn", "pad_pixels")(*args)
+
+
+def FastRCNNFeatures(config: Any) -> Any:
+    """Makes the pixel network of a configuration, with the installed package."""
+    return find_installed("modeling", "FastRCNNFeatures")(config)
+
+
+class FastRCNNImageProcessor:
+    """Stands for the image processor of the installed package."""
+
+    @classmethod
+    def from_dict(cls, settings: Mapping[str, Any]) -> Any:
+        """Makes an image processor from its settings."""
+        return find_installed("processing", "FastRCNNImageProcessor").from_dict(settings)
+
+
+__all__ = ["FastRCNNFeatures", "FastRCNNImageProcessor", "load_extractor", "load_region_features", "pad_pixels"]

@@ -1,0 +1,355 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Bundles source files into the few files that are saved with a checkpoint.
+
+A bundle has every definition that its classes need, once and as in the sources. Only its layout is shorter: docstrings
+have their first paragraph, and arguments are written next to each other. `tests/modeling/test_bundles.py` compares.
+"""
+
+import ast
+import re
+import symtable
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, wraps
+from graphlib import TopologicalSorter
+from inspect import cleandoc
+from itertools import pairwise
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from .project import PACKAGE
+from .whole_files import write_text
+
+ROOMS = (PACKAGE / "modeling", PACKAGE / "processing")
+# The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
+SOURCE_NAMES = frozenset(path.name for room in ROOMS for path in room.glob("*.py")) - {"__init__.py"}
+# The source file of what a bundle has in the place of parts that are left to the installed package.
+_STAND_IN = "installed_package"
+_WIDTH = 119
+# The first line of each of our files; a file of another author is never deleted.
+_AUTHORS = "# Copyright 2026 The grounded-attention authors"
+# The first line of the documentation of an argument, which is no summary.
+_ITEM = re.compile(r"[^\])}#][^#]*,$")
+_CLOSING = re.compile(r"[\])}]+([,:]| -> .*:)?$")
+_ARGUMENT = re.compile(r"[\w, ]+ \(.*\).*:$")
+
+
+@dataclass(frozen=True)
+class Part:
+    """
+    A file of a bundle.
+
+    Args:
+        name (`str`): the file without suffix; the source file of this name has the classes.
+        classes (`Mapping[str, str]`): class -> the key that finds it in an `auto_map`, or "".
+    """
+
+    name: str
+    classes: Mapping[str, str]
+
+
+@dataclass
+class _Statement:
+    """A statement at the top of a source file: its text in a bundle, and the names that it defines and reads."""
+
+    module: str
+    lines: tuple[int, int]
+    text: str
+    is_block: bool
+    defines: set[str]
+    reads: set[str]
+
+
+@dataclass
+class _Source:
+    """A source file; `inner` and `outer` say where imported names come from."""
+
+    summary: str
+    statements: list[_Statement] = field(default_factory=list)
+    inner: dict[str, str] = field(default_factory=dict)  # name -> file
+    outer: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> module or "", what is imported
+
+
+def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: bool = False) -> dict[str, str]:
+    """
+    Bundles what the classes of some files need.
+
+    Args:
+        parts (sequence of [`Part`]): the files. A definition is in the first one that needs it; later ones import it.
+        absent (`Collection[str]`, *optional*): source files whose names are those of `installed_package.py` instead.
+        together (`bool`, *optional*, defaults to `False`): whether transformers copies the others with each file. It
+            copies files that are imported, and transformers 5.4 only those that are imported directly.
+
+    Returns:
+        `dict[str, str]`: file name -> text.
+
+    Raises:
+        ValueError: if two definitions of a file have one name, or a source file has imports that cannot be followed.
+    """
+    placed: dict[tuple[str, int], str] = {}  # statement -> part
+    files = {}
+    for part in parts:
+        own: list[_Statement] = []
+        known: dict[str, str] = {}  # name -> the earlier part that has it
+        taken: dict[str, str] = {}
+        for each in _reach(part, absent):
+            for name in each.defines:
+                if name in taken:
+                    raise ValueError(f"{name} is defined in {taken[name]}.py and in {each.module}.py: rename one")
+                taken[name] = each.module
+            home = placed.setdefault((each.module, each.lines[0]), part.name)
+            if home == part.name:
+                own.append(each)
+            else:
+                known |= dict.fromkeys(each.defines, home)
+        others = [each for each in parts if together and each is not part and each.name not in known.values()]
+        files[f"{part.name}.py"] = _write(part, own, known, others)
+    return files
+
+
+def save_code(cls: Any, make_code: Callable[[Any], Mapping[str, str]]) -> None:
+    """
+    Makes `cls.save_pretrained` write a bundle beside its own file. Files of a checkpoint that have the names of other
+    source files and our licence, such as those of an earlier version, are deleted.
+
+    Args:
+        cls: a class with `save_pretrained`.
+        make_code: object of the class -> file name -> text.
+    """
+    save = cls.save_pretrained
+
+    @wraps(save)
+    def save_pretrained(self: Any, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> Any:
+        found, code = save(self, save_directory, **({} if push_to_hub else kwargs)), make_code(self)
+        room = next(room for room in ROOMS if all((room / name).exists() for name in code))
+        for path in Path(save_directory).glob("*.py"):
+            if (room / path.name).exists() and path.name not in code and _is_ours(path):
+                path.unlink()
+        for name, text in code.items():
+            write_text(Path(save_directory, name), text)
+        if push_to_hub:
+            self.push_to_hub(**{"repo_id": Path(save_directory).name, **kwargs})
+        return found
+
+    cls.save_pretrained = save_pretrained
+
+
+def _is_ours(path: Path) -> bool:
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return file.readline().startswith(_AUTHORS)
+
+
+# Reading
+
+
+@cache
+def _read_source(name: str) -> _Source:
+    path = next(room / f"{name}.py" for room in ROOMS if (room / f"{name}.py").exists())
+    text = path.read_text(encoding="utf-8")
+    tree, lines = ast.parse(text), text.splitlines()
+    source = _Source((ast.get_docstring(tree) or "").partition("\n\n")[0])
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            source.inner |= {alias.asname or alias.name: node.module or "" for alias in node.names}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            for alias in node.names:
+                what = f"{alias.name} as {alias.asname}" if alias.asname else alias.name
+                source.outer[alias.asname or alias.name] = (getattr(node, "module", "") or "", what)
+        elif any(isinstance(each, ast.ImportFrom) and each.level for each in ast.walk(node)):
+            raise ValueError(f"{path}:{node.lineno}: imports a source file inside of a statement")
+        elif not (_is_docstring(node) or "__all__" in _names_of_targets(node)):
+            source.statements.append(_read_statement(name, node, lines))
+    return source
+
+
+def _names_of_targets(node: ast.stmt) -> list[str]:
+    return [target.id for target in getattr(node, "targets", ()) if isinstance(target, ast.Name)]
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _first_line(node: Any) -> int:
+    return min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", ()))])
+
+
+def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _Statement:
+    start, end = _first_line(node), node.end_lineno or 0
+    while start > 1 and lines[start - 2].startswith("#"):
+        start -= 1
+    kept = list(lines[:end])
+    for first, last, replacement in sorted(_list_edits(node), reverse=True):
+        kept[first - 1 : last] = replacement
+    text = _fill(re.sub(r"  # (type: ignore|noqa).*", "", "\n".join(kept[start - 1 :])))
+    table = symtable.symtable(text, module, "exec")
+    defines = {each.get_name() for each in table.get_symbols() if each.is_assigned() or each.is_imported()}
+    is_block = isinstance(node, ast.ClassDef | ast.FunctionDef)
+    return _Statement(module, (start, end), text, is_block, defines, _list_reads(table))
+
+
+def _list_reads(table: symtable.SymbolTable) -> set[str]:
+    """The names at the top of the file that a piece of code reads, at any depth."""
+    own = table.get_type() in ("module", "class")  # a class body may read a name of the file before it defines it
+    found = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
+    return found.union(*map(_list_reads, table.get_children()))
+
+
+# Shortening
+
+
+def _list_edits(node: ast.AST) -> Iterator[tuple[int, int, list[str]]]:
+    """First line, last line and replacement: shorter docstrings, and no `auto_docstring`, whose intro is one."""
+    for each in ast.walk(node):
+        if not isinstance(each, ast.ClassDef | ast.FunctionDef):
+            continue
+        intro = None
+        for decorator in each.decorator_list:
+            if getattr(getattr(decorator, "func", decorator), "id", "") == "auto_docstring":
+                given = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
+                intro = ast.literal_eval(given["custom_intro"]) if "custom_intro" in given else ""
+                yield decorator.lineno, decorator.end_lineno or 0, []
+        first, docstring = each.body[0], ast.get_docstring(each, clean=False)
+        summary = _summarise(docstring or "" if intro is None else intro)
+        new = _format_docstring(summary, first.col_offset)
+        if docstring is not None:
+            if not new and len(each.body) == 1:
+                new = [" " * first.col_offset + "pass"]
+            yield first.lineno, first.end_lineno or 0, new
+        elif new:
+            yield _first_line(first), _first_line(first) - 1, [*new, ""]
+
+
+def _summarise(docstring: str) -> str:
+    """The first sentence; empty if the docstring begins with an argument."""
+    paragraph = cleandoc(docstring).strip().partition("\n\n")[0]
+    if _ARGUMENT.match(paragraph.partition("\n")[0]):
+        return ""
+    return re.split(r"(?<=[^.]\w[.)])\s+(?=[A-Z`\[])", " ".join(paragraph.split()))[0]
+
+
+def _format_docstring(summary: str, column: int) -> list[str]:
+    if not summary:
+        return []
+    start, margin = 'r"""' if "\\" in summary else '"""', " " * column
+    return wrap(f'{start}{summary}"""', _WIDTH, initial_indent=margin, subsequent_indent=margin)
+
+
+def _fill(text: str) -> str:
+    """Writes items that have a line each next to each other, and closing brackets behind the last one."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        before, new = lines[-1] if lines else "", line.strip()
+        margin, margin_before = len(line) - len(new), len(before) - len(before.lstrip())
+        opens = before.endswith(("(", "[", "{")) and not before.lstrip().startswith("def ")
+        if _CLOSING.match(new):
+            before = before.removesuffix(",")
+        elif not (_ITEM.match(new) and (opens or (margin_before == margin and _ITEM.match(before.lstrip())))):
+            before = ""
+        elif not opens:
+            before += " "
+        if before and "#" not in before and len(before) + len(new) <= _WIDTH:
+            lines[-1] = before + new
+        else:
+            lines.append(line)
+    filled = "\n".join(lines)
+    return filled if ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)) else text
+
+
+# Writing
+
+
+def _reach(part: Part, absent: Collection[str]) -> list[_Statement]:
+    """The statements that the classes of a part need, in an order in which they can run."""
+    chosen: dict[str, dict[int, _Statement]] = defaultdict(dict)
+    needs: dict[str, set[str]] = defaultdict(set)  # file -> files whose statements come before its own
+    waiting, seen = [(part.name, name) for name in part.classes], set()
+    if "OLDEST_TRANSFORMERS" in _read_source(part.name).inner:
+        waiting.append((part.name, "OLDEST_TRANSFORMERS"))
+    while waiting:
+        module, name = waiting.pop()
+        if (module, name) in seen:
+            continue
+        seen.add((module, name))
+        source = _read_source(module)
+        if name in source.inner:
+            home = _STAND_IN if source.inner[name] in absent else source.inner[name]
+            needs[module].add(home)
+            waiting.append((home, name))
+            made = set().union(*(each.defines for each in _read_source(home).statements))
+            if name not in made | _read_source(home).outer.keys() | _read_source(home).inner.keys():
+                raise ValueError(f"{home}.py has no {name}, which {module}.py imports")
+        for each in source.statements:
+            # What defines nothing, such as a registration, runs if a name that it reads is needed.
+            if name in (each.defines or each.reads - source.inner.keys() - source.outer.keys()):
+                chosen[module][each.lines[0]] = each
+                waiting += [(module, read) for read in each.reads]
+    order = TopologicalSorter({module: sorted(needs[module]) for module in sorted({*chosen, *needs})}).static_order()
+    return [each for module in order for _, each in sorted(chosen[module].items())]
+
+
+def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str], others: Sequence[Part]) -> str:
+    from grounded_attention import __version__
+
+    source = _read_source(part.name)
+    siblings: dict[str, set[str]] = defaultdict(set)
+    for name in set().union(*(each.reads for each in own)) & known.keys():
+        siblings[f".{known[name]}"].add(name)
+    first = [each for each in own if each.module.startswith("check_")]
+    rest = [each for each in own if each not in first]
+    copied = [(each.name, next(iter(each.classes))) for each in others]
+    later = _list_imports(rest) | ({"TYPE_CHECKING": ("typing", "TYPE_CHECKING")} if copied else {})
+    for name in (before := _list_imports(first)):
+        later.pop(name, None)
+    blocks = [
+        f"{_AUTHORS}. Licensed under the Apache License, Version 2.0.\n# Made from the sources of grounded-attention "
+        f'{__version__}, which have the full documentation.\n"""{source.summary}"""\n',
+        _format_imports({name: (file, name) for file, names in siblings.items() for name in names}),
+        *((_format_imports(before), _join(first)) if first else ()),
+        _format_imports(later),
+        *(["if TYPE_CHECKING:  # transformers copies the files that are imported"] if copied else []),
+        "".join(f"    from .{file} import {name} as {name}\n" for file, name in copied),
+        _join(rest),
+        "".join(f'{name}._auto_class = "{auto}"\n' for name, auto in part.classes.items() if auto),
+    ]
+    return "\n".join(block for block in blocks if block)
+
+
+def _list_imports(statements: Iterable[_Statement]) -> dict[str, tuple[str, str]]:
+    """Where the names come from that statements read of other packages."""
+    found: dict[str, tuple[str, str]] = {}
+    for each in statements:
+        outer = _read_source(each.module).outer
+        for name in (name for name in outer if name.partition(".")[0] in each.reads):
+            if found.setdefault(name, outer[name]) != outer[name]:
+                raise ValueError(f"{name} is imported from {found[name][0]} and from {outer[name][0]}")
+    return found
+
+
+def _format_imports(imports: Mapping[str, tuple[str, str]]) -> str:
+    grouped: dict[tuple[bool, bool, str], set[str]] = defaultdict(set)
+    for module, what in imports.values():
+        package = (module or what).partition(".")[0]
+        grouped[package not in sys.stdlib_module_names, bool(module), module].add(what)
+    lines: list[str] = []
+    for (_, _, module), names in sorted(grouped.items()):
+        if not module:
+            lines += [f"import {name}" for name in sorted(names)]
+            continue
+        line = f"from {module} import {', '.join(sorted(names))}"
+        if len(line) > _WIDTH:
+            line = _fill("\n".join([f"from {module} import (", *(f"    {each}," for each in sorted(names)), ")"]))
+        lines.append(line)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _join(statements: Sequence[_Statement]) -> str:
+    """The text of statements, with the blank lines of a formatter."""
+    texts = [each.text for each in statements[:1]]
+    for before, each in pairwise(statements):
+        adjacent = before.module == each.module and before.lines[1] + 1 == each.lines[0]
+        texts += ["\n\n" if before.is_block or each.is_block else "\n" if adjacent else "\n\n", each.text]
+    return "".join(texts) + "\n"

@@ -1,0 +1,200 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The code that is saved with a checkpoint: that of the sources, nothing more, and little of it."""
+
+import ast
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from itertools import chain
+
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModel, AutoProcessor
+
+from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import FastRCNNConfig, VLBertConfig
+from grounded_attention.modeling.registration import model_code
+from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
+from grounded_attention.processing.processor_registration import processor_code
+from grounded_attention.utils import bundle as bundling
+from grounded_attention.utils.bundle import Part, bundle
+from tests.helpers.processing_helpers import make_processor
+from tests.helpers.project_files import PACKAGE, ROOT
+from tests.helpers.run_elsewhere import run_elsewhere
+from tests.helpers.tiny_vl_bert_pixels import make_inputs, make_pixel_model
+
+ROOMS = [ROOT / PACKAGE / name for name in ("modeling", "processing")]
+# What transformers needs or uses itself; torchvision and spaCy are used where they are installed.
+ALLOWED = {"torch", "numpy", "PIL", "transformers", "huggingface_hub", "packaging", "torchvision", "spacy"}
+MOST_FILES, MOST_LINES = 6, 4500
+
+
+def code_of(name: str, pixels: bool = False) -> dict[str, str]:
+    """The files of a checkpoint of a family, or of a region-feature model."""
+    if name not in FAMILIES:
+        return model_code(name, False)
+    processor = FAMILIES[name].processor_class
+    place = f"{processor.__module__.rpartition('.')[2]}.{processor.__name__}"
+    return {**model_code(name, pixels), **processor_code(place, pixels)}
+
+
+REGION_MODELS = ("vl_bert", "visualbert", "vilbert", "lxmert")
+BUNDLES = {
+    **{name: code_of(name) for name in (*REGION_MODELS, "fast_rcnn", "backbone_regions")},
+    "vl_bert with pixels": code_of("vl_bert", pixels=True),
+}
+every_bundle = pytest.mark.parametrize("name", BUNDLES)
+
+
+class WithoutDocumentation(ast.NodeTransformer):
+    """Removes docstrings and `auto_docstring`, which have no effect on what is computed."""
+
+    def visit(self, node):
+        self.generic_visit(node)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names = [getattr(getattr(each, "func", each), "id", "") for each in node.decorator_list]
+            node.decorator_list = [
+                each for each, name in zip(node.decorator_list, names, strict=True) if name != "auto_docstring"
+            ]
+            if ast.get_docstring(node) is not None:
+                node.body = node.body[1:] or [ast.Pass()]
+        return node
+
+
+def statements(text: str) -> list[ast.stmt]:
+    """The statements of a file, without its docstring and imports."""
+    body = WithoutDocumentation().visit(ast.parse(text)).body
+    left_out = (ast.Import, ast.ImportFrom)
+    return [
+        node
+        for node in body
+        if not isinstance(node, left_out)
+        and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+        and ast.unparse(getattr(node, "test", node)) != "TYPE_CHECKING"
+    ]
+
+
+@every_bundle
+def test_a_bundle_has_the_statements_of_the_sources_once(name):
+    sources = {ast.dump(node) for room in ROOMS for path in room.glob("*.py") for node in statements(path.read_text())}
+    found = {file: [ast.dump(node) for node in statements(text)] for file, text in BUNDLES[name].items()}
+    own = {each for each in chain(*found.values()) if "attr='_auto_class'" in each}
+    assert {*chain(*found.values())} - own <= sources
+    # A processor's files do not need those of the model; each file has its own logger.
+    for processors in (False, True):
+        texts = [chain(*(found[file] for file in found if ("processing" in file) == processors))]
+        twice = [each for each, count in Counter(chain(*texts)).items() if count > 1 and "id='logger'" not in each]
+        assert twice == []
+
+
+@every_bundle
+def test_a_bundle_needs_its_own_files_and_what_transformers_needs(name):
+    files = BUNDLES[name]
+    direct = {}
+    for file, text in files.items():
+        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Import | ast.ImportFrom)]
+        outer = {
+            getattr(node, "module", None) or node.names[0].name for node in nodes if not getattr(node, "level", 0)
+        }
+        assert {each.partition(".")[0] for each in outer} <= ALLOWED | sys.stdlib_module_names
+        # As transformers looks for them, also in comments and docstrings; 5.4 copies the direct ones only.
+        direct[file] = {f"{each}.py" for each in re.findall(r"^\s*(?:from|import)\s+\.(\S+)", text, re.MULTILINE)}
+        assert "auto_docstring" not in text  # it prints a line for each argument without documentation
+    for file, named in direct.items():
+        assert named.union(*(direct[each] for each in named)) - {file} == named
+
+
+@every_bundle
+def test_a_bundle_has_nothing_unused_or_undefined(name, tmp_path):
+    files = BUNDLES[name]
+    for file, text in files.items():
+        (tmp_path / file).write_text(text)
+    checked = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--isolated", "--select=F,E501", "--line-length=119", str(tmp_path)],
+        capture_output=True,
+        text=True,
+    )
+    assert checked.returncode == 0, checked.stdout
+    trees = [ast.parse(text) for text in files.values()]
+    nodes = list(chain.from_iterable(map(ast.walk, trees)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    used |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    used |= {place.partition(".")[2] for place in used if re.fullmatch(r"\w+\.\w+", place)}
+    made = {node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
+    assert made <= used | {"VisualGroundingPipeline"}
+
+
+@pytest.mark.parametrize("name", REGION_MODELS)
+def test_a_region_model_has_few_files_and_lines_and_no_pixel_network(name):
+    files = BUNDLES[name]
+    assert len(files) <= MOST_FILES and sum(text.count("\n") for text in files.values()) <= MOST_LINES
+    assert not re.search(r"class FastRCNNFeatures|class BackboneRegion|roi_align", "".join(files.values()))
+    assert "class FastRCNNFeatures" in "".join(BUNDLES["vl_bert with pixels"].values())
+    assert len(BUNDLES["vl_bert with pixels"]) <= MOST_FILES
+
+
+def test_two_definitions_of_one_name_are_an_error(tmp_path, monkeypatch):
+    (tmp_path / "a.py").write_text('"""a"""\nfrom .b import g\ndef _h(): pass\ndef f(): return g() + _h()\n')
+    (tmp_path / "b.py").write_text('"""b"""\ndef _h(): pass\ndef g(): return _h()\n')
+    monkeypatch.setattr(bundling, "ROOMS", (tmp_path,))
+    with pytest.raises(ValueError, match=r"_h is defined in b\.py and in a\.py"):
+        bundle([Part("a", {"f": ""})])
+
+
+PIXELS = """
+import sys, torch
+from transformers import AutoModel, AutoProcessor
+folder = sys.argv[1]
+model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
+processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
+assert type(model).__module__.startswith("transformers_modules.")
+batch = processor("a", images=sys.argv[2], region_boxes=[[0, 0, 1, 1]])
+found = [model(**torch.load(f"{folder}/inputs.pt")).last_hidden_state, batch["pixel_values"]]
+torch.save(found, f"{folder}/outputs.pt")
+model.save_pretrained(sys.argv[3])
+processor.save_pretrained(sys.argv[3])
+"""
+
+
+def test_a_model_of_pixels_computes_the_same_from_its_own_files(tmp_path):
+    model, images = make_pixel_model(), FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40})
+    processor, folder, again = make_processor(image_processor=images), tmp_path / "saved", tmp_path / "again"
+    for part in (model, processor):
+        part.save_pretrained(folder)
+    Image.new("RGB", (40, 30), (9, 80, 200)).save(tmp_path / "image.png")
+    torch.save(make_inputs(), folder / "inputs.pt")
+    done = run_elsewhere(PIXELS, tmp_path, str(folder), str(tmp_path / "image.png"), str(again))
+    assert done.returncode == 0, done.stderr
+    states, pixels = torch.load(folder / "outputs.pt")
+    with torch.no_grad():
+        assert torch.equal(states, model(**make_inputs()).last_hidden_state)
+    expected = processor("a", images=str(tmp_path / "image.png"), region_boxes=[[0, 0, 1, 1]])["pixel_values"]
+    assert torch.equal(pixels, expected)
+    names = [sorted(path.name for path in place.glob("*.py")) for place in (folder, again)]
+    assert names[0] == names[1] == sorted(BUNDLES["vl_bert with pixels"])
+    assert type(AutoModel.from_pretrained(again)) is type(model)
+    assert type(AutoProcessor.from_pretrained(again)) is VLBertProcessor
+
+
+def test_saving_again_removes_old_code_and_nothing_of_the_user(tmp_path):
+    """An earlier version saved each source file; a file of the user may have the name of one."""
+    for name in ("task_heads.py", "roi_align.py", "modeling_vilbert.py"):
+        (tmp_path / name).write_text((ROOT / PACKAGE / "modeling" / name).read_text())
+    (tmp_path / "number_arrays.py").write_text((ROOT / PACKAGE / "processing" / "number_arrays.py").read_text())
+    (tmp_path / "pooling.py").write_text("# mine\n")
+    (tmp_path / "notes.py").write_text("# Copyright 2026 The grounded-attention authors\n")
+    VLBertConfig().save_pretrained(tmp_path)
+    make_processor().save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.py")} == {*BUNDLES["vl_bert"], "pooling.py", "notes.py"}
+
+
+def test_code_is_pushed_with_a_configuration(tmp_path, monkeypatch):
+    pushed = {}
+    monkeypatch.setattr(VLBertConfig, "push_to_hub", lambda self, **arguments: pushed.update(arguments))
+    VLBertConfig(vision_config=FastRCNNConfig()).save_pretrained(tmp_path / "name", push_to_hub=True, private=True)
+    assert pushed == {"repo_id": "name", "private": True}
+    assert json.loads((tmp_path / "name" / "config.json").read_text())["auto_map"]["AutoConfig"]
+    assert "class FastRCNNFeatures" in (tmp_path / "name" / "modeling_vl_bert.py").read_text()
