@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.rows import check_phrase
-from grounded_attention.modeling.caption_phrases import SPACY_MODEL, Phrase, content_words
+from grounded_attention.modeling.caption_phrases import SPACY_MODEL, Phrase, content_words, whole_words
 
 SOURCES = ("textblob", "spacy", "words", "given")
 _INSTALL = {
@@ -178,7 +178,7 @@ def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phr
     pattern = r"\s*".join(re.escape(token) for token in text.split())
     if not pattern:
         return None
-    for match in re.compile(rf"(?<!\w){pattern}(?!\w)", re.IGNORECASE).finditer(caption, begin):
-        if all(match.end() <= other.start or other.end <= match.start() for other in taken):
-            return Phrase(match.group(), *match.span())
+    for found in whole_words(pattern, caption, re.IGNORECASE, begin):
+        if all(found.end <= other.start or other.end <= found.start for other in taken):
+            return found
     return None

@@ -1,9 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Batches of chats with images and grounded phrases, for any Trainer."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from grounded_attention.modeling.caption_phrases import whole_words
 from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import SupervisionMethod
@@ -102,11 +104,11 @@ def _phrase(phrase: Row, texts: Sequence[str], name: str) -> dict[str, Any]:
     words = phrase.get("words")
     if words is None:
         return found
-    places = [(index, text.find(words)) for index, text in enumerate(texts) if words in text]
-    if sum(text.count(words) for text in texts) != 1:
+    places = [(index, each) for index, text in enumerate(texts) for each in whole_words(re.escape(words), text)]
+    if len(places) != 1 or not words:
+        often = "in the chat more than once" if places else "not in the chat as whole words"
         raise ValueError(
-            f"{name}: the phrase {words!r} is {'not in the chat' if not places else 'in the chat more than once'}: "
-            "give text, start and end, the characters of one of its texts"
+            f"{name}: the phrase {words!r} is {often}: give text, start and end, the characters of one of its texts"
         )
-    index, start = places[0]
-    return {**found, "text": index, "start": start, "end": start + len(words)}
+    index, place = places[0]
+    return {**found, "text": index, "start": place.start, "end": place.end}
