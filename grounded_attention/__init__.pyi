@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .analysis.audit.examples import AuditExample, AuditPhrase
+from .analysis.audit.examples import AuditExample
 from .analysis.audit.result import AuditResult
 from .analysis.audit.run import audit
 from .analysis.heads.chosen import ChosenHeads
@@ -88,7 +88,6 @@ __all__ = [
     "TASKS",
     "AttentionGrounding",
     "AuditExample",
-    "AuditPhrase",
     "AuditResult",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",

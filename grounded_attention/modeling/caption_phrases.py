@@ -16,11 +16,11 @@
 import importlib
 import importlib.util
 import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
+
+from ..processing.phrase import Phrase, whole_words
 
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
@@ -35,24 +35,6 @@ FUNCTION_WORDS = frozenset(
     "together too toward towards under until up upon us very was we were what when where which while who whom whose "
     "why will with within without would you your".split()
 )
-
-# What joins words: a hyphen, and an apostrophe that is not that of a possessive.
-_HYPHENS = "-\u2010\u2011"
-_JOINED = re.compile(rf"[{_HYPHENS}]\w|['\u2019](?![sS]\b)\w")
-# Thai to Tibetan and Burmese, Hangul, Khmer, kana and Chinese characters.
-_UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u3005\u3040-\u318f\u31f0-\u31ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff"
-    "\uff66-\uff9f\U00020000-\U0003ffff]"
-)
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """A span of a caption: the text, the index of its first character, and the index after its last character."""
-
-    text: str
-    start: int
-    end: int
 
 
 def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
@@ -106,50 +88,11 @@ def _span(caption: str, span: Sequence[int]) -> Phrase:
 def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
     """The first occurrence of the text, at word boundaries, that is not in `found`."""
     taken = {other.start for other in found if other.text.lower() == text.lower()}
-    for phrase in whole_words(re.escape(text), caption, re.IGNORECASE):
-        if phrase.start not in taken:
-            return phrase
+    for start, end in whole_words(re.escape(text), caption, re.IGNORECASE):
+        if start not in taken:
+            return Phrase(caption[start:end], start, end)
     often = f" {len(taken) + 1} times" if taken else ""
     raise ValueError(f"phrase {text!r} does not occur{often} in the caption {caption!r}, as whole words")
-
-
-def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iterator[Phrase]:
-    """
-    Finds where a regular expression matches whole words of a text.
-
-    A hyphen joins words ("T-shirt"), and so does an apostrophe, except that of a possessive ("man's") or after an
-    article ("l'homme"). In scripts without spaces between words, and in Korean, every place may be a border.
-
-    Args:
-        pattern (`str`): the expression.
-        text (`str`): the text.
-        flags (`int`, *optional*, defaults to 0): those of `re`.
-        begin (`int`, *optional*, defaults to 0): the first character where a match may start.
-    """
-    for match in re.compile(f"(?=({pattern}))", flags).finditer(text, begin):
-        start, end = match.span(1)
-        if not (_inside_word(text, start) or _inside_word(text, end)):
-            yield Phrase(match[1], start, end)
-
-
-def _inside_word(text: str, place: int) -> bool:
-    """Whether the characters before and after a place belong to one word."""
-    if not 0 < place < len(text):
-        return False
-    before, after, unspaced = text[place - 1], text[place], _UNSPACED.search(text, place - 1, place + 1)
-    if _is_mark(after) or unspaced:
-        return _is_mark(after)
-    left = _is_letter(before) or (before in _HYPHENS and place > 1 and _is_letter(text[place - 2]))
-    right = _is_letter(after) or (before not in _HYPHENS and _JOINED.match(text, place) is not None)
-    return left and right
-
-
-def _is_mark(character: str) -> bool:
-    return character in "\u200c\u200d" or unicodedata.category(character).startswith("M")
-
-
-def _is_letter(character: str) -> bool:
-    return character == "_" or character.isalnum() or _is_mark(character)
 
 
 def content_words(caption: str) -> list[Phrase]:
@@ -187,4 +130,4 @@ def _noun_phrases(caption: str) -> list[Phrase]:
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
 
 
-__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases", "unknown_words", "whole_words"]
+__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "content_words", "find_phrases", "unknown_words"]

@@ -21,7 +21,7 @@ import numpy as np
 from PIL import Image
 from transformers.image_utils import load_image
 
-from .caption_phrases import Phrase
+from ..processing.phrase import Phrase
 
 
 @dataclass(eq=False)

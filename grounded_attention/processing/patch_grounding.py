@@ -333,7 +333,9 @@ class PatchGroundingProcessor:
         every = np.tile(np.arange(data["region_positions"].shape[1]), (len(sequences), 1))
         regions = RegionColumns(dict(data), data["region_boxes"], tokens, every)
         gold, _, scores = ground_phrases(flat, regions, match)
-        has_boxes = np.array([bool(np.size(record.get("boxes", ()))) for record in flat.records], dtype=bool)
+        has_boxes = np.array(
+            [bool(record.boxes is not None and np.size(record.boxes)) for record in flat.records], dtype=bool
+        )
         phrase_regions = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
         phrase_regions[flat.example, flat.row] = gold & ~empty[:, None]
         found = {"phrase_mask": mask, "phrase_regions": phrase_regions}
@@ -386,8 +388,8 @@ def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Ima
 def _image_of(flat: FlatPhrases, index: int, image_counts: list[int]) -> int:
     """Returns the image of a phrase's boxes."""
     record, count = flat.records[index], image_counts[flat.example[index]]
-    image = record.get("image")
-    if image is None and (count < 2 or record.get("boxes") is None):
+    image = record.image
+    if image is None and (count < 2 or record.boxes is None):
         return 0
     if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
         raise ValueError(

@@ -106,10 +106,7 @@ def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions)
     rows, regions = examples.rows, examples.regions
     if regions is None:
         raise ValueError("phrase grounding needs regions: set data.regions to a region table")
-    spans = [
-        [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
-        for row in rows
-    ]
+    spans = [row["phrases"] for row in rows]
     inputs = processor(
         text=[row["text"] for row in rows],
         phrases=spans,
@@ -135,8 +132,7 @@ def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:
 
 
 # Code for model cards, see `Task.example`.
-EXAMPLE = """start = caption.index(phrase)
-inputs = processor(caption, phrases=[{{"text": 0, "start": start, "end": start + len(phrase)}}], **seen)
+EXAMPLE = """inputs = processor(caption, phrases=[{{"text": phrase}}], **seen)
 with torch.no_grad():
     scores = model(**inputs).logits[0, 0][inputs["region_candidate_mask"][0]]
 print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""

@@ -4,8 +4,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grounded_attention.processing.phrase_grounding import check_phrase_keys
-
 
 def row_phrases(
     rows: Sequence[Mapping[str, Any]], related: Sequence[int] | None = None
@@ -26,13 +24,9 @@ def row_phrases(
     return [phrases_of_text(row["phrases"], 0) if keep else [] for row, keep in zip(rows, kept, strict=True)]
 
 
-def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, text: int) -> list[dict[str, Any]]:
-    """Returns the phrases of a caption, which is text 0 or 1 of an example, as the processor takes them.
+def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, sentence: int) -> list[dict[str, Any]]:
+    """Returns the phrases of a caption, which is this text of an example, as the processor takes them.
 
-    Raises:
-        ValueError: if a phrase has an unknown key.
+    Their words are left out, because a task may exchange words of the text.
     """
-    wanted, phrases = ("start", "end", "boxes", "scores"), list(phrases or ())
-    for each in phrases:
-        check_phrase_keys(each, f"phrase {each.get('text')!r}")
-    return [{"text": text, **{name: each.get(name) for name in wanted}} for each in phrases]
+    return [{**each, "text": None, "sentence": sentence} for each in phrases or ()]

@@ -17,13 +17,14 @@ from transformers import (
     VisualBertModel,
 )
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
 from grounded_attention.analysis.audit.inputs import CONFIDENT, FIRST
 from grounded_attention.analysis.audit.items import Items
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.audit.tally import Tally
 from grounded_attention.analysis.observers import get_observer
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.supervision_models import forbid_maps
 from tests.helpers.tiny_audit import (
     FEATURES,
@@ -239,7 +240,7 @@ def test_no_attention_map_is_ever_made_under_sdpa():
     rng = np.random.default_rng(0)
     boxes = np.tile(np.array([[0.1, 0.1, 0.9, 0.9]], np.float32), (40, 1))
     regions = {"i": Record(boxes, rng.standard_normal((40, FEATURES)).astype(np.float32), None)}
-    example = AuditExample("i", "a b c d e", (AuditPhrase(0, 3, boxes[:1]),))
+    example = AuditExample("i", "a b c d e", (Phrase("", 0, 3, boxes=boxes[:1]),))
     model = vl_bert()
     with forbid_maps(2, HEADS, 7 + 41 + 1):
         audit(model, processor_of(model), [example] * 2, regions, progress=False)

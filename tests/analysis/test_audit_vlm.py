@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from grounded_attention.analysis.audit.changes import compare
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.inputs import CENTRE
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.heads.run import rank_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_pair
 
@@ -40,7 +41,7 @@ def with_types(count: int) -> list[AuditExample]:
             seen += 1
             boxes = np.concatenate([phrase.boxes, [[0.45, 0.3, 0.6, 0.5]]]) if number else phrase.boxes
             boxes = boxes[:0] if seen % 5 == 0 else boxes.astype(np.float32)
-            phrases.append(AuditPhrase(phrase.start, phrase.end, boxes, ("animals", "other")[number:]))
+            phrases.append(replace(phrase, boxes=boxes, types=("animals", "other")[number:]))
         made.append(replace(example, phrases=tuple(phrases)))
     return made
 
@@ -133,7 +134,7 @@ def test_words_of_relations_go_the_same_way(model_type):
     words = []
     for example in examples(COUNT):
         start = example.caption.index(" ") + 1
-        phrase = AuditPhrase(start, example.caption.index(" ", start), example.phrases[0].boxes, ("nsubj",))
+        phrase = Phrase("", start, example.caption.index(" ", start), boxes=example.phrases[0].boxes, types=("nsubj",))
         words.append(replace(example, phrases=(phrase,)))
     result = audit(model, processor, examples(2), images=pictures(COUNT), relations=words, progress=False)
     expected = brute_force(model, processor, words)
@@ -173,7 +174,7 @@ def test_a_layer_that_sees_no_image_token_is_never_right():
     model.config.get_text_config().sliding_window = 2
     everywhere = np.array([[0, 0, 1, 1]], dtype=np.float32)  # any answer would be right
     late = [
-        AuditExample(one.image_id, "what is this here a dog", (AuditPhrase(18, 23, everywhere),))
+        AuditExample(one.image_id, "what is this here a dog", (Phrase("a dog", 18, 23, boxes=everywhere),))
         for one in examples(COUNT)
     ]
     result = audit(model, processor, late, images=pictures(COUNT), progress=False)

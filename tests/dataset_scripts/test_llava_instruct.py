@@ -59,7 +59,7 @@ def test_the_public_layout(tmp_path):
         {"role": "assistant", "text": "On a street."},
     ]
     assert rows[0]["phrases"] == []
-    phrase = {"message": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
+    phrase = {"sentence": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
     assert rows[1]["phrases"] == [phrase]
     assert (report["train"]["conversations"], report["train"]["without image"]) == (2, 1)
 
@@ -147,7 +147,7 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
         answers = Counter((row["image_id"], each["text"]) for row in rows for each in row["messages"][1::2])
         assert answers == wanted
         found = Counter(
-            (row["image_id"], row["messages"][each["message"]]["text"], each["text"], corners)
+            (row["image_id"], row["messages"][each["sentence"]]["text"], each["text"], corners)
             for row in rows
             for each in row["phrases"]
             for corners in [tuple(np.round(each["boxes"], 3).ravel().tolist())]

@@ -49,7 +49,9 @@ def losses(trainer):
 def lora(model, rank=2):
     from peft import LoraConfig, get_peft_model
 
-    return get_peft_model(model, LoraConfig(r=rank, target_modules=r".*(language_model|text_model).*\.(q_proj|v_proj)"))
+    return get_peft_model(
+        model, LoraConfig(r=rank, target_modules=r".*(language_model|text_model).*\.(q_proj|v_proj)")
+    )
 
 
 class Plain(torch.nn.Module):

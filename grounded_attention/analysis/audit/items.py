@@ -135,7 +135,7 @@ def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounde
         for number, phrase in enumerate(example.phrases):
             tokens = np.flatnonzero(batch.phrase_mask[row, number])
             if len(tokens):
-                found.append(_Grounded(row, tokens, batch.gold[row, number], phrase.groups))
+                found.append(_Grounded(row, tokens, batch.gold[row, number], tuple(phrase.types)))
     return found
 
 

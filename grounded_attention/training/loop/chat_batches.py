@@ -1,13 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Batches of chats with images and grounded phrases, for any Trainer."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from grounded_attention.modeling.caption_phrases import whole_words
 from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import read_phrase
 from grounded_attention.supervision import SupervisionMethod
 
 from .data import COUNTS
@@ -20,9 +19,8 @@ class GroundingCollator:
 
     A row has the columns of TRL: `image` or `images` (paths, PIL images or arrays), and either `messages` or `prompt`
     and `completion` (each a text or messages). Images that the messages do not place come first in the first message
-    of the user. `phrases` is a list of `{"words": str, "boxes": [...]}`, words that occur once in the chat, or
-    `{"text": int, "start": int, "end": int, "boxes": [...]}`, characters in one of its texts. Boxes are x1, y1, x2, y2
-    divided by width and height of the image; `"image"` is the index of the image if there are several.
+    of the user. `phrases` is a list of mappings with the keys of [`Phrase`], such as `{"text": "a red ball", "boxes":
+    [[0.1, 0.2, 0.4, 0.9]]}`, words that occur once in the chat; `sentence` counts the texts of the chat.
 
     Args:
         processor (`PatchGroundingProcessor` or `ProcessorMixin`): the processor of the model.
@@ -47,7 +45,10 @@ class GroundingCollator:
         images = [_images(row) for row in rows]
         chats = [_conversation(row, len(images[i]), f"row {i} of the batch") for i, row in enumerate(rows)]
         phrases = [
-            [_phrase(each, _texts(chat), f"row {i} of the batch") for each in row.get("phrases") or ()]
+            [
+                read_phrase(each, _texts(chat), f"row {i} of the batch, phrase {number}", grounded=True)
+                for number, each in enumerate(row.get("phrases") or ())
+            ]
             for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
         ]
         batch = self.processor(chats, images=images, phrases=phrases, labels=True).reported()
@@ -96,19 +97,3 @@ def _parts(content: Any) -> list[dict[str, Any]]:
 
 def _texts(chat: Sequence[Row]) -> list[str]:
     return [part["text"] for message in chat for part in message["content"] if part["type"] == "text"]
-
-
-def _phrase(phrase: Row, texts: Sequence[str], name: str) -> dict[str, Any]:
-    """A phrase with its span; `words` are looked up."""
-    found = {key: value for key, value in phrase.items() if key != "words" and value is not None}
-    words = phrase.get("words")
-    if words is None:
-        return found
-    places = [(index, each) for index, text in enumerate(texts) for each in whole_words(re.escape(words), text)]
-    if len(places) != 1 or not words:
-        often = "in the chat more than once" if places else "not in the chat as whole words"
-        raise ValueError(
-            f"{name}: the phrase {words!r} is {often}: give text, start and end, the characters of one of its texts"
-        )
-    index, place = places[0]
-    return {**found, "text": index, "start": place.start, "end": place.end}

@@ -110,7 +110,13 @@ def head_table(found: Mapping[str, Any]) -> str:
     accuracy, share = np.array(by_head), np.array(found[f"{HEADS}_share_by_head"])
     numbers = found.get(f"{HEADS}_layers", range(len(accuracy)))
     rows = [
-        (str(numbers[layer]), _shown(heads.mean()), str(heads.argmax()), _shown(heads.max()), _shown(share[layer].mean()))
+        (
+            str(numbers[layer]),
+            _shown(heads.mean()),
+            str(heads.argmax()),
+            _shown(heads.max()),
+            _shown(share[layer].mean()),
+        )
         for layer, heads in enumerate(accuracy)
     ]
     head = ("layer", "mean over heads", "best head", "its accuracy", "attention on regions")
