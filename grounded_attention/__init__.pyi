@@ -66,10 +66,12 @@ from .processing import (
     ImageTokens,
     LXMERTProcessor,
     PatchGroundingProcessor,
+    Phrase,
     ViLBertProcessor,
     VisualBERTProcessor,
     VLBertProcessor,
     locate_image_tokens,
+    read_phrase,
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
@@ -115,6 +117,7 @@ __all__ = [
     "LXMERTProcessor",
     "PatchGroundingPipeline",
     "PatchGroundingProcessor",
+    "Phrase",
     "RegionTable",
     "RegionTableWriter",
     "Task",
@@ -164,6 +167,7 @@ __all__ = [
     "mask_heads",
     "method_names",
     "rank_heads",
+    "read_phrase",
     "steer_heads",
     "supervise",
 ]

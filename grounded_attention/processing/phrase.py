@@ -73,8 +73,8 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
     """Reads a phrase of a row.
 
     A mapping has the keys of [`Phrase`]. `start` and `end` may be missing if the text occurs once, as whole words, in
-    the sentence, or without `sentence` in all texts. An integer `text` is the `sentence`, and `region` one of `regions`, as in
-    earlier versions.
+    the sentence, or without `sentence` in all texts. As in earlier versions, an integer `text` is the `sentence`, and
+    `region` one of `regions`.
 
     Args:
         given (`Mapping` or `Phrase`): The phrase.

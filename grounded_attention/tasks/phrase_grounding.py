@@ -97,8 +97,8 @@ def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions)
         options (`PhraseGroundingOptions`): options of the task.
 
     Returns:
-        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) bool, the regions that overlap gold boxes of a
-        phrase, and the list `gold`: for each phrase of each example its boxes and types.
+        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) float32, 1 for the regions that overlap gold
+        boxes of a phrase, and the list `gold`: for each phrase of each example its boxes and types.
 
     Raises:
         ValueError: if there are no regions.

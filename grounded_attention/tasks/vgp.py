@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visually grounded paraphrases: which caption matches the image, and the relation of two phrases for one object."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch

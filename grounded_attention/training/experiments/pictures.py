@@ -138,7 +138,7 @@ def word_attention(
     ).to(model.device)
     candidates = inputs["region_candidate_mask"][0]
     attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].cpu().numpy()
-    gold = inputs["phrase_regions"][0][:, candidates].cpu().numpy()
+    gold = inputs["phrase_regions"][0][:, candidates].bool().cpu().numpy()
     boxes = inputs["region_boxes"][0][candidates].cpu().numpy()
     return [_word(phrase, boxes, attention[i], gold[i]) for i, phrase in enumerate(row["phrases"])]
 
