@@ -77,7 +77,7 @@ def brute_force(model, processor, given, word="last", merged=False, instruction=
                     right[layer, head] = int(np.argmax(values)) in gold
                     share[layer, head] = sum(values)
             found = [1, right, share, int(centre in gold), len(gold) / len(shown), int(bool(gold))]
-            for group in ("all", *phrase.groups):
+            for group in ("all", *phrase.types):
                 known = sums.get((group, example.image_id))
                 sums[group, example.image_id] = (
                     found if known is None else [a + b for a, b in zip(known, found, strict=True)]

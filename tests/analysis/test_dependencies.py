@@ -51,7 +51,7 @@ def example_of(caption, *phrases, image_id="7"):
 def found_queries(examples):
     """(word, relation, number of boxes) of every query."""
     return [
-        (example.caption[phrase.start : phrase.end], phrase.groups[0], len(phrase.boxes))
+        (example.caption[phrase.start : phrase.end], phrase.types[0], len(phrase.boxes))
         for example in examples
         for phrase in example.phrases
     ]
