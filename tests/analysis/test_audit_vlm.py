@@ -206,7 +206,7 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
         right = np.zeros((LAYERS, HEADS), int)
         queried = np.flatnonzero(batch["phrase_regions"][0].any(0))
         for region in queried:
-            named = batch["phrase_mask"][0][batch["phrase_regions"][0][:, region]].any(0)
+            named = batch["phrase_mask"][0][batch["phrase_regions"][0][:, region].bool()].any(0)
             for layer in range(LAYERS):
                 row = maps[layer][0][:, int(batch["region_positions"][0, region]), words]
                 right[layer] += named[row.argmax(-1)].numpy()

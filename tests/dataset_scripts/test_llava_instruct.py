@@ -179,11 +179,7 @@ def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
             {"role": each["role"], "content": [{"type": "text", "text": each["text"]}]} for each in row["messages"]
         ]
         conversation[0]["content"].insert(0, {"type": "image"})
-        phrases = [
-            {"text": each["message"], **{name: each[name] for name in ("start", "end", "boxes")}}
-            for each in row["phrases"]
-        ]
-        batch = wrapped([conversation], images=[image], phrases=[phrases])
+        batch = wrapped([conversation], images=[image], phrases=[row["phrases"]])
         assert (batch["input_ids"] != tokenizer.unk_token_id).all()
         assert batch["region_positions"].shape[1] == 64 and not batch.dropped_phrases[0]
         for number, phrase in enumerate(row["phrases"]):

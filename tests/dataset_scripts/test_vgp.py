@@ -234,7 +234,7 @@ def test_rows(tmp_path):
     assert [phrase["sentence"] for phrase in row["phrases"]] == [0, 0, 0, 1, 1, 1]
     for row in rows:
         for phrase in row["phrases"]:
-            text = row[f"caption{phrase['caption'] + 1}"]
+            text = row[f"caption{phrase['sentence'] + 1}"]
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
 
 
