@@ -113,6 +113,10 @@ conformance: $(INSTALLED)  ## transformers' own model tests on every class; comp
 oldest: $(INSTALLED)  ## save/load and parity tests on the oldest supported transformers
 	$(BIN)/python -m tests.conformance.oldest
 
+.PHONY: newest
+newest: $(INSTALLED)  ## the same on the newest transformers of the index; loads what the oldest and the pinned one save
+	$(BIN)/python -m tests.conformance.newest
+
 .PHONY: space
 space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, with gradio in .venv-space
 	$(BIN)/python -m tests.conformance.space
@@ -138,4 +142,4 @@ bench-gpu: $(INSTALLED)  ## measure training steps on this GPU (minutes); withou
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data
-	rm -rf .venv .venv-oldest .venv-space .cache runs data site
+	rm -rf .venv .venv-newest .venv-oldest .venv-space .cache runs data site

@@ -1,12 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Counts how large the project is: `python -m benchmarks.project_size`; another checkout or package by `--root`."""
+"""Counts how large the project is: files, lines, folders, options, raise statements.
+
+examples:
+  python -m benchmarks.project_size
+  python -m benchmarks.project_size --root ../sentence-transformers --package sentence_transformers
+"""
 
 import argparse
 import ast
+import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -68,12 +74,13 @@ def count_options() -> int:
     return count
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="checkout (this one)")
     parser.add_argument("--package", default="grounded_attention", metavar="DIR", help="its package (%(default)s)")
-    options = parser.parse_args()
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    options = parser.parse_args(arguments)
     package, tests = python_files(options.root / options.package), python_files(options.root / "tests")
     full, folders = count_full_folders(package)
     rows = {
@@ -88,6 +95,9 @@ def main() -> int:
     if options.root.resolve() == ROOT:
         rows["command-line options"] = count_options()
     revision = ["git", "-C", str(options.root), "log", "-1", "--format=%h"]
+    if options.json:
+        print(json.dumps(rows))
+        return 0
     print(f"{options.package} at {subprocess.run(revision, capture_output=True, text=True).stdout.strip() or '-'}")
     for name, value in rows.items():
         print(f"{name:<36} {value:>10}")

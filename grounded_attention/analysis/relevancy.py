@@ -221,4 +221,4 @@ def _eager(model: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        model.set_attn_implementation(before)
+        model.config._attn_implementation = before

@@ -76,7 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--regions", metavar="TABLE", help=f"folder of the region table (default: {REGIONS} in --data-dir)")
     add("--images", metavar="DIR", help="folder of the images, for a model that reads them and for --explore")
     add("--instruction", metavar="TEXT", help="vision-language model: words of the user; captions are then answers")
-    add("--attention", choices=BACK_ENDS, default="sdpa", help="vision-language model: back end (default: sdpa)")
+    add("--attention", metavar="NAME", default="sdpa", help=f"vision-language model: {BACK_ENDS} (default: sdpa)")
     add("--dtype", choices=DTYPES, default="float32", help="vision-language model: floating type (default: float32)")
     add("--split", default=VALIDATION, metavar="NAME", help=f"split to report (default: {VALIDATION})")
     add(

@@ -32,7 +32,7 @@ EXTRAS = {
     "spacy": ("spacy",),
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),
-    "vlm": ("peft",),
+    "vlm": ("peft", "torchvision", "num2words"),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
     "space": ("gradio",),
     "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
@@ -101,6 +101,12 @@ def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
     except (ImportError, OSError) as error:
         remarks.append(f"torch cannot be imported ({' '.join(str(error).split())[:200]}): install it for your machine")
         return
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:
+        pass  # `extras` says it
+    except (OSError, RuntimeError) as error:
+        remarks.append(f"torchvision cannot be imported ({error}): install the one for torch {torch.__version__}")
     found["machine"]["threads"] = torch.get_num_threads()
     if not torch.accelerator.is_available():
         remarks.append("torch finds no GPU: the recipes on scenes are made for a CPU, the papers' recipes are not")

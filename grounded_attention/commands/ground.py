@@ -35,6 +35,7 @@ examples:
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -43,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from .command_line import make_parser, run
 from .image_options import add_region_options
 from .number_options import count
-from .vlm_options import BACK_ENDS, add_vlm_options, is_vision_language_model
+from .vlm_options import add_vlm_options, is_vision_language_model
 
 if TYPE_CHECKING:
     from grounded_attention.reports.attention_pictures import WordAttention
@@ -68,11 +69,12 @@ def ground(options: argparse.Namespace) -> str:
     from .image_options import load_pipeline, open_input, read_regions
 
     logging.disable_progress_bar()
+    options.phrases = split_phrases(options.phrases)
     image = open_input(options)
     if is_vision_language_model(options.model, options.revision):
         return ground_with_heads(options, image)
     check_own(options)
-    phrases, way = find_phrases(options.caption, None if options.phrases is None else options.phrases.split(","))
+    phrases, way = find_phrases(options.caption, options.phrases)
     known = read_regions(options)
     pipe = load_pipeline(options, find_device(options.device, PartialState()))
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
@@ -95,6 +97,16 @@ def ground(options: argparse.Namespace) -> str:
     return f"{count} regions; phrases: {way}; {where}, {heads}\n{table(grounding)}"
 
 
+def split_phrases(given: list[str] | None) -> list[str] | None:
+    """The phrases of --phrases: of a single one the parts between commas outside quotes, of several each as it is."""
+    if given is None or len(given) > 1:
+        return given
+    try:
+        return next(csv.reader(given, skipinitialspace=True))
+    except csv.Error as error:
+        raise ValueError(f"--phrases: {error}") from error
+
+
 def check_own(options: argparse.Namespace) -> None:
     """
     Checks the options for a model of this project.
@@ -104,7 +116,7 @@ def check_own(options: argparse.Namespace) -> None:
     """
     if options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
-    defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": BACK_ENDS[0]}
+    defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": "sdpa"}
     given = [f"--{name}" for name, default in defaults.items() if getattr(options, name) != default]
     if given:
         raise ValueError(f"{', '.join(given)}: only for vision-language models such as LLaVA; remove these options")
@@ -146,7 +158,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_region_options(parser, required=False)
     add_vlm_options(parser)
     add("--heads", metavar="FILE", help="heads.json of a vision-language model (default: the one beside the model)")
-    add("--phrases", metavar="TEXT,TEXT", help="phrases of the caption, separated by commas")
+    add(
+        "--phrases",
+        action="append",
+        metavar="TEXT,TEXT",
+        help="phrases of the caption, separated by commas; for those with commas, --phrases for each, or inner quotes",
+    )
     add("--layer", type=count, metavar="N", help="use this layer, counted from 0")
     add("--head", type=count, metavar="N", help="use this head, counted from 0")
     add("--output", metavar="PNG", help="draw the picture into this file: .png, .pdf or .svg")

@@ -40,8 +40,7 @@ def add_region_options(parser: argparse.ArgumentParser, required: bool = True) -
 
 def open_input(options: argparse.Namespace) -> Image.Image:
     """
-    Opens the image and checks the caption. EXIF rotation is applied, except with known boxes, which refer to the
-    stored pixels.
+    Opens the image and checks the caption.
 
     Raises:
         ValueError: if the file is not an image, or is the one to be written, or the caption is empty or is not UTF-8.
@@ -49,7 +48,7 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     from grounded_attention.processing.open_images import open_image
 
     refuse_same_files({"IMAGE": options.image, "--output": options.output})
-    image = open_image(options.image, upright=options.regions is None and options.boxes is None)
+    image = open_image(options.image)
     if not options.caption.strip():
         raise ValueError("the caption is empty: give the text for the model in quotation marks")
     if has_surrogates(options.caption):

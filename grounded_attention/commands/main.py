@@ -35,17 +35,15 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "export": Command("export", "Write the attention of an image and caption for other tools."),
         "export-model": Command("export_model", "Export a model as ONNX, with 8-bit weights, or as a torch graph."),
         "convert": Command("convert", "Convert an original checkpoint into a Hub directory."),
-        "push": Command("push", "Push a model directory to the Hub."),
+        "push": Command("push", "Push a model, a region table or pseudo-labels to the Hub."),
     },
     "Data": {
         "data build": Command("build_data", "Build a data set from its official files; push it."),
         "data scenes": Command("draw_scenes", "Draw scenes: images, captions and regions for tests."),
         "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
-        "data push-labels": Command("push_labels", "Push pseudo-labels of captions to the Hub."),
         "data check-scenes": Command("check_scenes", "Check drawn scenes and report how hard they are."),
         "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
         "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
-        "regions push": Command("push_regions", "Push a region table to the Hub."),
         "regions refcoco-boxes": Command(
             "refcoco_boxes", "Write the candidate boxes of RefCOCO for `regions extract`."
         ),

@@ -1,11 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Pushes a model directory to the Hub in one commit: weights, configuration, processor, code, card.
+"""Pushes a folder to the Hub in one commit: a model, a region table or pseudo-labels, with a card.
 
-Use it for a trained or converted model or an adapter on disk. Training itself pushes with `training.push_to_hub=true`.
+A model, or an adapter of PEFT, is pushed with its configuration, processor and code. Training itself pushes with
+`training.push_to_hub=true`.
+
+A table is pushed to a data set repository, its files unchanged, after every row was checked. Features reveal something
+about images, and phrases are parts of captions: where the licence of the data does not clearly allow a push,
+--licence (your own data) or --permission is required.
 
 examples:
   grounded-attention push runs/scenes_vgp/direct ORG/scenes-vgp-direct
   grounded-attention push checkpoints/vl-bert-base ORG/vl-bert-base --tokenizer google-bert/bert-base-uncased --private
+  grounded-attention push data/scenes/regions ORG/scenes-regions
+  grounded-attention push data/photos/regions ORG/photo-regions --licence cc-by-4.0
+  grounded-attention push data/flickr30k/pseudo_labels ORG/flickr30k-labels --private \\
+      --permission "for members of our group, who have the captions"
 """
 
 from __future__ import annotations
@@ -49,7 +58,8 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     adapter = (directory / "adapter_config.json").is_file()
     if not any(directory.glob("*.safetensors")) or not (adapter or (directory / "config.json").is_file()):
         raise ValueError(
-            f"{directory} contains no model: expected config.json and safetensors, as save_pretrained writes"
+            f"{directory} contains no model (config.json and safetensors, as save_pretrained writes) and no finished "
+            "region table or pseudo-labels"
         )
     if adapter:
         return _push(directory, prepare_repo(repo))
@@ -77,27 +87,40 @@ def _push(directory: Path, repo: HubRepo) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
+    resumable = "run the same command again to continue; nothing is published yet"
+    return run(build_parser(), _work, arguments, resumable=resumable)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention push", __doc__)
-    parser.add_argument("directory", type=Path, help="model directory")
-    parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; created if missing")
-    parser.add_argument("--private", action="store_true", help="make the repository private")
-    parser.add_argument("--revision", help="branch to push to; created if missing (default: main)")
-    parser.add_argument(
-        "--tokenizer", help="tokenizer (directory, Hub id or vocab.txt) for a directory without a processor"
-    )
-    parser.add_argument("--json", action="store_true", help="print the address of the commit as JSON")
+    add = parser.add_argument
+    add("directory", type=Path, help="folder of a model, a region table or pseudo-labels")
+    add("repository", help="ORG/NAME, or a name in your own namespace for a model; created if missing")
+    add("--private", action="store_true", help="make a new repository private")
+    add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
+    add("--tokenizer", help="tokenizer (directory, Hub id or vocab.txt) for a model without a processor")
+    add("--permission", metavar="TEXT", help="of a table: why you may push other people's data; the card shows it")
+    add("--licence", metavar="ID", help="of a table of your own data: the licence as a Hub identifier")
+    add("--json", action="store_true", help="print the address of the commit as JSON")
     return parser
 
 
 def _work(options: argparse.Namespace) -> str:
     from grounded_attention.training.publish.hub import HubRepo
 
-    repo = HubRepo(options.repository, options.revision, private=options.private or None)
-    address = push(options.directory, repo, options.tokenizer)
+    from .push_tables import TABLES
+
+    manifest = next((name for name in TABLES if (options.directory / name).is_file()), None)
+    unused = ["tokenizer"] if manifest else ["permission", "licence"]
+    if given := [f"--{name}" for name in unused if getattr(options, name) is not None]:
+        kind = "a table" if manifest else "a model"
+        raise ValueError(f"{', '.join(given)}: {options.directory} is {kind}, for which this has no effect; remove it")
+    if manifest is None:
+        repo = HubRepo(options.repository, options.revision, private=options.private or None)
+        address = push(options.directory, repo, options.tokenizer)
+    else:
+        choices = {name: getattr(options, name) for name in ("revision", "private", "permission", "licence")}
+        address = TABLES[manifest](options.directory, options.repository, **choices)
     return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
 
 

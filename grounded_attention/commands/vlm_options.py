@@ -12,14 +12,14 @@ from .device_options import add_device_options, find_device
 if TYPE_CHECKING:
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
-BACK_ENDS = ("sdpa", "eager", "flash_attention_2")
+BACK_ENDS = "sdpa, eager, flash_attention_2, or a kernel of the Hub such as kernels-community/flash-attn2"
 
 
 def add_vlm_options(parser: argparse.ArgumentParser) -> None:
     """Adds `--revision`, `--attention`, `--device` and `--dtype`."""
     add = parser.add_argument
     add("--revision", metavar="NAME", help="branch, tag or commit of the model on the Hub")
-    add("--attention", choices=BACK_ENDS, default="sdpa", help="attention back end (default: %(default)s)")
+    add("--attention", metavar="NAME", default="sdpa", help=f"attention back end: {BACK_ENDS} (default: %(default)s)")
     add_device_options(parser)
 
 
@@ -59,6 +59,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from accelerate import PartialState
     from transformers import AutoModel, AutoModelForImageTextToText
 
+    from grounded_attention.families.vlm import load_processor
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
     from grounded_attention.processing.region_detection import first_line
@@ -74,7 +75,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         if config.model_type not in IMAGE_TOKEN_FAMILIES:
             known = ", ".join(IMAGE_TOKEN_FAMILIES)
             raise ValueError(f"model type {config.model_type} is not known to read images as tokens; known: {known}")
-        processor = _load_processor(name, options.revision)
+        processor = load_processor(name, revision=options.revision or "main")
         # The weights of an adapter have the names of the model with its head.
         auto_class: Any = AutoModelForImageTextToText if with_language_head or adapted else AutoModel
         settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": options.attention}
@@ -85,15 +86,6 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         return model.eval().to(device), PatchGroundingProcessor(processor, config.model_type)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_line(error)}") from error
-
-
-def _load_processor(name: str, revision: str | None) -> Any:
-    from transformers import AutoProcessor
-
-    processor = AutoProcessor.from_pretrained(name, revision=revision or "main")
-    if not hasattr(processor, "image_processor"):  # without a usable processor, transformers gives a tokenizer
-        raise ValueError("it has no processor for images and text; save the processor beside the model")
-    return processor
 
 
 def _add_adapter(model: Any, name: str, revision: str | None) -> Any:

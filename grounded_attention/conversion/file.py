@@ -39,6 +39,9 @@ _NAME = re.compile(r"[\w.]+")
 # Module names of Python 2 and of platforms -> common names.
 _MODULES = {"posix": "os", "nt": "os", "__builtin__": "builtins", "commands": "subprocess"}
 _WEIGHTS_SUFFIX = ".safetensors"
+# Names under which training code saves weights and optimizer, among them those of Lightning and DeepSpeed.
+WEIGHTS = ("state_dict", "model_state_dict", "model", "module")
+OPTIMIZERS = ("optimizer", "optimizer_state_dict")
 # Tensors that are not parameters.
 _BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_ids")
 
@@ -64,7 +67,7 @@ def read_checkpoint(path: Path) -> OriginalFile:
     Reads a file written by `torch.save` without executing anything in it.
 
     Args:
-        path (`Path`): a state dict, or a dictionary with one under "state_dict" or "model_state_dict".
+        path (`Path`): a state dict, or a dictionary with one under a name of `WEIGHTS`, also several times.
 
     Raises:
         FileNotFoundError: if the file does not exist.
@@ -92,18 +95,24 @@ def read_checkpoint(path: Path) -> OriginalFile:
 def _unpack(content: Any, path: Path) -> OriginalFile:
     others: list[str] = []
     trained = None
-    # The names of VL-BERT's and VisualBERT's training code, and of ViLBERT's and VOLTA's.
-    for weights, optimizer in (("state_dict", "optimizer"), ("model_state_dict", "optimizer_state_dict")):
-        if isinstance(content, dict) and isinstance(content.get(weights), dict):
-            others = sorted(str(name) for name in content if name != weights)
-            trained = _count_trained(content.get(optimizer))
-            content = content[weights]
+    while held := _inner_dictionaries(content):
+        if len(held) > 1:
+            raise CheckpointError(f"{path}: weights under {name_some(held)}; keep one of them in the file.")
+        others = sorted({*others, *(str(name) for name in content if name != held[0])})
+        counts = [_count_trained(content.get(name)) for name in OPTIMIZERS]
+        trained = next((count for count in counts if count is not None), trained)
+        content = content[held[0]]
     if not isinstance(content, dict) or not content:
         raise CheckpointError(f"{path}: contains a {type(content).__name__} without weights, expected a state dict.")
     for key, value in content.items():
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             raise CheckpointError(f"{path}: entry {key!r} is a {type(value).__name__}, expected names with tensors.")
     return OriginalFile(content, others, trained)
+
+
+def _inner_dictionaries(content: Any) -> list[str]:
+    """The names of `WEIGHTS` under which a dictionary has another one."""
+    return [n for n in WEIGHTS if isinstance(content, dict) and isinstance(content.get(n), dict) and content[n]]
 
 
 def _count_trained(optimizer: Any) -> int | None:

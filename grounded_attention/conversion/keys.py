@@ -81,7 +81,18 @@ class Wrapper(NamedTuple):
         return self.written + key.removeprefix(self.bare) if key.startswith(self.bare) else key
 
 
-DATA_PARALLEL = Wrapper("module.", "", "module.")
+# What data parallelism, torch.compile, FSDP and activation checkpointing add to names; Lightning adds "model.".
+_PARTS = r"module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
+_FIRST = re.compile(rf"(?:(?:{_PARTS}|model)\.)+")
+_INSIDE = re.compile(rf"(?<=\.)(?:{_PARTS})\.")
+_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms
+
+
+def plain_key(key: str) -> str:
+    """A key without what training loops add to it, and with the usual names of the weights of a layer norm."""
+    first = _FIRST.match(key)
+    key = _INSIDE.sub("", key[first.end() :] if first else key)
+    return next((key.removesuffix(old) + new for old, new in _OLD_NAMES.items() if key.endswith(old)), key)
 
 
 @dataclass
@@ -159,8 +170,10 @@ class Conversion:
 
 
 def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wrapper]:
-    """The wrappers that the keys have, outermost first."""
-    found = []
+    """The wrappers that the keys have, outermost first: those of training loops, and of `wrappers`."""
+    firsts = {match[0] for key in keys if (match := _FIRST.match(key))}
+    found = [Wrapper(first, "", first) for first in sorted(firsts)[:1]]
+    keys = [plain_key(key) for key in keys]
     for wrapper in wrappers:
         if any(key.startswith(wrapper.mark) for key in keys):
             found.append(wrapper)
@@ -180,7 +193,7 @@ def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[s
     """
     bare: dict[str, str] = {}
     for original in keys:
-        key = original
+        key = plain_key(original)
         for wrapper in wrappers:
             key = wrapper.strip(key)
         if key in bare:

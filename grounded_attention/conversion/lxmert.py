@@ -30,7 +30,7 @@ from grounded_attention.modeling.modeling_lxmert import (
 )
 
 from .fields import ConfigFields, settle_fields
-from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .keys import Conversion, PrefixRules, Rules, Wrapper
 from .original_family import OriginalFamily, check_same
 
 _TRUNK = "lxmert."
@@ -67,7 +67,7 @@ class LXMERTFamily(OriginalFamily):
     )
     base_prefix = _TRUNK
     # The second wrapper is that of the task models.
-    wrappers = (DATA_PARALLEL, Wrapper("lxrt_encoder.model.", "", "lxrt_encoder.model."))
+    wrappers = (Wrapper("lxrt_encoder.model.", "", "lxrt_encoder.model."),)
     public = ({"hidden_size": 768, "l_layers": 9, "r_layers": 5, "x_layers": 5, "num_attention_heads": 12},)
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:

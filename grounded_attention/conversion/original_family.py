@@ -31,7 +31,7 @@ from grounded_attention.utils.progress import phase
 from .errors import CheckpointError, OverrideError, name_some
 from .fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
 from .file import OriginalFile, count_parameters
-from .keys import DATA_PARALLEL, Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
+from .keys import Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
 from .signatures import check_family
 
 UNKNOWN = "unknown key, which the public code does not have"
@@ -48,7 +48,7 @@ class OriginalFamily(ABC):
         config_class (`type[PreTrainedConfig]`): its configuration class.
         model_classes (`tuple[type[PreTrainedModel], ...]`): its model classes; the first is the base model.
         base_prefix (`str`): prefix of our names before the names of the base model.
-        wrappers (`tuple[Wrapper, ...]`): wrappers of training code, outermost first.
+        wrappers (`tuple[Wrapper, ...]`): wrappers of its training code, outermost first, beside those of `plain_key`.
         public (`tuple[Mapping[str, Any], ...]`): public configurations, see `settle_fields`.
         droppable (`Mapping[str, str]`): prefix of our names -> reason why a class may not have it.
     """
@@ -59,7 +59,7 @@ class OriginalFamily(ABC):
     config_class: ClassVar[type[PreTrainedConfig]]
     model_classes: ClassVar[tuple[type[PreTrainedModel], ...]]
     base_prefix: ClassVar[str] = ""
-    wrappers: ClassVar[tuple[Wrapper, ...]] = (DATA_PARALLEL,)
+    wrappers: ClassVar[tuple[Wrapper, ...]] = ()
     public: ClassVar[tuple[Mapping[str, Any], ...]]
     droppable: ClassVar[Mapping[str, str]] = {}
 

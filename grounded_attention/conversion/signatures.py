@@ -18,6 +18,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from .errors import CheckpointError
+from .keys import plain_key
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ SIGNATURES = (
 
 
 def recognise(keys: Iterable[str]) -> Signature | None:
-    """The signature of the keys of a state dict, with or without `module.`; `None` for an unknown family."""
-    bare = [key.removeprefix("module.") for key in keys]
+    """The signature of the keys of a state dict, with or without wrappers; `None` for an unknown family."""
+    bare = [plain_key(key) for key in keys]
     return next((sign for sign in SIGNATURES if any(re.search(sign.mark, key) for key in bare)), None)
 
 

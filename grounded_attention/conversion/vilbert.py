@@ -23,7 +23,7 @@ from grounded_attention.modeling.modeling_vilbert import ViLBertForMultiTask, Vi
 
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields, settle_fields
-from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules
+from .keys import Conversion, PrefixRules, Rules
 from .original_family import OriginalFamily, check_same
 
 _TRUNK = "vilbert."
@@ -62,7 +62,6 @@ class ViLBertFamily(OriginalFamily):
     config_class = ViLBertConfig
     model_classes = (ViLBertModel, ViLBertForMultiTask, ViLBertForPreTraining)
     base_prefix = _TRUNK
-    wrappers = (DATA_PARALLEL,)
     public = (
         {
             "hidden_size": 768,

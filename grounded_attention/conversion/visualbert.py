@@ -29,7 +29,7 @@ from grounded_attention.modeling.modeling_visualbert import (
 )
 
 from .fields import ConfigFields, settle_fields
-from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .keys import Conversion, PrefixRules, Rules, Wrapper
 from .original_family import OriginalFamily, check_same
 
 _TRUNK, _EMBEDDINGS = "visual_bert.", "visual_bert.embeddings."
@@ -65,7 +65,7 @@ class VisualBERTFamily(OriginalFamily):
         VisualBERTForVisualReasoning,
     )
     base_prefix = _TRUNK
-    wrappers = (DATA_PARALLEL, Wrapper("bert.", "", "bert.bert."))  # the second wrapper is that of AllenNLP
+    wrappers = (Wrapper("bert.", "", "bert.bert."),)  # of AllenNLP
     public = ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},)
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:

@@ -35,7 +35,7 @@ from grounded_attention.modeling.modeling_vl_bert import (
 from .errors import CheckpointError
 from .fast_rcnn import ImageRules, check_second_head, explain_image_key
 from .fields import ConfigFields
-from .keys import DATA_PARALLEL, Conversion, PrefixRules, Rules, Wrapper
+from .keys import Conversion, PrefixRules, Rules, Wrapper, plain_key
 from .original_family import OriginalFamily, check_same
 from .vl_bert_config import PUBLIC, VISION, read_vl_bert_fields
 
@@ -157,7 +157,7 @@ class VLBertFamily(OriginalFamily):
         VLBertForVisualQuestionAnswering,
     )
     base_prefix = "vl_bert."
-    wrappers = (DATA_PARALLEL, Wrapper(_VCR, "vlbert.", _VCR))
+    wrappers = (Wrapper(_VCR, "vlbert.", _VCR),)
     public = PUBLIC
     droppable = {
         "vl_bert.pooler.": "pooler, which this class does not use",
@@ -166,7 +166,7 @@ class VLBertFamily(OriginalFamily):
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
         """Finds the class by the head of the checkpoint, or by the wrapper of VCR."""
-        keys = [DATA_PARALLEL.strip(key) for key in original_keys]
+        keys = [plain_key(key) for key in original_keys]
         for prefix, class_name in _CLASS_BY_KEY.items():
             if any(key.startswith(prefix) for key in keys):
                 return class_name

@@ -27,7 +27,7 @@ import torch
 
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields
-from .keys import Conversion, Rules
+from .keys import Conversion, Rules, plain_key
 from .original_family import UNKNOWN, OriginalFamily
 from .signatures import VOLTA
 from .volta_schedule import STREAMS, Step, VoltaConfig
@@ -152,7 +152,7 @@ class VoltaFamily(OriginalFamily):
         unknown = [
             key
             for key, reason in conversion.left_out.items()
-            if reason == UNKNOWN and key.removeprefix("module.").startswith(("bert.", "cls."))
+            if reason == UNKNOWN and plain_key(key).startswith(("bert.", "cls."))
         ]
         if unknown:
             raise CheckpointError(

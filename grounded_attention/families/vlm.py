@@ -1,11 +1,33 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Vision-language models of transformers, whose regions are image tokens; they have no classes in this project."""
 
+import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+
+# Packages that processors of these models need, in the extra `vlm`; some only for videos, but they load all parts.
+PROCESSOR_PACKAGES = ("torchvision", "num2words")
+
+
+def load_processor(name: Any, **settings: Any) -> Any:
+    """Loads the processor of a model; a ValueError says what to install if it needs a package that is not there."""
+    from transformers import AutoProcessor
+
+    try:
+        processor = AutoProcessor.from_pretrained(name, **settings)
+    except (ImportError, ValueError) as error:
+        missing = [each for each in PROCESSOR_PACKAGES if importlib.util.find_spec(each) is None]
+        if not any(each in str(error).lower() for each in missing):
+            raise
+        needs = f"its processor needs {' and '.join(missing)}, not installed here"
+        raise ValueError(f'{needs}: pip install "grounded-attention[vlm]"') from error
+    if getattr(processor, "image_processor", None) is None:  # transformers gives a tokenizer where it finds no more
+        raise ValueError("it has no processor for images and text; save the model's own processor beside it")
+    return processor
 
 
 @dataclass(frozen=True)

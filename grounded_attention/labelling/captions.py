@@ -34,17 +34,10 @@ FEATURES = datasets.Features(
 
 
 def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = None) -> datasets.Dataset:
-    """Makes one row per caption of all splits, in their order, with the columns of `FEATURES`.
+    """Makes one row per caption of all splits, the first `limit`, in their order, with the columns of `FEATURES`.
 
     `given` has the annotated phrases that have boxes, and `objects` the boxes of the image; both are `None` where the
     builder annotates no phrases. `width` and `height` are `None` where the rows do not have them.
-
-    Args:
-        splits (`Mapping[str, Dataset]`): split -> rows of any builder with captions.
-        limit (`int`, *optional*): largest number of captions; the first ones are kept.
-
-    Returns:
-        `Dataset`: the rows, read from the disk.
 
     Raises:
         DataError: if there is no caption, or two captions have the same id.

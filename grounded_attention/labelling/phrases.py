@@ -42,11 +42,7 @@ class PhraseSource(Protocol):
 
 
 def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
-    """Loads a source of phrases.
-
-    Args:
-        name (`str`): One of `SOURCES`.
-        model (`str`, *optional*, defaults to `SPACY_MODEL`): The pipeline of spaCy.
+    """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy.
 
     Raises:
         ValueError: The source is unknown, or a package, model or corpus that it needs is not installed.
@@ -152,18 +148,11 @@ def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:
 
 
 def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
-    """Finds phrases in a caption that were lower-cased and joined from tokens.
+    """Finds phrases in a caption that were lower-cased and joined from tokens, and the number of those not found.
 
     Letters may differ in case, and where a phrase has a space, the caption may have none or several. A phrase is
     searched after the one before it, and if it is not there, from the start. Found phrases never overlap, so a phrase
-    that occurs twice in `texts` is found at two places.
-
-    Args:
-        caption (`str`): The caption.
-        texts (sequence of `str`): The phrases, in the order of the caption if possible.
-
-    Returns:
-        `tuple[list[Phrase], int]`: The found phrases in the order of the caption, and the number of others.
+    that occurs twice in `texts` is found at two places. They are returned in the order of the caption.
     """
     found: list[Phrase] = []
     after = 0

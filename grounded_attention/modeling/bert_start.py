@@ -13,13 +13,17 @@
 # limitations under the License.
 """Initialises a model family from a BERT checkpoint, and checks the configuration fields that a caller may set."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import AutoConfig, BertForPreTraining, PreTrainedConfig
 
 # The fields that the shapes of BERT's tensors fix.
 _BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
+
+# What data parallelism, torch.compile, FSDP, activation checkpointing and Lightning add to the names of weights -> "".
+_PARTS = "module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
+_OF_TRAINING_LOOPS = {rf"^(({_PARTS}|model)\.)+": "", rf"(\.({_PARTS}))+\.": "."}
 
 
 class BertStart:
@@ -51,8 +55,8 @@ class BertStart:
             the model.
 
         Raises:
-            ValueError: if the checkpoint is not of the BERT family, an override is not a field of the configuration,
-                or the BERT checkpoint fixes its value.
+            ValueError: if the checkpoint is not of the BERT family or lacks weights of its encoder, or an override is
+                no field of the configuration or is fixed by the BERT checkpoint.
         """
         name = pretrained_model_name_or_path
         fields = read_bert_config(name)
@@ -67,8 +71,17 @@ class BertStart:
     def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
         """Copies the weights of a BERT checkpoint; `only` limits the names in this model. Returns the names copied."""
         check_sizes(self.config, {field: read_bert_config(name)[field] for field in self._bert_sizes}, name)
-        loaded: Any = BertForPreTraining.from_pretrained(name, output_loading_info=True)
-        bert, info = loaded
+        try:
+            bert, info = cast(Any, BertForPreTraining.from_pretrained)(
+                name, output_loading_info=True, key_mapping=_OF_TRAINING_LOOPS
+            )
+        except AttributeError as error:  # a dictionary in place of a weight
+            raise ValueError(f"{name} has no state dict in its file of weights: save model.state_dict()") from error
+        if lost := sorted(
+            key for key in info["missing_keys"] if key.startswith(("bert.embeddings.", "bert.encoder."))
+        ):
+            found = ", ".join(sorted(info["unexpected_keys"])[:2]) or "no other names"
+            raise ValueError(f"{name} has no {lost[0]} ({len(lost)} weights of BERT in all), but {found}")
         weights, copied = self.state_dict(), set()
         wanted = set(weights) if only is None else only
         prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."

@@ -77,7 +77,10 @@ def _locate(caption: str, wanted: Sequence[str | Sequence[int]]) -> list[Phrase]
 
 
 def _span(caption: str, span: Sequence[int]) -> Phrase:
-    start, end = (int(place) for place in span) if len(span) == 2 else (0, 0)
+    try:
+        start, end = map(int, span)
+    except (TypeError, ValueError):
+        start = end = 0
     if not 0 <= start < end <= len(caption):
         raise ValueError(
             f"phrase {list(span)}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"

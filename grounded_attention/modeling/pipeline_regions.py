@@ -88,7 +88,7 @@ class RegionSource:
             raise ValueError(f"regions is of type {type(record).__name__}, expected {expected}")
         item.size = (int(record.width), int(record.height))
         # Of a picture on the web only the boxes are needed, unless the model reads its pixels.
-        opened = self._open(image, upright=False) if self.reads_pixels or not is_url(image) else None
+        opened = self._open(image) if self.reads_pixels or not is_url(image) else None
         if opened is not None:
             item.size = _size_of_copy(opened, item.size)
         item.boxes = np.asarray(record.boxes, np.float32)
@@ -117,7 +117,7 @@ class RegionSource:
         if boxes is not None and features is None and self.feature_model is None and not self.reads_pixels:
             raise ValueError("the model needs features: give those of the boxes, or a feature_model to the pipeline")
         if features is None or given.get("image_size") is None:
-            item.image = self._open(given.get("image"), upright=boxes is None)
+            item.image = self._open(given.get("image"))
         item.size = image_size(item.image, given.get("image_size"))
         if boxes is not None:
             item.boxes, count = normalise(boxes, item.size), len(boxes)
@@ -125,10 +125,10 @@ class RegionSource:
             item.scores = of_each(given.get("scores"), count, "scores")
             item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
 
-    def _open(self, image: Any, upright: bool) -> Image.Image | None:
+    def _open(self, image: Any) -> Image.Image | None:
         if is_url(image):
             return download_image(image)
-        return None if image is None else self.processor.open_image(image, upright=upright)
+        return None if image is None else self.processor.open_image(image)
 
     # Of a batch
 

@@ -341,7 +341,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
                 attention_layers=tuple(layers),
             )
         finally:
-            model.set_attn_implementation(before)
+            model.config._attn_implementation = before  # the method of the model would load a kernel again
         heads = torch.stack(list(outputs.attentions))  # (L, B, H, T, R)
         alpha = heads.mean((0, 2)) if head is None else heads[:, :, head].mean(0)
         return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha

@@ -179,7 +179,8 @@ def attend(
     query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
     name = module.config._attn_implementation
     function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
-    if needs_packed_keys(module, mask) and name.startswith("flash"):
+    # A supervised function packs the keys itself, after it has read rows. Only FlashAttention has such masks.
+    if not name.startswith("supervised_") and needs_packed_keys(module, mask):
         function = partial(attend_packed_keys, function)
     context, report = function(
         module,

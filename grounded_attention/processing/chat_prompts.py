@@ -59,32 +59,14 @@ def is_conversation(value: Any) -> bool:
 
 
 def make_conversation(text: str, answer: str | None, image_count: int) -> list[dict[str, Any]]:
-    """Makes the conversation of one example: the user gives images and a text, the assistant answers.
-
-    Args:
-        text (`str`): The words of the user.
-        answer (`str`, *optional*): The words of the assistant.
-        image_count (`int`): Number of images.
-
-    Returns:
-        `list[dict[str, Any]]`: The messages.
-    """
+    """Makes the conversation of one example: the user gives images and a text, the assistant answers."""
     content = [*({"type": "image"} for _ in range(image_count)), {"type": "text", "text": text}]
     answers = [] if answer is None else [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
     return [{"role": "user", "content": content}, *answers]
 
 
 def plain_prompt(text: str, image_token: str, image_count: int) -> Prompt:
-    """Makes a prompt without a template: images first, unless the text says where they stand.
-
-    Args:
-        text (`str`): The text, perhaps with image tokens.
-        image_token (`str`): The token that stands for an image.
-        image_count (`int`): Number of images.
-
-    Returns:
-        `Prompt`: The prompt.
-    """
+    """Makes a prompt without a template: images first, unless the text says by image tokens where they stand."""
     before = "" if image_token in text else image_token * image_count
     return Prompt(before + text, [PromptText(text, 0, len(before), len(before + text))])
 
@@ -95,16 +77,9 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
     It renders twice, the second time with a mark at both ends of each text. Without the marks both results must be
     the same.
 
-    Args:
-        processor (`ProcessorMixin`): A processor with a chat template.
-        conversation (sequence): The messages.
-        name (`str`): Name of the example in errors.
-
-    Returns:
-        `Prompt`: The prompt.
-
     Raises:
-        ValueError: The template fails, changes, moves or leaves out a text, or a text contains the mark.
+        ValueError: The template fails, changes, moves or leaves out a text, or a text contains the mark; the message
+            has the name of the example.
     """
     texts: list[str] = []
     marked_conversation: list[dict[str, Any]] = []
@@ -145,16 +120,10 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
 def end_answer(prompt: Prompt, tokenizer: Any, name: str) -> Prompt:
     """Makes sure that a special token ends the last answer, so that a model can learn where to stop.
 
-    Args:
-        prompt (`Prompt`): A prompt whose last text is an answer.
-        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
-        name (`str`): Name of the example in errors.
-
-    Returns:
-        `Prompt`: The prompt, with the end token of the tokenizer if the chat template has no special token there.
+    The end token of the tokenizer is added if the chat template has no special token there.
 
     Raises:
-        ValueError: The last text is not an answer.
+        ValueError: The last text is not an answer; the message has the name of the example.
     """
     if not prompt.parts or not prompt.parts[-1].answer:
         raise ValueError(

@@ -35,12 +35,9 @@ class FastRCNNImageKwargs(ImagesKwargs, total=False):
     r"""
     fixed_padding (`bool`, *optional*, defaults to `False`):
         Pad every image to the largest landscape or portrait canvas instead of to the largest image of the batch.
-    upright (`bool`, *optional*, defaults to `False`):
-        Rotate images by their EXIF orientation. By default the pixels stay as stored, which annotated boxes refer to.
     """
 
     fixed_padding: bool
-    upright: bool
 
 
 @auto_docstring(
@@ -60,7 +57,6 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         image_mean: Sequence[float] = BGR_MEAN,
         image_std: Sequence[float] = (1.0, 1.0, 1.0),
         fixed_padding: bool = False,
-        upright: bool = False,
         **kwargs,  # without annotation, which transformers 5.4 would treat as a TypedDict
     ) -> None:
         r"""
@@ -73,9 +69,6 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         fixed_padding (`bool`, *optional*, defaults to `False`):
             Pad every image to `longest_edge` by `shortest_edge` (a portrait image to `shortest_edge` by
             `longest_edge`), so that batches have few shapes. By default a batch is as large as its largest image.
-        upright (`bool`, *optional*, defaults to `False`):
-            Rotate images by their EXIF orientation. By default the pixels stay as stored, which annotated boxes refer
-            to.
         """
         super().__init__(**kwargs)
         self.size = _check_size({"shortest_edge": 600, "longest_edge": 1000} if size is None else size)
@@ -84,7 +77,6 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         if 0 in self.image_std:
             raise ValueError(f"image_std={image_std!r}: pixels are divided by it, so 0 is not allowed.")
         self.fixed_padding = fixed_padding
-        self.upright = upright
 
     @auto_docstring
     def preprocess(self, images: Any, return_tensors: str | None = "pt", **kwargs) -> BatchFeature:
@@ -104,7 +96,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         """
         if kwargs:
             raise TypeError(f"Unknown arguments of the image processor: {', '.join(sorted(kwargs))}.")
-        pixels = [self.pixels(picture) for picture in open_images(images, self.upright)]
+        pixels = [self.pixels(picture) for picture in open_images(images)]
         data = {
             "pixel_values": pad_pixels(pixels, self.canvas([array.shape[1:] for array in pixels])),
             "image_sizes": np.array([array.shape[:0:-1] for array in pixels], dtype=np.int64),

@@ -59,9 +59,8 @@ def read_images(
             raise ValueError("detector is given without images; give images too.")
         return dict(given), None
     _check_arguments(given, image_processor, detector)
-    upright = image_processor is not None and image_processor.upright
     images = enumerate(given["images"])
-    pictures = [None if image is None else open_image(image, f"Example {i}", upright) for i, image in images]
+    pictures = [None if image is None else open_image(image, f"Example {i}") for i, image in images]
     if detector is None:
         _check_sizes(given["image_sizes"], pictures)
         return dict(given), pictures

@@ -35,7 +35,6 @@ from .image_layouts import (
     layout_qwen_vl,
 )
 from .number_arrays import to_array
-from .written_boxes import BoxSpelling, boxes_in_pixels, boxes_in_shares, boxes_in_thousandths, boxes_in_tokens
 
 
 @dataclass(frozen=True)
@@ -95,8 +94,8 @@ class ImageTokenFamily:
         after_images (`Callable`, *optional*): Returns what the processor inserts after the last image of a prompt.
         prompt_end (`str`, *optional*, defaults to `""`): What the processor adds to the end of a prompt.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
-        boxes (`Callable`, *optional*): Says how the model writes the boxes of an image, from its [`ImageSettings`]; by
-            default as whole numbers to 1000.
+        boxes (`str`, *optional*, defaults to `"thousandths"`): The scale of boxes in texts: "thousandths", "pixels" of
+            the resized image, "shares" or "tokens".
     """
 
     processor: str
@@ -107,7 +106,7 @@ class ImageTokenFamily:
     after_images: Callable[[Any], str] = _nothing
     prompt_end: str = ""
     adds_special_tokens: bool = True
-    boxes: Callable[[ImageSettings], BoxSpelling] = boxes_in_thousandths
+    boxes: str = "thousandths"
 
 
 _PAN_AND_SCAN = {
@@ -118,11 +117,11 @@ _PAN_AND_SCAN = {
 }
 
 IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
-    "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes=boxes_in_shares),
-    "llava_next": ImageTokenFamily("LlavaNextProcessor", layout_llava_next, boxes=boxes_in_shares),
-    "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes=boxes_in_shares),
+    "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="shares"),
+    "llava_next": ImageTokenFamily("LlavaNextProcessor", layout_llava_next, boxes="shares"),
+    "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="shares"),
     "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl),
-    "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes=boxes_in_pixels),
+    "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="pixels"),
     "qwen3_vl": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
@@ -132,7 +131,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         after_images=_bos_token,
         prompt_end="\n",
         adds_special_tokens=False,
-        boxes=boxes_in_tokens,
+        boxes="tokens",
     ),
     "gemma3": ImageTokenFamily(
         "Gemma3Processor",
@@ -202,18 +201,10 @@ def image_layouts(
 
 
 def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
-    """Gives the image tokens of an example their boxes.
-
-    Args:
-        positions (`np.ndarray`): (N,) int64, positions of the image tokens in the sequence.
-        layouts (sequence of `ImageLayout`): The layouts of its images, in order.
-        name (`str`): Name of the example in errors.
-
-    Returns:
-        `ImageTokens`: The image tokens.
+    """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images.
 
     Raises:
-        ValueError: The number of tokens is not that of the layouts.
+        ValueError: The number of tokens is not that of the layouts; the message has the name of the example.
     """
     views = [[piece for piece in layout if not isinstance(piece, str)] for layout in layouts]
     places = [(image, view, len(boxes)) for image, each in enumerate(views) for view, boxes in enumerate(each)]

@@ -11,20 +11,22 @@
 # WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 # See the License for the specific language governing permissions and
 # limitations under the License.
-"""Converts users' images to RGB pictures; every error names the file.
+"""Converts users' images to upright RGB pictures; every error names the file.
 
-An image is a path, a PIL image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or
-4 channels, integers from 0 to 255 or floats in [0, 1].
+An image is a path, the bytes of a file, a dictionary with `bytes` or `path` (as `datasets` stores images), a PIL
+image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with C of 1, 3 or 4 channels, integers from
+0 to 255 or floats in [0, 1].
 """
 
+import io
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 # The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
@@ -32,6 +34,20 @@ SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
 CHANNELS = (1, 3, 4)
+# EXIF's tag of the orientation, and what makes pixels with an orientation from 2 upright.
+_ORIENTATION = 0x0112
+_TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+# What is opened, whatever a file is named: PIL runs Ghostscript for EPS, and knows old formats that few have examined.
+# HEIF is there after `pillow_heif.register_heif_opener()`.
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JPEG2000", "AVIF", "HEIF")
 # A compressed file of a few kilobytes may claim any number of pixels. The largest photographs of phones have 200
 # megapixels. The variable allows another number in any command.
 MAX_PIXELS = 200_000_000
@@ -40,90 +56,107 @@ PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 _RAISED = Lock()
 
 
-def open_images(images: Any, upright: bool = False) -> list[Image.Image]:
+def open_images(images: Any) -> list[Image.Image]:
     """Opens a batch of images as RGB pictures in memory.
 
     Args:
         images: Images as for [`open_image`]; one image is a batch of one.
-        upright (`bool`, *optional*, defaults to `False`): Rotate pictures by their EXIF orientation.
 
     Returns:
-        `list[Image.Image]`: RGB pictures.
+        `list[Image.Image]`: Upright RGB pictures.
 
     Raises:
         ValueError: The batch is empty, an entry is not an image, or a file cannot be read completely.
     """
     if _is_one(images):
-        return [open_image(images, upright=upright)]
+        return [open_image(images)]
     if not isinstance(images, Iterable):
         raise ValueError(f"images: {images!r:.80} is not an image; expected paths, PIL images or arrays.")
-    opened = [open_image(image, f"image {index}", upright) for index, image in enumerate(images)]
+    opened = [open_image(image, f"image {index}") for index, image in enumerate(images)]
     if not opened:
         raise ValueError("images: the batch is empty.")
     return opened
 
 
 def _is_one(images: Any) -> bool:
-    return isinstance(images, (str, os.PathLike, Image.Image)) or (hasattr(images, "shape") and len(images.shape) < 4)
+    return isinstance(images, (str, bytes, os.PathLike, Mapping, Image.Image)) or (
+        hasattr(images, "shape") and len(images.shape) < 4
+    )
 
 
-def open_image(image: Any, name: str = "image", upright: bool = False) -> Image.Image:
-    """Opens one image as an RGB picture in memory.
+def open_image(image: Any, name: str = "image") -> Image.Image:
+    """Opens one image as an upright RGB picture in memory.
 
-    Grey and palette images, CMYK and the other colour spaces of PIL are converted, 16-bit grey is scaled to 8 bits,
-    and transparent pixels are drawn over white. Of an animation the first frame is used.
+    Pictures are turned by their EXIF orientation, as viewers and annotation tools show them. Grey and palette images,
+    CMYK and the other colour spaces of PIL are converted, 16-bit grey is scaled to 8 bits, and transparent pixels are
+    drawn over white. Of an animation the first frame is used.
 
     Args:
         image: A path, a PIL image or an array, see the module's docstring.
         name (`str`, *optional*, defaults to `"image"`): The name of the image in errors; a file's path is added.
-        upright (`bool`, *optional*, defaults to `False`): Rotate the picture by its EXIF orientation. By default the
-            pixels stay as stored, which annotated boxes refer to.
 
     Returns:
         `Image.Image`: The RGB picture.
 
     Raises:
-        ValueError: A file is missing, truncated, not an image or larger than 200 megapixels (or than the environment
-            variable `GROUNDED_ATTENTION_MAX_PIXELS` or a changed `PIL.Image.MAX_IMAGE_PIXELS` says); pixels have 32
-            bits, whose range is unknown; an array has another shape, type or range.
+        ValueError: A file is missing, truncated, not of one of `FORMATS` or larger than 200 megapixels (or than the
+            environment variable `GROUNDED_ATTENTION_MAX_PIXELS` or a changed `PIL.Image.MAX_IMAGE_PIXELS` says);
+            pixels have 32 bits, whose range is unknown; an array has another shape, type or range.
     """
     if isinstance(image, (str, os.PathLike)):
-        return _open_file(os.fspath(image), name, upright)
+        return _open_file(os.fspath(image), name)
+    if isinstance(image, Mapping):
+        image = image.get("bytes") or image.get("path")
+        return open_image(image, name)
+    if isinstance(image, bytes):
+        return _read(io.BytesIO(image), name)
     if isinstance(image, Image.Image):
         path = getattr(image, "filename", "")
-        return _to_rgb(image, f"{name} ({path})" if path else name, upright)
+        return _to_rgb(image, f"{name} ({path})" if path else name)
     if hasattr(image, "shape") and hasattr(image, "dtype"):
-        return _to_rgb(_from_array(image, name), name, upright=False)
+        return _to_rgb(_from_array(image, name), name)
     raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
 
-def _open_file(path: str, name: str, upright: bool) -> Image.Image:
+def _open_file(path: str, name: str) -> Image.Image:
     name = f"{name} ({path})"
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
         found = "a folder" if os.path.isdir(path) else "no such file"
         raise ValueError(f"{name}: {found}; {hint}.")
+    try:
+        with open(path, "rb") as file:
+            return _read(file, name)
+    except OSError as error:
+        raise ValueError(_explain(name, error)) from error
+
+
+def _read(file: BinaryIO, name: str) -> Image.Image:
     limit = _limit()
     try:
         with warnings.catch_warnings():
             # Too many pixels are an error here, so the warning is not needed.
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = _open(path, limit)
+            picture = _open(file, limit)
+    except UnidentifiedImageError as error:
+        known = ", ".join(FORMATS)
+        raise ValueError(f"{name}: not an image file of a known format, expected {known}; save it as PNG.") from error
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
-    with picture:
-        return _to_rgb(picture, name, upright)
+    return _to_rgb(picture, name)
 
 
-def _open(path: str, limit: int | None) -> Image.Image:
+def _open(file: BinaryIO, limit: int | None) -> Image.Image:
     """Reads the header. PIL itself refuses 179 million pixels: above them its limit is raised to ours for a moment."""
+    Image.init()
+    formats = [name for name in FORMATS if name in Image.OPEN]
     try:
-        return Image.open(path)
+        return Image.open(file, formats=formats)
     except Image.DecompressionBombError:
         with _RAISED:
             kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limit
             try:
-                return Image.open(path)
+                return Image.open(file, formats=formats)
             finally:
                 Image.MAX_IMAGE_PIXELS = kept
 
@@ -131,8 +164,6 @@ def _open(path: str, limit: int | None) -> Image.Image:
 def _explain(name: str, error: Exception) -> str:
     if isinstance(error, Image.DecompressionBombError):
         return _too_large(name, "")
-    if isinstance(error, UnidentifiedImageError):
-        return f"{name}: not an image file, or a format that PIL cannot read."
     return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
 
 
@@ -153,7 +184,9 @@ def _limit() -> int | None:
     return int(given)
 
 
-def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:
+def _to_rgb(picture: Image.Image, name: str) -> Image.Image:
+    if picture.format not in (None, *FORMATS):
+        raise ValueError(f"{name}: {picture.format} is not one of the formats that are read, {', '.join(FORMATS)}.")
     # The header contains the size, so this check needs no decoded pixels.
     width, height = picture.size
     if not width or not height:
@@ -167,9 +200,19 @@ def _to_rgb(picture: Image.Image, name: str, upright: bool) -> Image.Image:
         )
     try:
         picture.load()
-        return _convert(ImageOps.exif_transpose(picture) if upright else picture)
+        converted = _convert(_turn(picture))
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
+    converted.info.clear()  # with the orientation, which is that of the file
+    return converted
+
+
+def _turn(picture: Image.Image) -> Image.Image:
+    try:
+        turn = _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
+    except Exception:  # of many types: damaged metadata say nothing about pixels that could be read
+        turn = None
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _convert(picture: Image.Image) -> Image.Image:

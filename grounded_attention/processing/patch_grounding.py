@@ -26,7 +26,7 @@ from PIL import Image
 from .batch_arguments import as_batch
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import DroppedPhrase, GroundedBatch
-from .image_layouts import ImageLayout, ImageSettings
+from .image_layouts import ImageLayout
 from .image_tokens import (
     ImageTokenFamily,
     get_image_token_family,
@@ -48,7 +48,6 @@ from .phrase_grounding import (
 )
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
-from .written_boxes import BoxSpelling
 
 # The keys of a batch that are for supervision and not for the model.
 GROUNDING_KEYS = (
@@ -116,17 +115,6 @@ class PatchGroundingProcessor:
     def tokenizer(self) -> Any:
         """The tokenizer of the model's processor."""
         return self.processor.tokenizer
-
-    def box_spelling(self, image: Any = None) -> BoxSpelling:
-        """Says how the model writes the boxes of an image (as for [`open_image`]); without one, to 1000."""
-        if image is None:
-            return BoxSpelling()
-        width, height = open_image(image, "image").size
-        return self.family.boxes(ImageSettings(self.processor, self._settings, width, height, True))
-
-    @property
-    def _settings(self) -> dict[str, Any]:
-        return {**self.family.settings, **self.image_settings}
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
         """Saves the processor of the model; the settings of this class are not stored."""
@@ -229,8 +217,19 @@ class PatchGroundingProcessor:
         tensors = {name: torch.from_numpy(data[name]) for name in (*GROUNDING_KEYS, "labels") if name in data}
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
 
+    def check_text(self, text: str, name: str) -> None:
+        """Raises a ValueError if the text of a user, called `name`, has an image token: it would count as an image."""
+        for token in (self.placeholder, self.family.image_token(self.processor)):
+            if token in text:
+                raise ValueError(
+                    f"{name}: a text has {token!r}, the model's token for an image: write these words in another way. "
+                    'An image of a conversation is a part {"type": "image"}.'
+                )
+
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
         token = self.placeholder
+        if answer is not None and not is_conversation(text):
+            self.check_text(f"{text}\n{answer}", name)
         has_template = getattr(self.processor, "chat_template", None) or self.tokenizer.chat_template
         if is_conversation(text) or (has_template and token not in text):
             if is_conversation(text) and answer is not None:
@@ -239,6 +238,8 @@ class PatchGroundingProcessor:
                 )
             conversation = text if is_conversation(text) else make_conversation(text, answer, len(pictures))
             prompt = render_prompt(self.processor, conversation, name)
+            for part in prompt.parts:
+                self.check_text(part.text, name)
         elif answer is not None:
             raise ValueError(f"{name}: text_pair needs a chat template; write one text instead.")
         else:
@@ -265,7 +266,7 @@ class PatchGroundingProcessor:
             text=[prompt.text for prompt in prompts],
             images=pictures if any(pictures) else None,
             text_kwargs=words,
-            images_kwargs={**self._settings, "return_tensors": "pt"},
+            images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials
 

@@ -49,17 +49,10 @@ class TokenSequence:
 
 
 def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.ndarray:
-    """Finds the characters of each text that each token covers.
+    """Finds the characters of each text that each token covers, (S, tokens, 2) int64, as in [`TokenSequence`].
 
-    Args:
-        prompt (`Prompt`): The prompt, with S texts.
-        offsets (`np.ndarray`): (tokens, 2) int64, characters [start, end) of each token in the prompt with its image
-            tokens.
-        segments (`np.ndarray`): (n, 3) int64, the parts of it that stand in the prompt too: start, end, and start in
-            the prompt.
-
-    Returns:
-        `np.ndarray`: (S, tokens, 2) int64, as in [`TokenSequence`].
+    `offsets` (tokens, 2) are characters of the prompt with its image tokens; `segments` (n, 3) are the parts of it
+    that stand in the prompt too: start, end, and start in the prompt.
     """
     in_prompt = np.full_like(offsets, -1)
     for start, end, place in segments:
@@ -73,16 +66,10 @@ def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.
 
 
 def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Collection[int]) -> np.ndarray:
-    """Makes the labels of a language model that learns the answers.
+    """Makes the labels (B, N) int64 of a language model that learns the answers.
 
-    Args:
-        sequences (`list[TokenSequence]`): The examples.
-        length (`int`): N, length of the padded sequences.
-        special_ids (`Collection[int]`): The special tokens of the tokenizer.
-
-    Returns:
-        `np.ndarray`: (B, N) int64, the tokens of the answers, and what follows an answer up to the first special
-        token, if no other text comes before it; -100 elsewhere.
+    They are the tokens of the answers, and what follows an answer up to the first of the special tokens, if no other
+    text comes before it; -100 elsewhere.
     """
     labels = np.full((len(sequences), length), IGNORED, dtype=np.int64)
     for row, each in zip(labels, sequences, strict=True):
@@ -100,11 +87,7 @@ def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Coll
 
 
 def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:
-    """Collects the tokens of all texts of a batch.
-
-    Args:
-        sequences (`list[TokenSequence]`): The examples.
-        length (`int`): N, length of the padded sequences.
+    """Collects the tokens of all texts of a batch of sequences of N tokens.
 
     Returns:
         `tuple`: The tokens of the texts (without their ids), their columns, and their positions in the sequence,
@@ -130,14 +113,7 @@ def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTex
 
 
 def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
-    """Pads the image tokens of each example to R columns, at least one.
-
-    Args:
-        image_tokens (`list[ImageTokens]`): The image tokens of B examples.
-
-    Returns:
-        `dict[str, np.ndarray]`: The keys `region_...` of a batch, see [`PatchGroundingProcessor`].
-    """
+    """Pads the image tokens of B examples to R columns, at least one: the keys `region_...` of a batch."""
     shape = (len(image_tokens), max(1, *(len(each.positions) for each in image_tokens)))
     arrays: dict[str, np.ndarray] = {
         "region_positions": np.full(shape, -1, dtype=np.int64),

@@ -99,15 +99,7 @@ def flatten_phrases(
 
 
 def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
-    """Finds the pieces of its text that share a character with each span, including cut pieces.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        encoded (`EncodedTexts`): The pieces of the texts.
-
-    Returns:
-        `np.ndarray`: (F, L) bool.
-    """
+    """Finds the pieces of its text that share a character with each span, including cut pieces: (F, L) bool."""
     spans = encoded.spans[flat.text, flat.example]
     covered = (spans[..., 0] < flat.end[:, None]) & (spans[..., 1] > flat.start[:, None])
     covered &= np.arange(spans.shape[1]) < encoded.lengths[flat.text, flat.example][:, None]
@@ -117,13 +109,7 @@ def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
 def phrase_tokens(
     flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Computes the token mask of each phrase: every piece that shares a character with the span.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        shape (`tuple[int, int, int]`): B, P and T.
-        encoded (`EncodedTexts`): The pieces of the texts.
-        columns (`TextColumns`): Their columns.
+    """Computes the token mask of each phrase: every piece that shares a character with the span; `shape` is B, P, T.
 
     Returns:
         `tuple`: phrase_mask (B, P, T) bool; (F,) bool for phrases that lost a token to truncation; (F,) bool for
@@ -149,14 +135,7 @@ def match_iou(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray, iou
 def ground_phrases(
     flat: FlatPhrases, regions: RegionColumns, match: BoxMatch
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Computes the region columns of each phrase, and how sure they are.
-
-    If a phrase has `regions`, its `boxes` are ignored.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        regions (`RegionColumns`): The regions.
-        match (`BoxMatch`): Finds the regions of gold boxes.
+    """Computes the region columns of each phrase, and how sure they are. With `regions`, `boxes` are ignored.
 
     Returns:
         `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase
@@ -264,16 +243,7 @@ def _match_boxes(
 def pair_phrases(
     pairs: Sequence[Any], flat: FlatPhrases, absent: np.ndarray, phrase_counts: Sequence[int]
 ) -> np.ndarray:
-    """Pads index pairs with -1. A pair with an absent phrase becomes (-1, -1) and keeps its place.
-
-    Args:
-        pairs (sequence): B arrays (k, 2), or None.
-        flat (`FlatPhrases`): The phrases.
-        absent (`np.ndarray`): (F,) bool, phrases without a token mask.
-        phrase_counts (sequence of `int`): Number of phrases of each example.
-
-    Returns:
-        `np.ndarray`: (B, K, 2) int64.
+    """Pads index pairs with -1, (B, K, 2) int64. A pair with a phrase in `absent` (F,) becomes (-1, -1), in its place.
 
     Raises:
         ValueError: An entry is not a pair of integers, or an index is not that of a phrase of the example.
@@ -308,13 +278,7 @@ def _check_pairs(example: int, pairs: Any) -> np.ndarray:
 def list_dropped(
     flat: FlatPhrases, texts: list[list[str]], flags: Mapping[str, np.ndarray]
 ) -> list[list[DroppedPhrase]]:
-    """Lists, for each example, a record of every phrase with a flag.
-
-    Args:
-        flat (`FlatPhrases`): The phrases.
-        texts (`list[list[str]]`): S lists of B texts.
-        flags (`Mapping[str, np.ndarray]`): Reason -> (F,) bool.
-    """
+    """Lists, for each example, a record of every phrase with a flag (reason -> (F,) bool); S lists of B texts."""
     dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
     for reason, flag in flags.items():
         for index in np.flatnonzero(flag):
@@ -325,12 +289,7 @@ def list_dropped(
 
 
 def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
-    """Logs a warning about the phrases that lost their label.
-
-    Args:
-        dropped (`list[list[DroppedPhrase]]`): The phrases of each example.
-        phrase_count (`int`): Number of all phrases.
-    """
+    """Logs a warning about the phrases of each example that lost their label, of `phrase_count` phrases."""
     records = [(example, record) for example, found in enumerate(dropped) for record in found]
     if records:
         shown = "; ".join(

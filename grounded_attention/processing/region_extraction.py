@@ -14,7 +14,7 @@
 """Region boxes and features of any image: detector, selection of its boxes, and feature model in one object."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -214,11 +214,10 @@ class RegionExtractor:
 
     def _choose(self, detected: Detections, width: int, height: int) -> Detections:
         """Selects boxes inside the image; returns the whole image if there is none."""
+        boxes, usable = clip_boxes(detected.boxes, width, height)
         if self.detector.selected:  # others count these boxes, so that none may be dropped
-            detected = replace(detected, boxes=widen_boxes(detected.boxes, width, height))
-        else:
-            boxes, usable = clip_boxes(detected.boxes, width, height)
-            detected = replace(detected, boxes=boxes)[usable]
+            boxes, usable = widen_boxes(detected.boxes, width, height), torch.ones_like(usable)
+        detected = Detections(boxes, detected.scores, detected.classes, detected.class_probs)[usable]
         if not len(detected):
             return _whole_image_region(detected, width, height)
         if not self.detector.selected:

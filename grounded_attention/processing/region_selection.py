@@ -15,12 +15,13 @@
 
 import torch
 from torch import Tensor
-from transformers.utils import is_torchvision_available
 
 from .region_boxes import box_iou
 
-if is_torchvision_available():
+try:
     from torchvision.ops import nms as torchvision_nms
+except (ImportError, RuntimeError, OSError):  # a torchvision for another torch fails in other ways than a missing one
+    torchvision_nms = None
 
 # A region needs at least one pixel for a feature.
 MIN_SIDE = 1.0
@@ -39,7 +40,7 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     Returns:
         `torch.Tensor`: (k,) int64, indices of the kept boxes, best first.
     """
-    if is_torchvision_available():
+    if torchvision_nms is not None:
         return torchvision_nms(boxes, scores, iou_threshold)
     return greedy_suppression(boxes, scores, iou_threshold)
 

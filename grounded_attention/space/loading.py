@@ -201,7 +201,7 @@ def open_picture(path: str | Path) -> Image.Image:
         VisitorError: if the file is no picture, is damaged or has too many pixels.
     """
     try:
-        picture = open_image(path, upright=True)
+        picture = open_image(path)
     except ValueError as error:
         kinds = "give a JPEG, PNG or WebP file"
         if "pixels" in str(error):

@@ -9,6 +9,7 @@ Shape letters: B batch, H heads, N query positions, M key positions (N in self-a
 columns, d head width.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -26,14 +27,16 @@ from .row_plans import AttentionQuery, RowPlans
 from .row_states import AttentionPair, RowStates, layers_at_once, log_softmax, score
 from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows
 
-# Back end -> the name to set on a model. The name for FlashAttention is short because transformers tries to load a
-# kernel for every name that contains "flash".
+# Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
+# The names have no "flash" and no "/", because transformers tries to load a kernel for every name with one.
 SUPERVISED_IMPLEMENTATIONS = {
     "sdpa": "supervised_sdpa",
     "eager": "supervised_eager",
     "flash_attention_2": "supervised_fa2",
     "flex_attention": "supervised_flex_attention",
 }
+# The back ends that read every mask from their mask argument; others hide later keys and windows themselves.
+_MASKED = ("sdpa", "eager", "flex_attention")
 
 # Arguments that change the scores in ways that this file does not compute.
 _UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
@@ -98,11 +101,14 @@ def supervised_implementation(model_or_config: Any) -> str:
     if name in SUPERVISED_IMPLEMENTATIONS.values():
         return name
     if name not in SUPERVISED_IMPLEMENTATIONS:
-        known = ", ".join(SUPERVISED_IMPLEMENTATIONS)
-        raise ValueError(
-            f"attention back end '{name}' cannot be supervised; expected one of {known}: "
-            "load the model with attn_implementation='sdpa'"
-        )
+        if name not in ALL_ATTENTION_FUNCTIONS or name.startswith("paged|"):
+            known = ", ".join(SUPERVISED_IMPLEMENTATIONS)
+            raise ValueError(
+                f"attention back end '{name}' cannot be supervised; expected one of {known}, or a registered kernel: "
+                "load the model with attn_implementation='sdpa'"
+            )
+        SUPERVISED_IMPLEMENTATIONS[name] = "supervised_" + re.sub(r"\W+", "_", name).replace("flash", "fa")
+        _register(name)
     return SUPERVISED_IMPLEMENTATIONS[name]
 
 
@@ -198,8 +204,8 @@ def _observe(
 
 
 def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
-    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention always."""
-    if implementation not in ("sdpa", "flash_attention_2") or (isinstance(mask, Tensor) and mask.dim() == 4):
+    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention and kernels always."""
+    if implementation in ("eager", "flex_attention") or (isinstance(mask, Tensor) and mask.dim() == 4):
         return False
     causal = kwargs.get("is_causal")
     return query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
@@ -227,7 +233,7 @@ def eager_function(module: nn.Module) -> Callable:
 def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -> Tensor:
     if implementation == "eager":
         return eager_function(module)(module, *args, **kwargs)[0]
-    if implementation == "flash_attention_2":
+    if implementation not in _MASKED:
         # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
         if needs_packed_keys(module, args[3]):
@@ -286,7 +292,7 @@ def _supervised(implementation: str) -> Callable:
         reports = reports and (attention_call is not None or not reads_other_sequence(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
-            _check_plain_scores(implementation, kwargs)
+            _check_plain_scores(implementation, attention_mask, kwargs)
             factor = query.shape[-1] ** -0.5 if scaling is None else scaling
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
@@ -301,11 +307,12 @@ def _supervised(implementation: str) -> Callable:
     return supervised_attention_forward
 
 
-def _check_plain_scores(implementation: str, kwargs: dict[str, Any]) -> None:
+def _check_plain_scores(implementation: str, mask: Any, kwargs: dict[str, Any]) -> None:
     """Raises a ValueError if the scores are more than scaled and masked products of queries and keys."""
     found = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
-    if implementation == "flash_attention_2" and kwargs.get("sliding_window") is not None:
-        found.append("sliding_window")  # the other back ends have it in their mask
+    in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
+    if not in_mask and kwargs.get("sliding_window") is not None:
+        found.append("sliding_window")
     if found:
         raise ValueError(
             f"attention with {', '.join(found)} cannot be supervised: its scores are not only products of queries "
@@ -313,7 +320,13 @@ def _check_plain_scores(implementation: str, kwargs: dict[str, Any]) -> None:
         )
 
 
-for _implementation, _name in SUPERVISED_IMPLEMENTATIONS.items():
-    AttentionInterface.register(_name, _supervised(_implementation))
+def _register(implementation: str) -> None:
+    name = SUPERVISED_IMPLEMENTATIONS[implementation]
+    AttentionInterface.register(name, _supervised(implementation))
     # A name without a mask function gets no mask, and padding would be attended.
-    AttentionMaskInterface.register(_name, ALL_MASK_ATTENTION_FUNCTIONS[_implementation])
+    if implementation in ALL_MASK_ATTENTION_FUNCTIONS:
+        AttentionMaskInterface.register(name, ALL_MASK_ATTENTION_FUNCTIONS[implementation])
+
+
+for _implementation in SUPERVISED_IMPLEMENTATIONS:
+    _register(_implementation)

@@ -1,9 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Makes a model report its attention: the only file that replaces the attention function of a model."""
 
+import copy
 import inspect
 from collections.abc import Sequence
-from types import TracebackType
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -16,9 +17,14 @@ from .attention_function import reads_other_sequence, supervised_implementation
 
 # Causal models in which an image and its prompt attend to each other.
 PREFIX_MODELS = ("paligemma",)
+# Arguments for the language model that some models also pass to their vision tower, whose SDPA warns about the first.
+REQUEST = (
+    "output_attentions",
+    *(f"attention_{name}" for name in "queries share mean layers call plans states".split()),
+)
 
 
-class Supervision:
+class Supervision(AbstractContextManager["Supervision"]):
     """A model whose language model has the supervised attention function; `undo()` restores the original function.
 
     As a context manager it calls `undo()` at the end.
@@ -28,8 +34,9 @@ class Supervision:
             of a model with a vision tower.
     """
 
-    def __init__(self, model: PreTrainedModel, before: str):
+    def __init__(self, model: PreTrainedModel, before: Sequence[tuple[Any, str]], towers: Sequence[nn.Module]):
         self.model, self._before = model, before
+        self._handles = [each.register_forward_pre_hook(_drop_request, with_kwargs=True) for each in towers]
 
     @property
     def calls(self) -> tuple[AttentionCall, ...]:
@@ -38,14 +45,12 @@ class Supervision:
 
     def undo(self) -> None:
         """Restores the attention function that the model had before."""
-        self.model.set_attn_implementation(self._before)
+        for config, name in self._before:  # not by the model's method, which would load a kernel of the Hub again
+            config._attn_implementation = name
+        for handle in self._handles:
+            handle.remove()
 
-    def __enter__(self) -> "Supervision":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.undo()
 
 
@@ -81,7 +86,8 @@ def supervise(model: nn.Module) -> Supervision:
         'sdpa'
     """
     language_model = find_language_model(model)
-    before = language_model.config._attn_implementation or "eager"
+    configs = [part.config for part in language_model.modules() if isinstance(part, PreTrainedModel)]
+    before = [(config, config._attn_implementation or "eager") for config in configs]
     name = supervised_implementation(language_model)
     language_model.set_attn_implementation(name)
     if language_model.config._attn_implementation != name:
@@ -89,7 +95,16 @@ def supervise(model: nn.Module) -> Supervision:
             f"{type(model).__name__} does not use the AttentionInterface of transformers: its attention cannot be "
             "supervised"
         )
-    return Supervision(language_model, before)
+    inner = {*language_model.modules()}
+    others = [
+        each for each in unwrap_model(model).modules() if isinstance(each, PreTrainedModel) and each not in inner
+    ]
+    towers = [each for each in others if language_model not in {*each.modules()}]
+    return Supervision(language_model, before, towers)
+
+
+def _drop_request(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+    return args, {name: value for name, value in kwargs.items() if name not in REQUEST}
 
 
 def find_language_model(model: Any) -> PreTrainedModel:
@@ -147,7 +162,7 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
     if model is config:
         try:
             with torch.device("meta"):
-                model = AutoModel.from_config(config)
+                model = AutoModel.from_config(copy.deepcopy(config), attn_implementation="eager")
         except Exception:  # any: code of others; what it builds is checked again when the model is loaded
             return everywhere
     language_model = find_language_model(model)
@@ -174,11 +189,12 @@ def head_layers(model: Any) -> list[int]:
 
 def numbered_attention(language_model: nn.Module) -> list[Any]:
     """The modules with a layer index that call an attention function of transformers' interface."""
+    found = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
+    codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in found]
     return [
         module
-        for module in language_model.modules()
-        if getattr(module, "layer_idx", None) is not None
-        and "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(type(module).forward).__code__.co_names
+        for module, code in zip(found, codes, strict=True)
+        if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ())
     ]
 
 

@@ -37,15 +37,12 @@ class VisibleRows:
     def check(
         self, losses: Mapping[str, tuple[Tensor, Tensor]], counts: Callable[[], Mapping[str, Tensor | int]]
     ) -> None:
-        """Checks the losses of one batch.
+        """Checks the losses of one batch: component -> (sum, number of rows that see a gold column).
 
-        Args:
-            losses (`Mapping[str, tuple[Tensor, Tensor]]`): component -> (sum, number of rows that see a gold column).
-            counts (`Callable`): returns component -> number of rows with a gold column.
+        `counts` returns component -> number of rows with a gold column.
 
         Raises:
-            ValueError: if no supervised layer saw a gold column in `HIDDEN_LIMIT` batches with grounded rows, or
-                `EMPTY_LIMIT` batches had no grounded row.
+            ValueError: after too many batches without a row that sees a gold column; one line comes first.
         """
         for name, (_, seen) in losses.items() if torch.is_grad_enabled() else ():
             waited = self._waited.setdefault(name, {HIDDEN: 0, EMPTY: 0})

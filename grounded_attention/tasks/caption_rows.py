@@ -81,16 +81,7 @@ def _flatten(images: Mapping[str, Sequence[Any]], nested: str, key: str, grounde
 def phrases_with_boxes(
     caption: Mapping[str, Any], boxes: Mapping[str, Sequence[Any]], fields: Sequence[str] = ("text", "start", "end")
 ) -> list[dict[str, Any]]:
-    """The phrases of a caption that have boxes.
-
-    Args:
-        caption (`Mapping[str, Any]`): a caption of Flickr30K Entities with `phrases`.
-        boxes (`Mapping[str, Sequence[Any]]`): entity -> its boxes.
-        fields (`Sequence[str]`, *optional*): the fields of a phrase to keep.
-
-    Returns:
-        `list[dict[str, Any]]`: the phrases, with these fields and `boxes`.
-    """
+    """The phrases of a caption of Flickr30K Entities that have boxes (entity -> boxes), with `fields` and `boxes`."""
     return [
         {**{name: phrase[name] for name in fields}, "boxes": found}
         for phrase in caption["phrases"]

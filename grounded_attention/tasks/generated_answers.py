@@ -9,10 +9,10 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
-from grounded_attention.processing.written_boxes import BoxSpelling
 from grounded_attention.utils.boxes import box_iou
 
 from .generation_rows import EXPRESSION, QUESTION
+from .written_boxes import BoxSpelling
 
 logger = logging.get_logger(__name__)
 
@@ -20,16 +20,7 @@ RIGHT_OVERLAP = 0.5
 
 
 def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> dict[str, Any]:
-    """Makes the inputs of `generate`: the prompts alone, padded on the left.
-
-    Args:
-        processor (`PatchGroundingProcessor`): processor of the model.
-        prompts (`Sequence[str]`): the words of the user.
-        images (`Sequence[Any]`, *optional*): a picture for each prompt.
-
-    Returns:
-        `dict[str, Any]`: the inputs.
-    """
+    """Makes the inputs of `generate`: the prompts alone, the words of users, padded on the left."""
     tokenizer = processor.tokenizer
     side, tokenizer.padding_side = tokenizer.padding_side, "left"
     try:
@@ -40,17 +31,9 @@ def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] 
 
 @torch.no_grad()
 def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], length: int) -> dict[str, list[str]]:
-    """Decodes greedily.
+    """Decodes greedily at most `length` tokens: `generated`, one text for each example.
 
-    Args:
-        model (`PreTrainedModel`): the model.
-        tokenizer (`PreTrainedTokenizerBase`): its tokenizer.
-        batch (`Mapping[str, Any]`): a batch with `prompt_inputs` and `labels`. A token that ends an answer in the
-            labels ends a generated answer too.
-        length (`int`): largest number of tokens.
-
-    Returns:
-        `dict[str, list[str]]`: `generated`, one text for each example.
+    `batch` has `prompt_inputs` and `labels`; a token that ends an answer in the labels ends a generated answer too.
     """
     inputs = batch["prompt_inputs"]
     ends = {int(row[row >= 0][-1]) for row in batch["labels"].cpu() if (row >= 0).any()} & {*tokenizer.all_special_ids}
@@ -93,10 +76,7 @@ def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
                 read = spellings[number].read(found)
             except ValueError as error:
                 off_scale[number] = str(error)
-                logger.warning_once(
-                    f"{error}, it counts as a miss (`boxes_off_scale`): if the model was taught another scale, give "
-                    "options.box_scale"
-                )
+                logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_scale chooses another scale")
             scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= RIGHT_OVERLAP)
     totals = {"boxes_off_scale": sum(map(bool, off_scale))} if any(box is not None for box in columns[3]) else {}
     return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale})

@@ -18,7 +18,6 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.processing.chat_prompts import make_conversation
-from grounded_attention.processing.written_boxes import BoxSpelling
 
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_judge import judge_generation
@@ -26,6 +25,7 @@ from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
 from .region_words import count_region_words, region_word_loss
 from .row_phrases import phrases_of_text
 from .task import Batch, Examples, LossComponent, Task, identify
+from .written_boxes import BoxSpelling, box_spelling
 
 STATES = "output_hidden_states"  # asked for by batches whose loss reads them
 # What processors of transformers make for their models, and what models may report.
@@ -144,8 +144,8 @@ class Chat:
         return Chat([self.messages[turn] for turn in kept], phrases)
 
 
-def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, spelling: BoxSpelling | None = None) -> Chat:
-    """Makes the chat of a row of [`to_rows`], with boxes as `spelling` says."""
+def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, boxes: BoxSpelling | None = None) -> Chat:
+    """Makes the chat of a row of [`to_rows`], with boxes as `boxes` writes them, or to `box_scale` or 1000."""
     text, phrases = row["text"], row["phrases"]
     if row["kind"] == CONVERSATION:
         texts = [each["text"] for each in row["messages"]]
@@ -153,7 +153,7 @@ def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, spelli
     if row["kind"] == CAPTION:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
-        box = (spelling or BoxSpelling()).write(row["box"])
+        box = (boxes or BoxSpelling((options.box_scale or 1000,) * 2)).write(row["box"])
         if options.expressions == DESCRIBE:
             return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
         return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
@@ -166,13 +166,6 @@ def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, 
     before = prompt.index(TEXT)
     moved = [{**each, "start": each["start"] + before, "end": each["end"] + before} for each in phrases]
     return phrases_of_text(moved, 0)
-
-
-def box_spellings(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> list[BoxSpelling]:
-    """How the box of each row is written: with `options.box_scale`, or as the model does it for the row's image."""
-    if options.box_scale is not None:
-        return [BoxSpelling((options.box_scale, options.box_scale))] * len(examples.rows)
-    return [processor.box_spelling(image) for image in examples.images or [None] * len(examples.rows)]
 
 
 def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
@@ -192,7 +185,10 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
         ValueError: if a training row has no answer.
     """
     rows = examples.rows
-    spellings = box_spellings(examples, processor, options)
+    if options.box_scale is None:
+        spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]
+    else:
+        spellings = [BoxSpelling((options.box_scale,) * 2)] * len(rows)
     chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
     for row, chat in zip(rows, chats, strict=True):
         if examples.training and not all(answer.strip() for _, answer in chat.messages):

@@ -51,6 +51,14 @@ def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
     return bool(min(width, height) > 2 and array.max(initial=-1) <= 1 + 1e-3 and (array % 1).any())
 
 
+def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
+    """Whether an image of this width and height may be a copy of the other, larger or smaller, but not turned."""
+    (width, height), (other_width, other_height) = size, other
+    rounding = max(width + height, other_width + other_height)  # sides of a copy are whole pixels
+    turned = width != height and size == (other_height, other_width)
+    return not turned and abs(width * other_height - height * other_width) <= rounding
+
+
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:
     """The smallest box (4,) around boxes (n, 4), with n of at least 1."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)

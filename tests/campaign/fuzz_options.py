@@ -55,7 +55,6 @@ USUAL = {
     "data check-scenes": "{base}/scenes",
     "data pseudo-ground": f"--captions flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images "
     "--grounder scenes --phrases given --limit 2 --output out",
-    "data push-labels": "{base}/labels org/name",
     "data scenes": "--output out --images 5 --seed 0",
     "doctor": "--offline",
     "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out --cpu",
@@ -68,7 +67,6 @@ USUAL = {
     "push": "{base}/model org/name",
     "regions extract": "--images {base}/pictures --output out --detector scenes --features scenes",
     "regions import": "{base}/obj36.tsv --format lxmert_tsv --feature-size 8 --output out",
-    "regions push": "{base}/scenes/regions org/name --licence cc0-1.0",
     "regions refcoco-boxes": f"{DATA} --output out.json --config refcoco+",
     "regions vcr-boxes": f"{DATA} --output out.json",
     "space build": "{base}/run --output out",

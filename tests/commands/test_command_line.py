@@ -28,7 +28,6 @@ ABSENT = {
     "data check-scenes": "{absent}",
     "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
     "--phrases given --output {folder}/out",
-    "data push-labels": "{absent} org/name",
     # Writes only: a file where a folder must be.
     "data scenes": "--output {file}/out --images 24 --seed 0",
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
@@ -41,7 +40,6 @@ ABSENT = {
     "push": "{absent} org/name",
     "regions extract": "--images {absent} --output {folder}/out --detector d --features f",
     "regions import": "{absent} --output {folder}/out",
-    "regions push": "{absent} org/name --licence cc0-1.0",
     "regions refcoco-boxes": "--data-dir {absent} --output {folder}/out.json",
     "regions vcr-boxes": "--data-dir {absent} --output {folder}/out.json",
     "space build": "{absent} --output {folder}/out",

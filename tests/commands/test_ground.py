@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from itertools import groupby
 
 import numpy as np
 import pytest
@@ -58,6 +59,25 @@ def files(tmp_path_factory):
 
 def run(files, *arguments, image="dog.png", caption=CAPTION, model="model"):
     return main([str(files / image), caption, "--model", str(files / model), *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["a b,c"], ["a b", "c"]),
+        (["a b, c"], ["a b", "c"]),
+        (['"a b, and c",dog'], ["a b, and c", "dog"]),
+        (['dog,"a b, and c"'], ["a b, and c", "dog"]),
+        (["a b, and c", "dog"], ["a b, and c", "dog"]),
+        (["a b, and c", "c"], ["a b, and c", "c"]),
+    ],
+)
+def test_phrases_may_contain_commas(files, capsys, given, expected):
+    options = [part for text in given for part in ("--phrases", text)]
+    caption = "a b, and c beside a dog"
+    assert run(files, "--regions", files / "table", *options, "--json", caption=caption) == 0
+    found = json.loads(capsys.readouterr().out)["grounding"]
+    assert [text for text, _ in groupby(one["text"] for one in found)] == expected
 
 
 def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys):

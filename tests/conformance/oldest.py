@@ -11,13 +11,15 @@ examples:
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser
 
 from grounded_attention.modeling.check_transformers import OLDEST_TRANSFORMERS
 
-from .second_environment import HERE, ROOT, run_tests
+from .second_environment import HERE, ROOT, prepare, run_tests
 
+FOLDER, REQUIREMENT = ROOT / ".venv-oldest", f"transformers=={OLDEST_TRANSFORMERS}"
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
     "tests/analysis/test_ablation.py",
@@ -44,11 +46,15 @@ TESTS = (
 )
 
 
+def make() -> Path:
+    """Makes the environment; returns its Python, or raises `SetupError`."""
+    return prepare(FOLDER, REQUIREMENT, OWN_CONSTRAINTS)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns pytest's exit status, or 2 when the environment cannot be made."""
     _, given = make_parser("python -m tests.conformance.oldest", __doc__).parse_known_args(arguments)
-    requirement = f"transformers=={OLDEST_TRANSFORMERS}"
-    return run_tests(ROOT / ".venv-oldest", requirement, OWN_CONSTRAINTS, given or TESTS, "transformers")
+    return run_tests(FOLDER, REQUIREMENT, OWN_CONSTRAINTS, given or TESTS, "transformers")
 
 
 if __name__ == "__main__":

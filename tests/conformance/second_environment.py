@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """An environment that sees every package of the one this runs in, and has a few packages in other versions."""
 
+import json
 import re
 import subprocess
 import sys
@@ -57,11 +58,23 @@ def prepare(folder: Path, requirement: str, own_constraints: Path) -> Path:
     return python
 
 
-def _run(command: list[str]) -> None:
+def newest_version(package: str) -> str:
+    """The newest version of a package on the index that is no pre-release.
+
+    Raises:
+        SetupError: When pip cannot ask the index, with its last line.
+    """
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
+    report = json.loads(_run([*pip, "--ignore-installed", "--no-deps", "--report", "-", package]))
+    return report["install"][0]["metadata"]["version"]
+
+
+def _run(command: list[str]) -> str:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         reason = (done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}").splitlines()[-1]
         raise SetupError(f"{' '.join(command[1:4])} failed: {reason}")
+    return done.stdout
 
 
 def run_tests(folder: Path, requirement: str, own_constraints: Path, arguments: Sequence[str], package: str) -> int:
@@ -77,4 +90,9 @@ def run_tests(folder: Path, requirement: str, own_constraints: Path, arguments: 
         return 2
     report = f"from importlib.metadata import version; print({package!r}, version({package!r}))"
     subprocess.run([python, "-c", report], check=True)
-    return subprocess.run([python, "-m", "pytest", *arguments], cwd=ROOT).returncode
+    return run_module(python, "pytest", *arguments)
+
+
+def run_module(python: Path, *arguments: str) -> int:
+    """Runs a module in the project's folder; returns its exit status."""
+    return subprocess.run([python, "-m", *arguments], cwd=ROOT).returncode

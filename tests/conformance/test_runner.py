@@ -2,6 +2,8 @@
 """What runs transformers' own tests: safe unpacking, clear errors, the table of skips; and the oldest version."""
 
 import io
+import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -12,9 +14,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from grounded_attention.modeling import OLDEST_TRANSFORMERS
-from tests.conformance.oldest import OWN_CONSTRAINTS
+from tests.conformance import newest, oldest
 from tests.conformance.report import Outcome, count_table, simplify_reason, skip_table
-from tests.conformance.second_environment import shared_constraints
+from tests.conformance.second_environment import SetupError, newest_version, shared_constraints
 from tests.conformance.upstream import MISSING_MODULES, PACKAGE, UpstreamError, fetch_source, unpack_tests
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,12 +130,32 @@ def test_reasons_of_two_classes_become_one():
 
 def test_the_distribution_asks_for_the_oldest_version():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    bounds = {Requirement(line).name: str(Requirement(line).specifier) for line in project["dependencies"]}
-    assert bounds["transformers"] == f">={OLDEST_TRANSFORMERS}"
+    bounds = {Requirement(line).name: Requirement(line).specifier for line in project["dependencies"]}
+    assert f">={OLDEST_TRANSFORMERS}" in map(str, bounds["transformers"])
+    pinned = re.search(r"^transformers==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)[1]
+    assert pinned in bounds["transformers"] and "6.0" not in bounds["transformers"]
 
 
-def test_the_oldest_environment_shares_every_other_constraint():
+@pytest.mark.parametrize("environment", [oldest, newest])
+def test_another_environment_shares_every_other_constraint(environment):
     text = (ROOT / "constraints.txt").read_text()
-    shared = shared_constraints(text, OWN_CONSTRAINTS.read_text(), "transformers==1")
+    shared = shared_constraints(text, environment.OWN_CONSTRAINTS.read_text(), "transformers==1")
     gone = set(text.splitlines()) - set(shared.splitlines())
-    assert {line.partition("==")[0] for line in gone} == {"transformers", "huggingface_hub", "tokenizers"}
+    expected = {"transformers", "huggingface_hub", "tokenizers"} | (
+        {"safetensors"} if environment is newest else set()
+    )
+    assert {line.partition("==")[0] for line in gone} == expected
+
+
+@pytest.mark.parametrize("environment", [oldest, newest])
+def test_the_listed_tests_exist(environment):
+    assert all((ROOT / path).is_file() for path in environment.TESTS)
+
+
+def test_the_newest_version_is_that_of_the_index(monkeypatch):
+    report = {"install": [{"metadata": {"name": "transformers", "version": "9.9.1"}}]}
+    answers = iter([(0, json.dumps(report), ""), (1, "", "ERROR: no route\nERROR: No matching distribution found")])
+    monkeypatch.setattr(subprocess, "run", lambda command, **_: subprocess.CompletedProcess(command, *next(answers)))
+    assert newest_version("transformers") == "9.9.1"
+    with pytest.raises(SetupError, match="No matching distribution"):
+        newest_version("transformers")

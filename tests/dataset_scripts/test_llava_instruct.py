@@ -64,6 +64,29 @@ def test_the_public_layout(tmp_path):
     assert (report["train"]["conversations"], report["train"]["without image"]) == (2, 1)
 
 
+HUMAN, GPT = ({"from": speaker, "value": speaker} for speaker in ("human", "gpt"))
+
+
+@pytest.mark.parametrize(
+    "conversations",
+    [[GPT, HUMAN, GPT], [{"from": "system", "value": "Be kind."}, HUMAN, GPT], [HUMAN, HUMAN, GPT], [], [GPT], None,
+     [HUMAN, {"from": "function_call", "value": "{}"}], [{**HUMAN, "value": ""}, GPT], ["words"], "words"],
+)  # fmt: skip
+@pytest.mark.parametrize("image", [{}, {"image": None}])
+def test_conversations_without_an_image_are_not_read(tmp_path, conversations, image):
+    rows, report = build(write(tmp_path, [{"id": "s", "conversations": conversations, **image}, PUBLIC[2]]), tmp_path)
+    assert [row["example_id"] for row in rows] == ["000000033471#1"] and report["train"]["without image"] == 1
+
+
+def test_a_first_message_of_the_assistant_and_an_empty_answer_are_left_out(tmp_path):
+    begun = {**PUBLIC[2], "conversations": [GPT, *PUBLIC[2]["conversations"]]}
+    begun["phrases"] = [{**PUBLIC[2]["phrases"][0], "message": 2}]
+    silent = {**PUBLIC[0], "conversations": [HUMAN, {**GPT, "value": " "}]}
+    rows, report = build(write(tmp_path, [begun, PUBLIC[2], silent]), tmp_path)
+    assert rows[0]["messages"] == rows[1]["messages"] and rows[0]["phrases"] == rows[1]["phrases"]
+    assert len(rows) == 2 and report["train"]["with an empty answer"] == 1
+
+
 @pytest.mark.parametrize(
     "change, message",
     [

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from grounded_attention.families import FAMILIES
@@ -315,14 +316,17 @@ def packed_kernel(lengths):
 @sizes
 @families
 @pytest.mark.parametrize("supervised", [False, True])
-def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, supervised, monkeypatch):
+@pytest.mark.parametrize("name", ["flash_attention_2", "kernels-community/flash-attn2", "someone/kernel"])
+def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, supervised, name, monkeypatch):
     """Its own function would apply the mask of the keys to the queries of the other stream."""
     batch, lengths = make_batch(words, regions), []
     model, method = MAKE[family](VGP[family]), get_method("direct")
     method.prepare(model)
     wanted = run(model, batch, **method.forward_kwargs(batch))
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", packed_kernel(lengths))
-    model.config._attn_implementation_internal = "flash_attention_2"
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, name, packed_kernel(lengths))
+    own_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, own_mask)
+    model.config._attn_implementation_internal = name
     if supervised:
         model.config._attn_implementation_internal = supervised_implementation(model)
         found = run(model, batch, **method.forward_kwargs(batch))

@@ -55,6 +55,47 @@ def test_from_bert_takes_the_word_head(tmp_path):
     assert model.mlm_head.decoder.weight is model.get_input_embeddings().weight
 
 
+def save_as(folder, bert, rename, inside=None):
+    """Saves the weights of a BERT as a training loop does, under other names."""
+    weights = {rename(key): value for key, value in bert.state_dict().items()}
+    (folder / "model.safetensors").unlink()
+    torch.save({inside: weights, "epoch": 1} if inside else weights, folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize("first", ["", "module.", "model._orig_mod.", "_fsdp_wrapped_module.module.module."])
+@pytest.mark.parametrize("inside", ["", "_checkpoint_wrapped_module.", "module._orig_mod."])
+def test_from_bert_takes_weights_that_a_training_loop_named(tmp_path, first, inside):
+    bert = make_bert(BertForPreTraining, tmp_path)
+    torch.manual_seed(1)
+    expected = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F).state_dict()
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    save_as(tmp_path, bert, lambda key: first + replace(key, {**old, "layer.0.": f"layer.0.{inside}"}))
+    torch.manual_seed(1)
+    found = VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F).state_dict()
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
+
+
+def replace(key, pairs):
+    for old, new in pairs.items():
+        key = key.replace(old, new)
+    return key
+
+
+@pytest.mark.parametrize(
+    ("rename", "inside", "message"),
+    [
+        (lambda key: f"foo.{key}", None, r"has no bert\.embeddings.* foo\.bert"),
+        (lambda key: key.replace("layer.1.", "layer.7."), None, r"has no bert\.encoder\.layer\.1\."),
+        (lambda key: key, "model", "has no (state dict|.*but epoch, model)"),
+    ],
+)
+def test_from_bert_refuses_a_file_that_lacks_its_weights(tmp_path, rename, inside, message):
+    save_as(tmp_path, make_bert(BertForPreTraining, tmp_path), rename, inside)
+    with pytest.raises(ValueError, match=message):
+        VLBertForPreTraining.from_bert(str(tmp_path), region_feature_size=F)
+
+
 def test_from_bert_refuses_another_family(tmp_path):
     make_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="family 'vl_bert'; expected 'bert'"):

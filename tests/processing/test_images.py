@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers import AutoImageProcessor
 
 from grounded_attention.processing import FastRCNNImageProcessor, open_image, open_images
@@ -140,15 +140,41 @@ def test_modes_without_a_known_range_are_refused(mode, tmp_path):
         open_images([Image.new("L", (2, 2)), path])
 
 
-def test_orientation_is_as_stored_unless_upright(tmp_path):
-    image = picture(6, 4)
+def in_forms(path):
+    """A picture in a file in all forms in which users give it."""
+    content = path.read_bytes()
+    return [
+        path,
+        str(path),
+        content,
+        {"bytes": content, "path": None},
+        {"bytes": None, "path": str(path)},
+        Image.open(path),
+    ]
+
+
+@pytest.mark.parametrize("suffix", ["png", "tiff", "webp", "jpg"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_pictures_are_upright_in_every_form(tmp_path, orientation, suffix):
+    """The corners of a picture stored in one of the eight ways of EXIF are those that PIL shows."""
+    image = Image.new("RGB", (48, 32))
+    for number, place in enumerate(((0, 0), (24, 0), (0, 16))):
+        image.paste(tuple(255 * (number == channel) for channel in range(3)), (*place, place[0] + 24, place[1] + 16))
     exif = Image.Exif()
-    exif[0x0112] = 6
-    path = save(tmp_path / "a.png", image, exif=exif)
-    assert np.array_equal(open_image(path), image)
-    assert np.array_equal(open_image(path, upright=True), image.transpose(Image.Transpose.ROTATE_270))
-    assert small()(path)["image_sizes"].tolist() == [[36, 24]]
-    assert small(upright=True)(path)["image_sizes"].tolist() == [[24, 36]]
+    exif[0x0112] = orientation
+    path = save(tmp_path / f"a.{suffix}", image, exif=exif, **({} if suffix in ("png", "tiff") else {"quality": 100}))
+    expected = ImageOps.exif_transpose(Image.open(path)).convert("RGB")
+    assert expected.size == ((48, 32) if orientation < 5 else (32, 48))
+    for form in in_forms(path):
+        opened = open_image(form)
+        assert np.array_equal(opened, expected)
+        assert np.array_equal(open_image(opened), expected)  # an opened picture is not turned again
+    assert small()(path)["image_sizes"].tolist() == small()(expected)["image_sizes"].tolist()
+
+
+def test_damaged_metadata_do_not_matter(tmp_path):
+    path = save(tmp_path / "a.jpg", picture(6, 4), exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
+    assert open_image(path).size == (6, 4)
 
 
 def test_damaged_and_foreign_files_are_named(tmp_path):
@@ -249,7 +275,7 @@ def test_unknown_argument_is_refused():
 
 def test_saves_and_loads(tmp_path):
     """In a fresh process: see test_processing_save.py."""
-    settings = {"fixed_padding": True, "upright": True, "image_std": [1.0, 2.0, 3.0]}
+    settings = {"fixed_padding": True, "image_std": [1.0, 2.0, 3.0]}
     processor = small(**settings)
     processor.save_pretrained(tmp_path)
     loaded = AutoImageProcessor.from_pretrained(tmp_path)

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`PatchGroundingProcessor`: words and image tokens of phrases, found by decoding tokens and by loops over boxes."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
+from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.heads.examples import PromptSettings, make_batch
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
@@ -257,6 +260,27 @@ def test_a_template_that_fails_is_refused(template):
     processor.chat_template = template
     with pytest.raises(ValueError, match=r"Example 0: the chat template of LlavaProcessorOfImages fails \(\w+Error"):
         PatchGroundingProcessor(processor)(FIRST, images=IMAGES[0])
+
+
+@pytest.mark.parametrize("way", ["conversation", "answer", "audit"])
+@pytest.mark.parametrize("model_type", PROCESSORS)
+def test_an_image_token_in_the_words_of_a_user_is_refused(model_type, way):
+    processor = make_processor(model_type)
+    grounding, picture = PatchGroundingProcessor(processor), Image.new("RGB", (40, 30))
+    if way == "conversation" and not processor.chat_template:
+        pytest.skip("no chat template")
+    for token in {placeholder(processor), grounding.family.image_token(processor)}:
+        text = f"a {token} dog"
+        with pytest.raises(ValueError, match=f"Example 0: a text has {re.escape(repr(token))}"):
+            if way == "conversation":
+                parts = [{"type": "image"}, {"type": "text", "text": text}]
+                grounding([{"role": "user", "content": parts}], images=picture)
+            elif way == "answer":
+                grounding("what is this ?", text, images=picture)
+            else:
+                phrase = AuditPhrase(0, 1, np.array([[0, 0, 1, 1]], dtype=np.float32))
+                examples = [AuditExample("1", text, (phrase,))]
+                make_batch(grounding, examples, {"1": picture}, PromptSettings())
 
 
 def test_another_layout_of_image_tokens_is_refused():

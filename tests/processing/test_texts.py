@@ -53,7 +53,7 @@ WRITTEN = "[SEP] [MASK] [PAD] [CLS] [UNK] a[SEP]man [sep] [[MASK]]"
 @pytest.mark.parametrize("family", [VLBertProcessor, VisualBERTProcessor, ViLBertProcessor, LXMERTProcessor])
 @pytest.mark.parametrize("layout", [None, "masked_answer", "question_mask", "plain"])
 def test_special_tokens_that_are_written_in_a_text_are_words(family, layout):
-    """Only the layout places special tokens: with brackets and names as words of the vocabulary, as often as without."""
+    """Only the layout places special tokens, as many as for a text without their names."""
     tokenizer = make_tokenizer([*VOCABULARY, *"[ ] ? sep mask pad cls unk".split()])
     processor = family(tokenizer, region_feature_size=FEATURE_SIZE)
     second = WRITTEN if layout is None else None

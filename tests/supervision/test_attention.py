@@ -3,9 +3,10 @@
 
 import pytest
 import torch
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from grounded_attention.supervision import SupervisedAttention, supervised_implementation
+from grounded_attention.supervision import SupervisedAttention, supervise, supervised_implementation
 from grounded_attention.supervision import head_mean as head_mean_file
 from grounded_attention.supervision.attention_function import attend_rows
 from tests.helpers.supervision_models import (
@@ -167,9 +168,13 @@ def test_flex_attention_reports_the_same(uncompiled):
             torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
+KERNELS = ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "someone/kernel@v1:forward")
+
+
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
 @pytest.mark.parametrize("make", [bert, llama])
-def test_flash_attention_gets_its_own_name_and_mask(monkeypatch, make, padded):
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_gets_its_own_name_and_mask(monkeypatch, make, padded, name):
     """With a stand-in for the kernel: what it is told, and that its (B, N) mask and its causality are honoured."""
     mask = PADDING if padded else None
     queries = ((torch.tensor([[12, 14], [12, 14]]), COLUMNS), (torch.tensor([[5], [6]]), MANY[1] % 8))
@@ -184,12 +189,18 @@ def test_flash_attention_gets_its_own_name_and_mask(monkeypatch, make, padded):
         seen = seen if attention_mask is None else seen & attention_mask[:, None, None]
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
 
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "flash_attention_2", kernel)
-    model.config._attn_implementation_internal = "flash_attention_2"
-    model.set_attn_implementation(supervised_implementation(model))
-    found = run(model, inputs, attention_mask=mask, attention_queries=queries)
-    assert model.config._attn_implementation == "supervised_fa2"
-    assert told[0][0] == "flash_attention_2"
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, name, kernel)
+    own_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, name, own_mask)
+    model.config._attn_implementation_internal = name
+    with supervise(model):
+        found = run(model, inputs, attention_mask=mask, attention_queries=queries)
+        used = model.config._attn_implementation
+    assert model.config._attn_implementation == name  # without loading a kernel again
+    assert used.startswith("supervised_") and not {"/", "flash"} & {*used, *used.split("_")}
+    assert told[0][0] == name
+    with pytest.raises(ValueError, match="sliding_window"), supervise(model):
+        run(model, inputs, attention_queries=queries, sliding_window=4)
     assert torch.equal(told[0][1], PADDING.bool()) if padded else told[0][1] is None
     torch.testing.assert_close(found[-1].pairs, expected[-1].pairs)
 

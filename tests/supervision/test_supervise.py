@@ -2,11 +2,14 @@
 """`supervise`: which part of a model it sets, what it leaves alone, and that it can be undone."""
 
 import doctest
+import logging
 import sys
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch import nn
+from transformers.utils import logging as transformers_logging
 
 from grounded_attention.metrics.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import get_method, supervise
@@ -119,3 +122,25 @@ def test_grounding_of_a_model_outside_the_project_is_measured(make):
         for head in range(each.shape[1]):
             right = [int(each[b, head, row, 2:6].argmax()) + 2 in columns for (b, row), columns in gold.items()]
             assert figures["text_to_region_by_head"][layer][head] == pytest.approx(sum(right) / 5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("make", [qwen2_5_vl, qwen3_vl])
+def test_a_vision_tower_does_not_warn_about_rows(make, monkeypatch):
+    """These models pass `output_attentions` on to their vision tower, whose SDPA warns about it."""
+    model, told = make(), []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())
+    logger = logging.getLogger("transformers.integrations.sdpa_attention")
+    logger.addHandler(handler)
+    monkeypatch.setattr(logger, "level", logging.WARNING)
+    logger.manager._clear_cache()
+    queries = ((torch.tensor([[7, 8]] * 2), torch.tensor([list(IMAGE_POSITIONS)] * 2)),)
+    try:
+        for supervised in (True, False):
+            transformers_logging.warning_once.cache_clear()
+            with supervise(model) if supervised else nullcontext():
+                model.model(**qwen_inputs(), attention_queries=queries, output_attentions=True)
+            assert any("output_attentions" in text for text in told) is not supervised
+    finally:
+        logger.removeHandler(handler)

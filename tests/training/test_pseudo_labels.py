@@ -14,7 +14,7 @@ from PIL import Image
 from transformers import BertTokenizer
 
 from grounded_attention.commands.pseudo_ground import main
-from grounded_attention.commands.push_labels import push_labels
+from grounded_attention.commands.push_tables import push_labels
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.hub import check_files
@@ -333,7 +333,7 @@ rows = load_dataset(sys.argv[1], split="train")
 assert [row["caption_id"] for row in rows] == list(local)
 print("equal", len(rows))
 """
-PUSH = "import sys; from grounded_attention.commands.push_labels import main; sys.exit(main(sys.argv[1:]))"
+PUSH = "import sys; from grounded_attention.commands.push import main; sys.exit(main(sys.argv[1:]))"
 OPEN = """
 import sys
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
@@ -352,7 +352,8 @@ def python(hub, home, code, *arguments):
 def test_labels_come_back_equal_from_the_hub(labels, loopback_hub, tmp_path):
     done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/labels", "--json")
     assert done.returncode == 0, done.stderr[-2000:]
-    assert json.loads(done.stdout)["captions"] == len(PseudoLabelTable(labels))
+    commits = loopback_hub.commits("org/labels", kind="datasets")
+    assert json.loads(done.stdout)["commit_url"].endswith(commits[0]["id"])
     card = loopback_hub.read("org/labels", "README.md", kind="datasets").decode()
     assert "license: cc0-1.0" in card and "phrases with a box" in card and '"wrong": 0.0' in card
     done = python(loopback_hub, tmp_path / "other", READ_BACK, "org/labels", labels)
@@ -382,8 +383,7 @@ def test_what_is_not_pushed_or_pulled(labels, loopback_hub, tmp_path, scenes):
     assert done.returncode == 0, done.stderr[-2000:]
     with RegionTableWriter(tmp_path / "regions", {}) as writer:
         writer.write(next(_records(scenes)))
-    push = "import sys; from grounded_attention.commands.push_regions import main; sys.exit(main(sys.argv[1:]))"
-    done = python(loopback_hub, tmp_path / "home", push, tmp_path / "regions", "org/regions", "--licence", "mit")
+    done = python(loopback_hub, tmp_path / "home", PUSH, tmp_path / "regions", "org/regions", "--licence", "mit")
     assert done.returncode == 0, done.stderr[-2000:]
     done = python(loopback_hub, tmp_path / "home", PUSH, labels, "org/regions")
     assert done.returncode == 2 and "the repository contains other files" in done.stderr

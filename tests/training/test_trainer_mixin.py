@@ -8,8 +8,9 @@ from datasets import Dataset
 from PIL import Image
 from transformers import Trainer, TrainingArguments
 
+from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.supervision import get_method
+from grounded_attention.supervision import get_method, visible_rows
 from grounded_attention.training.loop.chat_batches import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from tests.helpers.tiny_vlm_models import make_model
@@ -163,6 +164,96 @@ def test_wrong_arguments(tmp_path):
 def test_wrong_rows(change, message):
     with pytest.raises(ValueError, match=message):
         GroundingCollator(make_processor("llava"))([{**make_rows()[0], **change}])
+
+
+def test_a_largest_length_cuts_the_ends_of_sequences():
+    """The tokens, labels and phrases of a cut batch are those before the cut, without the last ones."""
+    collate = GroundingCollator(make_processor("llava"))
+    whole = collate(make_rows())
+    length = whole["input_ids"].shape[1] - 4  # the second row loses "red balls" and its end
+    collate.max_length, collate.processor.tokenizer.padding_side = length, "left"
+    batch = collate(make_rows())
+    assert collate.processor.tokenizer.padding_side == "left" and length != batch["text_positions"].shape[1]
+    for name in ("input_ids", "labels", "attention_mask", "region_positions"):
+        assert torch.equal(batch[name], whole[name][:, :length]), name
+    for places, old in zip(batch["text_positions"], whole["text_positions"], strict=True):
+        assert places[places >= 0].tolist() == old[(old >= 0) & (old < length)].tolist()
+    assert batch["dropped_phrases"] == [[], [DroppedPhrase(1, "red", "truncated")], [], []]
+    assert not batch["phrase_mask"][1, 1].any() and not batch["phrase_regions"][1, 1].any()
+    assert torch.equal(batch["phrase_mask"][0].sum(1), whole["phrase_mask"][0].sum(1))
+    collate.max_length = 10
+    with pytest.raises(ValueError, match=r"row 0 of the batch has .* max_length=10"):
+        collate(make_rows())
+    collate.keeps_images = True
+    assert torch.equal(collate(make_rows())["input_ids"], whole["input_ids"])
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"completion_only_loss": False}, {"pad_to_multiple_of": 8}, {"shuffle_dataset": True}, {"packing": True},
+     {"dataset_text_field": "words"}, {"padding_free": True}, {"eval_packing": True}, {"truncation_mode": "keep_end"}],
+)  # fmt: skip
+def test_options_of_trl_that_do_not_reach_the_collator_are_refused(tmp_path, option):
+    with pytest.raises(ValueError, match=next(iter(option)).replace("padding_free", "[Pp]adding.free")):
+        make_trainer("trl", tmp_path, **option)
+
+
+def test_options_of_trl_that_do_are_taken(tmp_path):
+    template = tmp_path / "template.jinja"
+    template.write_text(make_processor("llava").chat_template)
+    taken = {"completion_only_loss": True, "max_length": 40, "eos_token": "</s>"}
+    trainer = make_trainer("trl", tmp_path / "a", **taken, max_steps=1, per_device_train_batch_size=4)
+    assert trainer.data_collator.max_length == 40 and not trainer.data_collator.keeps_images
+    assert make_trainer("trl", tmp_path / "b").data_collator.keeps_images  # TRL's default refuses no images
+
+
+def test_trainers_without_a_collator_are_refused(tmp_path):
+    from trl import GRPOConfig, GRPOTrainer
+
+    method, kind = get_method("direct"), type("Rewarded", (GroundingTrainerMixin, GRPOTrainer), {})
+    with pytest.raises(ValueError, match="GRPOTrainer takes no data_collator"):
+        kind("none", [len], GRPOConfig(str(tmp_path), use_cpu=True, bf16=False), method=method)
+    kind = type("Supervised", (GroundingTrainerMixin, Trainer), {})
+    with pytest.raises(ValueError, match="data_collator=GroundingCollator"):
+        kind(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True), method=method)
+
+
+@pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "word", "region"])
+def test_a_misspelt_key_of_a_phrase_names_the_nearest_one(key):
+    row = make_rows()[0]
+    nearest = {"word": "words", "region": "regions"}.get(key, "boxes")
+    row["phrases"] = [{**row["phrases"][0], nearest: None, key: [[0.1, 0.1, 0.9, 0.9]]}]
+    with pytest.raises(ValueError, match=f"Example 0, phrase 0: '{key}'.*'{nearest}'"):
+        GroundingCollator(make_processor("llava"))([row])
+
+
+@pytest.mark.parametrize("way", ["trainer", "own loop"])
+@pytest.mark.parametrize("case", ["hidden", "empty", "right"])
+def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
+    """Pictures after the words, no boxes, and rows that are right."""
+    lines, rows = [], [make_rows()[0]] * 4
+    monkeypatch.setattr(visible_rows.logger, "warning", lines.append)
+    if case == "hidden":
+        parts = [{"type": "text", "text": "a small cat"}, {"type": "image"}]
+        chat = [
+            {"role": "user", "content": parts},
+            {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
+        ]
+        rows = [{"messages": chat, "image": rows[0]["image"], "phrases": rows[0]["phrases"]}] * 4
+    elif case == "empty":
+        rows = [{**rows[0], "phrases": [{"words": "small cat", "boxes": []}]}] * 4
+    if way == "trainer":
+        make_trainer("transformers", tmp_path, rows=rows, max_steps=3).train()
+    else:
+        processor, method = make_processor("llava"), get_method("direct")
+        model = make_model("llava", processor.tokenizer).train()
+        method.prepare(model)
+        for row in rows[:3]:
+            batch = GroundingCollator(processor)([row])
+            inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "pixel_values")}
+            grounding_loss(method, model(**inputs, **method.forward_kwargs(batch)), batch)
+    found = {"hidden": ["put images before the words"], "empty": ["phrases with boxes"], "right": []}[case]
+    assert len(lines) == len(found) and all(part in line for part, line in zip(found, lines, strict=True))
 
 
 def test_forms_of_a_chat_are_the_same_batch():

@@ -9,9 +9,15 @@ import yaml
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.modeling import VLBertConfig
-from grounded_attention.training.experiments.arguments import check_training
+from grounded_attention.training.experiments.arguments import (
+    CHECKPOINTING,
+    check_training,
+    field_names,
+    training_arguments,
+)
+from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from grounded_attention.training.recipes.number_checks import check_numbers, check_sizes
-from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, load_recipe
 from tests.helpers.tiny_vgp import tiny_processor
 
 VALUES = {
@@ -50,6 +56,20 @@ def test_an_override(tmp_path):
 def test_training_arguments(training, message):
     with pytest.raises(RecipeError, match=message):
         check_training(training, "training.")
+
+
+@pytest.mark.parametrize("name", CHECKPOINTING)
+@pytest.mark.parametrize("own", [None, *CHECKPOINTING])
+def test_checkpointing_under_both_names(name, own, tmp_path):
+    known = field_names(GroundingTrainingArguments)
+    given = {name: True} | ({f"{own}_kwargs": {"determinism_check": "none"}} if own else {})
+    if not set(given) <= set(known):
+        pytest.skip("this transformers has the older name only")
+    made = training_arguments(Recipe(training=given), tmp_path)
+    read = [getattr(made, f"{kind}_kwargs", None) or {} for kind in CHECKPOINTING]
+    expected = ({} if own == CHECKPOINTING[0] else {"use_reentrant": False}) | given.get(f"{own}_kwargs", {})
+    assert read[0 if CHECKPOINTING[0] in known else 1] == expected
+    assert made.gradient_checkpointing and made.ddp_find_unused_parameters
 
 
 def test_usual_training_arguments():

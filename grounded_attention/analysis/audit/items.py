@@ -124,12 +124,7 @@ class _Grounded:
 
 
 def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounded]:
-    """Finds the phrases of a batch and their answers; a phrase that was cut with its text is skipped.
-
-    Args:
-        batch (`AuditBatch`): the batch of `examples`.
-        examples (`Sequence[AuditExample]`): examples whose phrases all have gold boxes.
-    """
+    """Finds the phrases of the batch of `examples`, and their answers; a phrase cut with its text is skipped."""
     found = []
     for row, example in enumerate(examples):
         for number, phrase in enumerate(example.phrases):
@@ -140,14 +135,7 @@ def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounde
 
 
 def text_items(grounded: Sequence[_Grounded], batch: AuditBatch, word: str) -> Items:
-    """
-    Makes the items from words to regions; the baseline rule chooses the candidate with the highest score.
-
-    Args:
-        grounded (`Sequence[_Grounded]`): the phrases of the batch.
-        batch (`AuditBatch`): the batch.
-        word (`str`): key of `WORDS`.
-    """
+    """Makes the items from words (a key of `WORDS`) to regions; the baseline chooses the most confident candidate."""
     columns = _columns(batch.candidates)
     chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), batch.scores, strict=True)]
     return _items(
@@ -166,13 +154,7 @@ def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
 
 
 def region_items(grounded: Sequence[_Grounded], batch: AuditBatch) -> Items:
-    """
-    Makes the items from regions to words; the baseline rule chooses the first word of the caption.
-
-    Args:
-        grounded (`Sequence[_Grounded]`): the phrases of the batch.
-        batch (`AuditBatch`): the batch.
-    """
+    """Makes the items from regions to words; the baseline rule chooses the first word of the caption."""
     columns = _columns(batch.words)
     queried: dict[tuple[int, int], tuple[np.ndarray, list[str]]] = {}
     for one in grounded:

@@ -104,11 +104,7 @@ def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings)
 
 
 def find_picture(images: Images, image_id: str) -> Any:
-    """The picture of an image.
-
-    Raises:
-        ValueError: if a mapping does not have the image. A function raises its own errors.
-    """
+    """The picture of an image; a ValueError if a mapping does not have it. A function raises its own errors."""
     if callable(images):
         return images(image_id)
     if image_id not in images:
@@ -117,16 +113,7 @@ def find_picture(images: Images, image_id: str) -> Any:
 
 
 def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images, settings: PromptSettings) -> Any:
-    """Makes the batch of examples.
-
-    Args:
-        processor (`PatchGroundingProcessor`): the processor.
-        examples (`Sequence[AuditExample]`): B prompts, as made by `PromptSettings.split`.
-        images (`Images`): the pictures.
-        settings (`PromptSettings`): how texts become prompts.
-
-    Returns:
-        `GroundedBatch`: the batch, with phrases.
+    """Makes the batch of B prompts (made by `PromptSettings.split`) with their phrases and pictures.
 
     Raises:
         ValueError: if an image has no picture, or the processor refuses an example; the message has the image.
@@ -137,6 +124,8 @@ def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images,
     texts = [example.caption for example in examples]
     given = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
     try:
+        for number, text in enumerate(texts):
+            processor.check_text(text, f"Example {number}")
         return processor(*given, images=pictures, phrases=phrases)
     except ValueError as error:
         names = ", ".join(dict.fromkeys(example.image_id for example in examples))

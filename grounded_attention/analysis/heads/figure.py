@@ -26,14 +26,13 @@ def ranking_figure(ranking: "HeadRanking", path: str | Path) -> Figure:
         `Figure`: the figure, already saved.
     """
     report = ranking.reported_on
-    layers, heads = report.layers, report.heads
-    height = min(max(2.6, 1.6 + 0.17 * layers), 12.0)
+    height = min(max(2.6, 1.6 + 0.17 * report.layers), 12.0)
     figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
     pointing, share = report.mean("pointing"), report.mean("share")
     titles = (f"pointing game (chance {report.chance.mean():.0%})", "attention on the image")
     for axes, values, title in zip(panels, (pointing, share), titles, strict=True):
-        shown = np.ma.masked_array(values, np.isin(np.arange(layers), report.blind_layers)[:, None].repeat(heads, 1))
+        shown = np.ma.masked_array(values, ~report.seeing)
         drawn = axes.imshow(shown, cmap="cividis", vmin=0, vmax=max(float(values.max()), 1e-9), aspect="auto")
         for layer, head in ranking.heads:
             frame = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=VERMILLION, linewidth=2)

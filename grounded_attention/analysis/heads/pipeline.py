@@ -81,7 +81,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         if image is None:
             raise ValueError(f"the caption {caption!r} has no image")
         phrases = [Phrase(caption, 0, len(caption))] if given is None else find_phrases(caption, given)[0]
-        opened = download_image(image) if is_url(image) else open_image(image, upright=True)
+        opened = download_image(image) if is_url(image) else open_image(image)
         return {"items": [GroundingItem(caption, phrases, opened, opened.size)]}
 
     def _forward(  # type: ignore[override]

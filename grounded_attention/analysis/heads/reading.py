@@ -18,7 +18,7 @@ from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
-from grounded_attention.supervision.supervise import head_layers, unwrap_model
+from grounded_attention.supervision.supervise import unwrap_model
 
 from .examples import inputs_on
 
@@ -45,7 +45,6 @@ def read_phrases(model: Any) -> Iterator[Reader]:
     """
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
-    head_layers(inner)  # refuses heads without names
 
     @torch.no_grad()
     def read(batch: Mapping[str, Any], words: str) -> list[LayerAttention]:
@@ -61,14 +60,11 @@ def read_phrases(model: Any) -> Iterator[Reader]:
         )
         weights = weights.to(device)
         layers = observed_layers(outputs)
-        pairs = [layer.pairs[0] for layer in layers]
-        numbered = zip(layer_numbers(layers), pairs, strict=True)
-        found = {number: _mean_of_words(pair, weights) for number, pair in numbered if pair is not None}
-        width = max(each.shape[1] for each in found.values())
-        found = {number: pad(each, (0, 0, 0, 0, 0, width - each.shape[1])) for number, each in found.items()}
-        empty = torch.zeros_like(next(iter(found.values())))
-        count = inner.config.get_text_config().num_hidden_layers
-        return [found.get(layer, empty) for layer in range(count)]
+        found = [_mean_of_words(cast(AttentionPair, layer.pairs[0]), weights) for layer in layers]
+        width = max(each.shape[1] for each in found)
+        found = [pad(each, (0, 0, 0, 0, 0, width - each.shape[1])) for each in found]
+        by_layer, empty = dict(zip(layer_numbers(layers), found, strict=True)), torch.zeros_like(found[0])
+        return [by_layer.get(layer, empty) for layer in range(inner.config.get_text_config().num_hidden_layers)]
 
     with supervise(inner):
         yield read

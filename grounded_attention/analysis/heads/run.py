@@ -49,8 +49,7 @@ def rank_heads(
     The attention of the phrases' rows is read on the model's own back end; no attention maps are made.
 
     Args:
-        model (`PreTrainedModel`): a vision-language model, on sdpa, eager or FlashAttention 2. It is set to evaluation
-            mode.
+        model (`PreTrainedModel`): a vision-language model, on any registered back end. It is set to evaluation mode.
         processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
         examples (`Iterable[AuditExample]`): texts with phrases and boxes for the choice, see `grounded_examples`.
         images (`Images`): pictures by image id: a mapping, or a function from the id.

@@ -86,7 +86,7 @@ class HeadScores:
     @cached_property
     def seeing(self) -> np.ndarray:
         """(L, H) bool: the heads that see an image token in any phrase; layers may have fewer heads than H."""
-        return (self.scores["share"] > 0).any(0)
+        return np.any(self.scores["share"] > 0, axis=0)
 
     @cached_property
     def _images(self) -> tuple[tuple[str, ...], np.ndarray]:

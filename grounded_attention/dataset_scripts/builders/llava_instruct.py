@@ -7,7 +7,7 @@ index of a message, a span of characters of its text without `<image>` and the w
 y1, x2, y2) divided by width and height of the image. The public files have no phrases.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -92,7 +92,8 @@ class LlavaInstruct(LocalBuilder):
     `messages` have a `role`, user or assistant in turns, and a `text` without the mark of the image. A phrase has the
     index of its message, a span of characters of its text, and boxes in [0, 1]. `image_id` is the name of the image
     file without folder and suffix. `example_id` is the id of the element and its number in the file, since ids occur
-    twice in the public mix. Conversations without an image are left out and counted.
+    twice in the public mix. Conversations without an image are left out unread and counted, those with an empty answer
+    too. If the assistant begins, its first message is left out, as LLaVA's own loader does.
 
     Example:
 
@@ -126,8 +127,9 @@ class LlavaInstruct(LocalBuilder):
             if member is not None:
                 raise record.error("not a list of conversations", found=f"an object with {member}", expected=EXPECTED)
             row = read_conversation(record, index)
-            report.add("conversations" if row else "without image")
-            if row is not None:
+            silent = row is not None and not all(message["text"] for message in row["messages"][1::2])
+            report.add("without image" if row is None else "with an empty answer" if silent else "conversations")
+            if row is not None and not silent:
                 yield row
         if not report.counts["conversations"]:
             found = f"{report.counts['without image']} without image"
@@ -146,17 +148,20 @@ def read_conversation(record: Record, index: int) -> Row | None:
         `dict` or `None`: The row; None if the conversation has no image.
 
     Raises:
-        DataError: The element is invalid.
+        DataError: The element has an image and is invalid.
     """
+    if isinstance(record.values, Mapping) and record.values.get("image") is None:
+        return None
+    given = record.items("conversations")
+    speakers = [each.get("from") if isinstance(each, Mapping) else None for each in given]
+    first = int(speakers[:2] == ["gpt", "human"])
     messages = [
-        _read_message(Record(each, record.file, f"{record.where}, message {number + 1}", HINT), number)
-        for number, each in enumerate(record.items("conversations"))
+        _read_message(Record(each, record.file, f"{record.where}, message {first + number + 1}", HINT), number)
+        for number, each in enumerate(given[first:])
     ]
     if not messages or len(messages) % 2:
         expected = "a text of human and a text of gpt, in turns"
         raise record.error("bad conversations", found=f"{len(messages)} messages", expected=expected)
-    if "image" not in record.values:
-        return None
     file_name, identifier = record.non_empty_text("image"), record.values.get("id")
     phrases = record.items("phrases") if "phrases" in record.values else []
     return {
@@ -165,7 +170,7 @@ def read_conversation(record: Record, index: int) -> Row | None:
         "file_name": file_name,
         "messages": messages,
         "phrases": [
-            _read_phrase(Record(each, record.file, f"{record.where}, phrase {number + 1}", HINT), messages)
+            _read_phrase(Record(each, record.file, f"{record.where}, phrase {number + 1}", HINT), messages, first)
             for number, each in enumerate(phrases)
         ],
     }
@@ -178,10 +183,12 @@ def _read_message(record: Record, number: int) -> dict[str, str]:
     return {"role": ROLES[speaker], "text": record.text("value").replace(IMAGE_MARK, "").strip()}
 
 
-def _read_phrase(record: Record, messages: list[dict[str, str]]) -> Row:
+def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Row:
     number, start, end = (record.integer(name, minimum=0) for name in ("message", "start", "end"))
-    if number >= len(messages):
-        raise record.error("bad message", found=number, expected=f"an index below {len(messages)}")
+    if not first <= number < first + len(messages):
+        expected = f"an index from {first} and below {first + len(messages)}"
+        raise record.error("bad message", found=number, expected=expected)
+    number -= first
     text = messages[number]["text"]
     if not start < end <= len(text):
         raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")

@@ -15,7 +15,7 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.records import Record, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
@@ -200,7 +200,7 @@ def read_refs(path: Path) -> Iterator[Record]:
     Raises:
         DataError: The file is damaged, holds more than plain data, or is not a list.
     """
-    refs = _read_json(path) if path.suffix == ".json" else load_pickle(path)
+    refs = _read_json(path) if path.suffix == ".json" else plain(load_pickle(path))
     if not isinstance(refs, list):
         raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)
     if not refs:

@@ -1,10 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checked reading of single values from the records of a user's file; errors name the record."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from grounded_attention.utils.plain_text import has_surrogates
 
@@ -12,6 +15,7 @@ from .errors import DataError
 
 TEXT = "a text without unpaired surrogates"
 MAX_INT32 = 2**31 - 1
+_WRITTEN_BYTES = re.compile(r"""b(["'])(.*)\1""")
 MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 
@@ -141,6 +145,34 @@ class Record:
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise self.error(f"bad {name}", found=value, expected=expected)
         return value
+
+
+def plain(value: Any) -> Any:
+    """Returns a value that Python 2, NumPy or pandas wrote as JSON would have it: texts, numbers, lists, objects."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="surrogateescape")
+    if isinstance(value, dict):
+        return {plain(key): plain(each) for key, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def id_text(value: Any) -> str:
+    """Returns the text of an id that may be bytes, written bytes (`b'7'`), a number, or one of these in a list.
+
+    Raises:
+        DataError: The value is no id.
+    """
+    found = plain(list(value) if isinstance(value, tuple) else value)
+    while isinstance(found, list) and len(found) == 1:
+        found = found[0]
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    if isinstance(found, bool) or not isinstance(found, str | int) or has_surrogates(str(found)):
+        raise DataError("not an id", found=value, expected="a text or a whole number")
+    written = _WRITTEN_BYTES.fullmatch(text := str(found).strip())
+    return written[2] if written else text
 
 
 def are_numbers(values: Any, *lengths: int) -> bool:

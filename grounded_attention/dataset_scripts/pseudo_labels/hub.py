@@ -38,7 +38,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
             snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=[MANIFEST, SHARDS])
         )
     if not (folder / MANIFEST).is_file():
-        hint = "push some with `grounded-attention data push-labels`"
+        hint = "push some with `grounded-attention push`"
         raise MissingFileError("no pseudo-labels in this repository", where=name, expected=MANIFEST, hint=hint)
     verify_once(folder, name, "verified-pseudo-labels", lambda: check_files(folder))
     return folder

@@ -70,7 +70,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
             snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=[MANIFEST, INDEX, SHARDS])
         )
     if not (folder / MANIFEST).is_file():
-        hint = "push one with `grounded-attention regions push`"
+        hint = "push one with `grounded-attention push`"
         raise MissingFileError("no region table in this repository", where=name, expected=MANIFEST, hint=hint)
     verify_once(folder, name, "verified-regions", RegionTable(folder).verify)
     return folder

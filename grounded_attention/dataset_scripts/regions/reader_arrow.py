@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
 from .arrow_layout import RECORD_BATCH, LayoutError, messages
@@ -51,7 +52,7 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
                     for position in range(len(batch)):
                         row += 1
                         values = batch.slice(position, 1)
-                        image_id = str(values.column("img_id")[0].as_py())
+                        image_id = id_text(values.column("img_id")[0].as_py())
                         size = batch.nbytes // len(batch)
                         yield SourceRecord(file, row, image_id, size, partial(_read, values, image_id, feature_size))
         except (pa.ArrowException, EOFError, OSError, LayoutError, SystemError, UnicodeDecodeError) as error:

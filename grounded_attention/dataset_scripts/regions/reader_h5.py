@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.records import Record, id_text, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
@@ -95,10 +95,13 @@ def _image_rows(path: Path) -> list[tuple[str, int]]:
     rows = load_pickle(index)
     if not isinstance(rows, dict) or not rows:
         raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
-    if bad := [row for row in rows.values() if not isinstance(row, (int, np.integer)) or row < 0]:
+    if bad := [row for row in map(plain, rows.values()) if type(row) is not int or row < 0]:
         raise DataError("a row is not a number", file=index, found=type(bad[0]).__name__)
-    # In the file's order, so that it is read from its begin to its end.
-    return sorted(((str(image_id), int(row)) for image_id, row in rows.items()), key=lambda pair: pair[1])
+    try:
+        pairs = [(id_text(image_id), int(row)) for image_id, row in rows.items()]
+    except DataError as error:
+        raise DataError(str(error), file=index) from error
+    return sorted(pairs, key=lambda pair: pair[1])  # in the file's order, so that it is read from its begin to its end
 
 
 def _read_hengyuan(file: Any, image_id: str, row: int, feature_size: int) -> Regions:
@@ -179,16 +182,15 @@ def _read_gqa(file: Any, image_id: str, entry: Mapping[str, Any], feature_size: 
 
 def _volta(path: Path, file: Any, feature_size: int) -> Iterator[SourceRecord]:
     size = path.stat().st_size // max(len(file), 1)
-    for number, image_id in enumerate(file, start=1):
-        yield SourceRecord(
-            path, number, image_id, size, partial(_read_volta, file, image_id, feature_size), f"group {image_id}"
-        )
+    for number, name in enumerate(file, start=1):
+        decode = partial(_read_volta, file, name, feature_size)
+        yield SourceRecord(path, number, id_text(name), size, decode, f"group {name}")
 
 
-def _read_volta(file: Any, image_id: str, feature_size: int) -> Regions:
-    group = file[image_id]
+def _read_volta(file: Any, name: str, feature_size: int) -> Regions:
+    group = file[name]
     if not hasattr(group, "items"):
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
-        raise DataError("not the group of an image", found=f"dataset {image_id}", expected=layouts)
-    values = {name: content[()] for name, content in group.items() if hasattr(content, "shape")}
-    return regions_from_fields(values, image_id, feature_size)
+        raise DataError("not the group of an image", found=f"dataset {name}", expected=layouts)
+    values = {field: content[()] for field, content in group.items() if hasattr(content, "shape")}
+    return regions_from_fields(values, id_text(name), feature_size)

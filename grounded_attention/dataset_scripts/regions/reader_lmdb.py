@@ -9,7 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.dataset_scripts.files.safe_pickle import loads
 
 from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, import_library, regions_from_fields
@@ -80,7 +83,7 @@ def _records(path: Path, environment: Any, transaction: Any, feature_size: int) 
     size = environment.stat()["psize"] * (environment.info()["last_pgno"] + 1)
     keys = _keys(path, transaction)
     for row, key in enumerate(keys, start=1):
-        name = key.decode("utf-8", errors="replace")
+        name = id_text(key.decode("utf-8", errors="replace"))
         decode = partial(_read, transaction, key, name, feature_size)
         yield SourceRecord(path, row, name, size // len(keys), decode, f"key {name}")
 
@@ -90,10 +93,19 @@ def _keys(path: Path, transaction: Any) -> list[bytes]:
     if listed is None:
         return [bytes(key) for key in transaction.cursor().iternext(values=False)]
     keys = loads(bytes(listed), file=path, where="key keys")
-    if not isinstance(keys, (list, tuple)) or not all(isinstance(key, (bytes, str)) for key in keys):
+    keys = keys.tolist() if isinstance(keys, np.ndarray) else keys
+    if not isinstance(keys, (list, tuple)):
         raise DataError("not a list of image ids", file=path, where="key keys", found=type(keys).__name__)
-    # Python 2 wrote bytes that are read as text now.
-    return [key.encode("latin1") if isinstance(key, str) else key for key in keys]
+    return [_key(path, key.item() if isinstance(key, np.generic) else key) for key in keys]
+
+
+def _key(path: Path, key: Any) -> bytes:
+    if isinstance(key, bytes):
+        return key
+    try:  # Python 2 wrote bytes that are read as text now
+        return key.encode("latin1") if isinstance(key, str) else id_text(key).encode()
+    except (DataError, UnicodeEncodeError) as error:
+        raise DataError("not an image id", file=path, where="key keys", found=key) from error
 
 
 def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Regions:

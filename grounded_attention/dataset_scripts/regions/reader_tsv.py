@@ -11,6 +11,7 @@ from typing import BinaryIO
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
 from .reader_records import (
@@ -84,8 +85,8 @@ def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceR
             # Some copies end in an empty line, and some rows in CRLF.
             content = line.rstrip(b"\r\n")
             if content := content.removeprefix(codecs.BOM_UTF8) if row == 1 else content:
-                image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace").strip()
-                yield SourceRecord(path, row, image_id, len(line), partial(decode, content))
+                image_id = content.split(b"\t", 1)[0].decode("utf-8", errors="replace")
+                yield SourceRecord(path, row, id_text(image_id), len(line), partial(decode, content))
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -150,7 +151,7 @@ def _fields(line: bytes, names: Sequence[str], optional: str | None = None) -> d
 
 def _text(value: bytes) -> str:
     try:
-        return value.decode("utf-8").strip()
+        return id_text(value.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise DataError("image id is not UTF-8", found=value) from error
 

@@ -37,6 +37,10 @@ WITHOUT_EFFECT = {
 }
 
 
+# The name of newer transformers, and the older one.
+CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
+
+
 def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
     """Makes the training arguments of a `training` section that `check_training` has accepted.
 
@@ -52,8 +56,11 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
     # Names in a tracker: the run is the project, the method the run.
     names = {"project": output_dir.parent.name or "grounded-attention", "run_name": output_dir.name}
     defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
-    if recipe.training.get("gradient_checkpointing"):
-        defaults["gradient_checkpointing_kwargs"] = {"use_reentrant": False}  # not the default of transformers 5.4
+    if any(recipe.training.get(name) for name in CHECKPOINTING):
+        name = CHECKPOINTING[0 if CHECKPOINTING[0] in field_names(GroundingTrainingArguments) else 1]
+        given = recipe.training.get(f"{CHECKPOINTING[1]}_kwargs")
+        own = given if isinstance(given, Mapping) else {}
+        defaults[f"{name}_kwargs"] = {"use_reentrant": False, **own}  # not the default of transformers 5.4
         # The last layers of many vision towers are not read; several processes would wait for their gradients.
         defaults["ddp_find_unused_parameters"] = True
     with recipe_key_errors("training"):

@@ -19,7 +19,7 @@ from grounded_attention.training.recipes.number_checks import check_seed
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.bounded_numbers import MAX_PROCESSES
 
-from .arguments import check_options, check_training
+from .arguments import CHECKPOINTING, check_options, check_training
 from .models import check_model
 from .prepared_data import PreparedData
 from .start_model import check_preserve
@@ -184,7 +184,7 @@ def _check_method(name: str, recipe: Recipe, prefix: str) -> None:
 
 def _check_checkpointing(recipe: Recipe, prefix: str) -> None:
     """Refuses re-entrant checkpointing with supervision: a layer's report would have no gradient."""
-    for name in ("gradient_checkpointing_kwargs", "activation_checkpointing_kwargs"):
+    for name in (f"{kind}_kwargs" for kind in CHECKPOINTING):
         given = recipe.training.get(name)
         if isinstance(given, dict) and given.get("use_reentrant") and set(recipe.methods) != {"none"}:
             raise RecipeError(

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel, Trainer
+from transformers import Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.metrics.attention_grounding import phrase_attention
@@ -68,7 +68,7 @@ def track_pictures(trainer: Trainer, recipe: Recipe, data: PreparedData, name: s
         def examples(model: Any, layer: int, folder: Path) -> list[Path]:
             return draw_examples(model, trainer.processing_class, recipe, data, name, layer, folder)
 
-    layers = layer_labels(find_calls(cast(PreTrainedModel, trainer.model).config))
+    layers = layer_labels(find_calls(trainer.model))
     trainer.add_callback(PictureTracking(trainer, name, layers, examples))
 
 

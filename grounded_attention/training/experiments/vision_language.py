@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from transformers import AutoConfig, AutoProcessor, PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from grounded_attention.families import VLM
+from grounded_attention.families.vlm import load_processor
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
@@ -86,9 +87,7 @@ def make_vlm_processor(model: Model) -> PatchGroundingProcessor:
     """Loads the processor of `model.tokenizer` or `model.source`, and wraps it."""
     key, place = ("tokenizer", model.tokenizer) if model.tokenizer else ("source", model.source)
     with recipe_key_errors(f"model.{key} {place}"):
-        processor = AutoProcessor.from_pretrained(place)
-        if getattr(processor, "image_processor", None) is None:
-            raise RecipeError(f"model.{key} {place}: contains no processor of images; give the model's own processor")
+        processor = load_processor(place)
     with recipe_key_errors("model.processor"):
         return PatchGroundingProcessor(processor, vision_language_type(model), **model.processor)
 

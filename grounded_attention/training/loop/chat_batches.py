@@ -4,13 +4,21 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch.nn import functional as F
+from transformers.utils import logging
+
 from grounded_attention.processing.chat_prompts import is_conversation
+from grounded_attention.processing.grounded_batch import DroppedPhrase, GroundedBatch
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.processing.phrase import read_phrase
+from grounded_attention.processing.phrase import Phrase, read_phrase
+from grounded_attention.processing.phrase_grounding import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
 
 from .data import COUNTS
 
+logger = logging.get_logger(__name__)
+
+SEQUENCE_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels"}
 Row = Mapping[str, Any]
 
 
@@ -31,7 +39,7 @@ class GroundingCollator:
             of the batch.
 
     Returns:
-        `dict[str, Any]`: by a call: the inputs of the model, `labels` (B, N) of the assistant's texts, and the
+        `GroundedBatch`: by a call: the inputs of the model, `labels` (B, N) of the assistant's texts, and the
         grounding, see [`PatchGroundingProcessor`].
     """
 
@@ -40,8 +48,11 @@ class GroundingCollator:
             processor if isinstance(processor, PatchGroundingProcessor) else PatchGroundingProcessor(processor)
         )
         self.method = method
+        # `GroundingTrainerMixin` sets them: the largest number of tokens, and whether it must not cut images.
+        self.max_length: int | None = None
+        self.keeps_images = False
 
-    def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def __call__(self, rows: Sequence[Row]) -> GroundedBatch:
         images = [_images(row) for row in rows]
         chats = [_conversation(row, len(images[i]), f"row {i} of the batch") for i, row in enumerate(rows)]
         phrases = [
@@ -51,11 +62,41 @@ class GroundingCollator:
             ]
             for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
         ]
-        batch = self.processor(chats, images=images, phrases=phrases, labels=True).reported()
+        tokenizer, side = self.processor.tokenizer, self.processor.tokenizer.padding_side
+        tokenizer.padding_side = side if self.max_length is None else "right"
+        try:
+            batch = self.processor(chats, images=images, phrases=phrases, labels=True).reported()
+        finally:
+            tokenizer.padding_side = side
+        if self.max_length is not None and batch["input_ids"].shape[1] > self.max_length:
+            _cut(batch, self.max_length, phrases, self.keeps_images)
         if self.method is not None:
             batch |= self.method.prepare_batch(batch)
             batch[COUNTS] = {name: int(count) for name, count in self.method.counts(batch).items()}
-        return batch
+        return GroundedBatch(batch, dropped_phrases=batch["dropped_phrases"])
+
+
+def _cut(batch: dict[str, Any], length: int, phrases: Sequence[Sequence[Phrase]], keeps_images: bool) -> None:
+    """Keeps the first tokens of sequences padded on the right, as TRL does; drops phrases that lose a token."""
+    sizes, texts = batch["attention_mask"].sum(1).tolist(), batch["text_positions"]
+    for row in (batch["region_positions"] >= length).any(1).nonzero().flatten().tolist():
+        said = f"row {row} of the batch has {sizes[row]} tokens, and image tokens beyond max_length={length}"
+        if not keeps_images:
+            raise ValueError(f"{said}: give a larger max_length (None does not cut), or smaller images")
+        logger.warning_once(f"{said}, TRL's default: such batches are not cut")
+        return
+    batch |= {name: batch[name][:, :length] for name in SEQUENCE_KEYS & batch.keys()}
+    lost = (batch["phrase_mask"] & (texts >= length)[:, None]).any(2)
+    for row, phrase in lost.nonzero().tolist():
+        batch["dropped_phrases"][row].append(DroppedPhrase(phrase, phrases[row][phrase].text, TRUNCATED))
+    extra = int(texts.shape[1] == length)  # a mask of the whole sequence is recognised by its length
+    batch["text_positions"] = F.pad(texts.masked_fill(texts >= length, -1), (0, extra), value=-1)
+    batch["phrase_mask"] = F.pad(batch["phrase_mask"] & ~lost[..., None], (0, extra))
+    batch["phrase_regions"] = batch["phrase_regions"] * ~lost[..., None]
+    logger.warning_once(
+        f"sequences of up to {max(sizes)} tokens are cut to max_length={length}; this batch loses {int(lost.sum())} "
+        f"phrases (`dropped_phrases`) and the answers of {int((batch['labels'] < 0).all(1).sum())} rows"
+    )
 
 
 def _images(row: Row) -> list[Any]:

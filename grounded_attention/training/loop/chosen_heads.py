@@ -136,7 +136,7 @@ def _check_method(name: str, wanted: str, options: Mapping[str, Mapping[str, Any
 
 
 def model_sizes(model: Model) -> tuple[list[int], int]:
-    """The layers that have heads, and the number of heads per layer, of the recipe's model; reads its configuration."""
+    """The layers with heads, and the number of heads per layer, of the recipe's model; reads its configuration."""
     name = model.source or model.bert
     with recipe_key_errors(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
         if model.source:

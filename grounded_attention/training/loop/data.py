@@ -11,12 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
+from grounded_attention.utils.boxes import same_shape
 from grounded_attention.utils.safe_paths import path_below
 
 from .joined_labels import join_labels
@@ -34,14 +36,7 @@ def row_key(row: Mapping[str, Any]) -> str:
 
 
 def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """
-    Loss component -> number of terms in its sum, () int64; without components that the batch does not have.
-
-    Args:
-        task (`Task`): the task.
-        method (`SupervisionMethod`): the supervision method.
-        batch (`Mapping[str, Any]`): a batch.
-    """
+    """Loss component -> number of terms in its sum, () int64; without components that the batch does not have."""
     counted = {component.name: component.count(batch) for component in task.losses}
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
 
@@ -171,16 +166,35 @@ class Collator:
     def _regions(self, row: Mapping[str, Any]) -> Any:
         """The region record of the row's image, or a tuple with one record for each of its `image_ids`."""
         table: Any = self.regions
-        return tuple(table[each] for each in row["image_ids"]) if "image_ids" in row else table[row["image_id"]]
+        if "image_ids" in row:
+            return tuple(table[each] for each in row["image_ids"])
+        record = table[row["image_id"]]
+        if len(record):  # an image without detections may have no known size
+            _check_size(row, record, "region table")
+        return record
 
     def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
         if self.images is None:
             return None
-        return [open_image(path_below(self.images, row.get("file_name") or f"{row['image_id']}.jpg")) for row in rows]
+        names = [row.get("file_name") or f"{row['image_id']}.jpg" for row in rows]
+        pictures = [open_image(path_below(self.images, name)) for name in names]
+        for row, picture in zip(rows, pictures, strict=True):
+            _check_size(row, picture, "picture")
+        return pictures
 
     def generator(self, key: str) -> np.random.Generator:
         """The random generator for the row with this key, in this epoch."""
         return np.random.default_rng((self.seed, int(self._epoch), zlib.crc32(key.encode())))
+
+
+def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
+    """Raises a `DataError` if the row has a size, and a picture or region record has one of another shape."""
+    size: Any = (row.get("width"), row.get("height"))
+    if None not in size and not same_shape(size, (held.width, held.height)):
+        found, expected = f"{held.width} x {held.height} (of the {what})", f"{size[0]} x {size[1]} (of the row)"
+        hint = "boxes and sizes are those of the upright picture; make the table of this picture, or correct the row"
+        where = f"image {row['image_id']}"
+        raise DataError("the image has another shape", where=where, found=found, expected=expected, hint=hint)
 
 
 def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
@@ -192,14 +206,7 @@ def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
 
 
 def check_regions(splits: Sequence[Any], regions: Any, empty_images: bool = False) -> None:
-    """Checks before training that every image of the rows has region features.
-
-    Args:
-        splits (`Sequence[Any]`): the rows of each split.
-        regions (`Any`): the region table.
-        empty_images (`bool`, *optional*, defaults to `False`): whether an image without features counts as one without
-            detections; then at least one image must have features.
-    """
+    """Checks that every image of the rows of each split is in the region table; with `empty_images`, that one is."""
     wanted = {image_id for rows in splits for image_id in _images(rows)}
     missing = sorted(image_id for image_id in wanted if image_id not in regions)
     if not missing:
@@ -223,14 +230,7 @@ def _images(rows: Any) -> set[str]:
 
 
 def limit_rows(rows: Any, limit: int | None, seed: int) -> Any:
-    """
-    At most `limit` rows, chosen by a seeded shuffle and kept in their original order.
-
-    Args:
-        rows (`Any`): rows of a data set.
-        limit (`int | None`): largest number of rows; None keeps all.
-        seed (`int`): seed of the shuffle.
-    """
+    """At most `limit` rows (None keeps all), chosen by a shuffle with `seed` and kept in their original order."""
     if limit is None or limit >= len(rows):
         return rows
     chosen = np.random.default_rng(seed).permutation(len(rows))[:limit]

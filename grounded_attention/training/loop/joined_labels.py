@@ -7,6 +7,7 @@ from typing import Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.rows import CaptionLabels, check_labels
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
+from grounded_attention.utils.boxes import same_shape
 
 Row = Mapping[str, Any]
 
@@ -55,12 +56,10 @@ def _join(row: Row, table: PseudoLabelTable, record: Any) -> Row:
 
 def _check_size(labels: CaptionLabels, record: Any, table: PseudoLabelTable) -> None:
     """Boxes are relative, so a smaller copy of the image is allowed; another shape means another or a turned image."""
-    width, height = labels.width, labels.height
-    rounding = max(width + height, record.width + record.height)  # sides of a copy are whole pixels
-    if width == 0 or abs(width * record.height - height * record.width) <= rounding:
+    if labels.width == 0 or same_shape((labels.width, labels.height), (record.width, record.height)):
         return
     where = f"caption {labels.caption_id}, image {labels.image_id}"
-    found, expected = f"{width} x {height}", f"{record.width} x {record.height} (of the region table)"
+    found, expected = f"{labels.width} x {labels.height}", f"{record.width} x {record.height} (of the region table)"
     hint = "label the images whose regions are in the table"
     raise DataError(
         "the image has another shape", file=table.path, where=where, found=found, expected=expected, hint=hint

@@ -31,4 +31,5 @@ def without_autocast(model: nn.Module) -> Iterator[None]:
 
 def _needs_half(model: nn.Module) -> bool:
     parts = [part.config for part in model.modules() if isinstance(part, PreTrainedModel)]
-    return any("flash" in str(config._attn_implementation) for config in parts)
+    names = {str(config._attn_implementation).removeprefix("supervised_") for config in parts}
+    return not names <= {"sdpa", "eager", "flex_attention", "None"}

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Attention supervision in a training loop of your own, in any Trainer of transformers, and in TRL's SFTTrainer."""
 
+import inspect
 from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +15,19 @@ from grounded_attention.supervision.attention_function import SupervisedAttentio
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
 
+from .chat_batches import GroundingCollator
 from .data import COUNTS
 from .one_gpu import use_one_gpu
 from .saved_weights import SavedWeights
 
 # Entries of a batch that are not inputs of the model.
 OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
+# Options of TRL's SFTConfig -> the values with which a GroundingCollator does what TRL says.
+KEPT_OPTIONS: dict[str, tuple[Any, ...]] = {
+    **dict.fromkeys(("packing", "eval_packing", "padding_free", "shuffle_dataset", "pad_token"), (None, False)),
+    **{"completion_only_loss": (None, True), "pad_to_multiple_of": (None, "auto")},
+    **{"dataset_text_field": ("text",), "truncation_mode": ("keep_start",)},
+}
 
 
 def grounding_loss(
@@ -87,21 +95,53 @@ class GroundingTrainerMixin(SavedWeights):
         **kwargs: arguments of the Trainer: `data_collator` is a [`GroundingCollator`], and `args` have
             `remove_unused_columns=False`.
 
+    Options of an `SFTConfig` that do not reach the collator are refused; `max_length` cuts the ends of sequences.
+
     Raises:
-        ValueError: if the Trainer would drop the columns of phrases, or the model cannot be supervised.
+        ValueError: if there is no collator, the Trainer takes none or would drop the columns of phrases, an option
+            has no effect, or the model cannot be supervised.
     """
 
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
+        known = inspect.signature(super().__init__).parameters
+        if "data_collator" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
+            bases = [each.__name__ for each in type(self).__mro__]
+            raise ValueError(
+                f"{bases[bases.index('GroundingTrainerMixin') + 1]} takes no data_collator, so its batches have no "
+                "phrases: use Trainer or SFTTrainer, or add grounding_loss to the loss of a loop of your own"
+            )
+        if kwargs.get("data_collator") is None and len(args) < 3:
+            raise ValueError("the batches have no phrases: give data_collator=GroundingCollator(processor)")
         super().__init__(*args, **kwargs)
         use_one_gpu(self)
         trainer: Any = self
         if trainer.args.remove_unused_columns:
             raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")
+        self._check_options(trainer)
         method.prepare(trainer.model)
         self.method, self.attention_weight = method, attention_weight
         self._reports = AttentionReports(trainer.model)
         self._step_counts: dict[str, Tensor] | None = None
         self._logged: dict[str, tuple[Tensor, int]] = {}
+
+    @staticmethod
+    def _check_options(trainer: Any) -> None:
+        """Gives the collator `max_length`, and refuses options that do not reach it."""
+        for name, kept in KEPT_OPTIONS.items():
+            found = getattr(trainer.args, name, kept[0])
+            if found not in kept:
+                raise ValueError(
+                    f"{name}={found!r} has no effect on the batches of a GroundingCollator, whose labels are those of "
+                    f"the assistant's texts: give {' or '.join(f'{name}={value!r}' for value in kept)}"
+                )
+        collator = trainer.data_collator
+        if isinstance(collator, GroundingCollator):
+            collator.max_length = getattr(trainer.args, "max_length", None)
+            default = getattr(type(trainer.args), "__dataclass_fields__", {}).get("max_length")
+            collator.keeps_images = default is not None and collator.max_length == default.default
+            changed = [name for name in ("chat_template_path", "eos_token") if getattr(trainer.args, name, None)]
+            if changed and trainer.processing_class is not collator.processor.processor:
+                raise ValueError(f"{changed[0]}: give GroundingCollator the processor that is processing_class")
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
         """Also counts the grounded rows of the step."""

@@ -103,7 +103,7 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
     heads = trained.reported.get("text_to_region_by_head")
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
-        layers = layer_labels(find_calls(trained.model.config))
+        layers = layer_labels(find_calls(trained.model))
         panels = {trained.method.name: heads}
         if trained.before is not None:
             panels = {BEFORE: reported(trained.before)["text_to_region_by_head"], **panels}
@@ -271,7 +271,7 @@ def _about(trained: Trained, data: PreparedData) -> list[tuple[str, str]]:
     config: Any = trained.model.config
     size = sum(parameter.numel() for parameter in trained.model.parameters()) / 1e6
     rows = ", ".join(f"{name} {len(split):,}" for name, split in data.splits.items())
-    calls = find_calls(config)
+    calls = find_calls(trained.model)
     heads = " or ".join(str(count) for count in dict.fromkeys(call.num_heads for call in calls))
     layers = f"{len(layer_names(calls))} layers of {heads} heads, width {config.get_text_config().hidden_size}"
     return [

@@ -110,14 +110,8 @@ def head_table(found: Mapping[str, Any]) -> str:
     accuracy, share = np.array(by_head), np.array(found[f"{HEADS}_share_by_head"])
     numbers = found.get(f"{HEADS}_layers", range(len(accuracy)))
     rows = [
-        (
-            str(numbers[layer]),
-            _shown(heads.mean()),
-            str(heads.argmax()),
-            _shown(heads.max()),
-            _shown(share[layer].mean()),
-        )
-        for layer, heads in enumerate(accuracy)
+        (str(layer), _shown(heads.mean()), str(heads.argmax()), _shown(heads.max()), _shown(seen.mean()))
+        for layer, heads, seen in zip(numbers, accuracy, share, strict=True)
     ]
     head = ("layer", "mean over heads", "best head", "its accuracy", "attention on regions")
     text = (

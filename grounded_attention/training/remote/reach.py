@@ -14,11 +14,11 @@ from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
 
 REMEDIES = {
     "data_dir": "push the rows (grounded-attention data build ... --push ORG/NAME), then give {key}=hub://ORG/NAME",
-    "pseudo_labels": "push them (grounded-attention data push-labels), then give {key}=hub://ORG/NAME",
+    "pseudo_labels": "push them (grounded-attention push), then give {key}=hub://ORG/NAME",
     "images": "images are never on the Hub: train on a region table (data.regions=hub://ORG/NAME), or on this machine",
     "text_corpus": "train on this machine, or give {key}=null",
 }
-TABLE = "push the table (grounded-attention regions push), then give {key}=hub://ORG/NAME"
+TABLE = "push the table (grounded-attention push), then give {key}=hub://ORG/NAME"
 CHECKPOINTS = {
     "source": "push it (grounded-attention push FOLDER ORG/NAME), then give {key}=ORG/NAME",
     "bert": "give the name of a BERT on the Hub",

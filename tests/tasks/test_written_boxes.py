@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.processing.written_boxes import BoxSpelling
+from grounded_attention.tasks.written_boxes import BoxSpelling, box_spelling
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
 BOX = [0.105, 0.301, 0.232, 0.48]
@@ -37,6 +37,9 @@ SPELLINGS = {
     "corners": "[[105, 301], [232, 480]]",
     "corners in words": "from (105, 301) to (232, 480)",
     "corners exchanged": "[232, 480, 105, 301]",
+    "numbers in quotes": '{"bbox_2d": ["105", "301", "232", "480"]}',
+    "comma at the end": "[105, 301, 232, 480,]",
+    "keys with numbers in quotes": '<box x1="105" y1="301" x2="232" y2="480"/>',
     "keys": '{"x1": 105, "y1": 301, "x2": 232, "y2": 480}',
     "keys without quotes": "x_min=105, y_min=301, x_max=232, y_max=480",
     "keys, y first": "**ymin**: 301, **xmin**: 105, **ymax**: 480, **xmax**: 232",
@@ -83,7 +86,7 @@ def test_another_scale_is_named_and_not_tried(limits, numbers):
 @pytest.mark.parametrize("model_type", PROCESSORS)
 def test_what_is_written_is_read_again(model_type, size):
     """Every family reads what it writes; Qwen2.5-VL within the pixel of its small picture."""
-    spelling = PatchGroundingProcessor(make_processor(model_type)).box_spelling(Image.new("RGB", size))
+    spelling = box_spelling(PatchGroundingProcessor(make_processor(model_type)), Image.new("RGB", size))
     box = [0.2, 0.25, 0.77, 0.875]
     error = 0.5 / min(spelling.limits) if spelling.limits != (1, 1) else 2e-3
     assert spelling.read(spelling.write(box)) == pytest.approx(box, abs=error)
@@ -93,7 +96,7 @@ def test_what_is_written_is_read_again(model_type, size):
 def test_scales_of_families():
     image, box = Image.new("RGB", (60, 40)), [0.25, 0.5, 0.75, 1.0]
     written = {
-        name: PatchGroundingProcessor(make_processor(name, byte_pairs=True)).box_spelling(image).write(box)
+        name: box_spelling(PatchGroundingProcessor(make_processor(name, byte_pairs=True)), image).write(box)
         for name in PROCESSORS
     }
     for name in ("qwen2_vl", "qwen3_vl", "internvl", "idefics3"):

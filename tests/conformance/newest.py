@@ -1,0 +1,53 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Runs the tests of what depends on transformers on the newest one of the index, which may be newer than allowed.
+
+.venv-newest sees every package of the environment this runs in, and has only that transformers and what it needs
+differently. Checkpoints that the oldest and the pinned transformers save are loaded there. Options are pytest's, and
+replace the list of tests. When it passes, the upper bound in pyproject.toml may be raised.
+
+examples:
+  python -m tests.conformance.newest
+  python -m tests.conformance.newest tests/modeling/test_transformers_contracts.py -x
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from grounded_attention.commands.command_line import make_parser
+
+from . import oldest
+from .second_environment import HERE, ROOT, SetupError, newest_version, prepare, run_module, run_tests
+
+FOLDER = ROOT / ".venv-newest"
+OWN_CONSTRAINTS = HERE / "constraints-newest.txt"
+TESTS = (
+    "tests/conformance/loads_older_checkpoints.py",
+    "tests/modeling/test_transformers_contracts.py",
+    "tests/modeling/test_unpadding.py",
+    "tests/modeling/test_vl_bert_saving.py",
+    "tests/processing/test_save.py",
+    "tests/supervision/test_supervise.py",
+)
+# Of transformers' own tests: one class of each family.
+CLASSES = "VLBertForVGPTest or VisualBERTForVGPTest or ViLBertForVGPTest or LXMERTForVGPTest"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns pytest's exit status, or 2 when an environment cannot be made."""
+    _, given = make_parser("python -m tests.conformance.newest", __doc__).parse_known_args(arguments)
+    try:
+        requirement = f"transformers=={newest_version('transformers')}"
+        os.environ["OLDER_PYTHONS"] = os.pathsep.join([str(oldest.make()), sys.executable])
+        python = prepare(FOLDER, requirement, OWN_CONSTRAINTS)
+    except SetupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    status = run_tests(FOLDER, requirement, OWN_CONSTRAINTS, given or TESTS, "transformers")
+    if status or given:
+        return status
+    return run_module(python, "tests.conformance.run", "-k", CLASSES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What training loops put around weights and before their names changes nothing, in every family."""
+
+import itertools
+
+import pytest
+import torch
+
+from grounded_attention.conversion.errors import CheckpointError
+from grounded_attention.conversion.fast_rcnn import FAST_RCNN
+from grounded_attention.conversion.file import read_checkpoint
+from grounded_attention.conversion.lxmert import LXMERT
+from grounded_attention.conversion.vilbert import VILBERT
+from grounded_attention.conversion.visualbert import VISUALBERT
+from grounded_attention.conversion.vl_bert import VL_BERT
+from tests.helpers.key_lists import read_key_list
+from tests.helpers.resnet_checkpoints import make_resnet_checkpoint
+from tests.helpers.vl_bert_checkpoints import vgp_checkpoint
+
+FIRST = ("module.", "_orig_mod.", "model.", "_fsdp_wrapped_module.")
+INSIDE = ("_checkpoint_wrapped_module.", "module._orig_mod.")
+
+
+@pytest.fixture(scope="module")
+def originals(shared):
+    """Family -> a bare state dict of its public code."""
+    cases = torch.load(shared / "parity" / "visualbert.pt", weights_only=True)["cases"]
+    vgp = {key.removeprefix("module."): value for key, value in vgp_checkpoint()[1].items()}
+    found = {VL_BERT: vgp, VISUALBERT: cases[0]["state_dict"], FAST_RCNN: make_resnet_checkpoint()}
+    lists = {VILBERT: "vilbert_pretrain_6l6c", LXMERT: "lxmert_pretrain"}
+    found |= {family: read_key_list(shared, name) for family, name in lists.items()}
+    return {
+        family: {key.removeprefix("module."): value for key, value in held.items()} for family, held in found.items()
+    }
+
+
+def wrapped(key, first, inside):
+    """A key with prefixes in front and inside, and with the old names of a layer norm."""
+    start, dot, rest = key.partition(".layer.0.")
+    if "LayerNorm." in key:
+        rest = (rest or start).replace(".weight", ".gamma").replace(".bias", ".beta")
+        start = start if dot else ""
+    return first + (start + dot + inside + rest if dot else rest or start)
+
+
+@pytest.mark.parametrize("family", [VL_BERT, VISUALBERT, FAST_RCNN, VILBERT, LXMERT], ids=lambda family: family.title)
+def test_prefixes_in_every_order(originals, family):
+    bare = originals[family]
+    expected = family.convert_state_dict(bare)
+    orders = [*itertools.permutations(FIRST, 2), ("module.", "module."), ("model.", "_orig_mod.", "module.")]
+    for number, first in enumerate("".join(order) for order in orders):
+        names = {wrapped(key, first, INSIDE[number % 2]): key for key in bare}
+        found = family.convert_state_dict({key: bare[name] for key, name in names.items()})
+        assert found.class_name == expected.class_name
+        assert {names[key]: place for key, place in found.converted.items()} == expected.converted
+        assert {names[key] for key in found.left_out} == set(expected.left_out)
+
+
+@pytest.mark.parametrize(
+    "names", [*itertools.permutations(("state_dict", "model", "module"), 2), ("model_state_dict",)]
+)
+def test_dictionaries_around_the_weights(tmp_path, names):
+    content = {"a.weight": torch.ones(2)}
+    for name in reversed(names):
+        content = {name: content, "epoch": 3, "optimizer": {"param_groups": [{"params": [0, 1]}]}}
+    torch.save(content, tmp_path / "x.model")
+    file = read_checkpoint(tmp_path / "x.model")
+    assert list(file.state_dict) == ["a.weight"] and file.trained == 2 and set(file.others) == {"epoch", "optimizer"}
+
+
+def test_two_sets_of_weights_are_named(tmp_path):
+    torch.save({"model": {"a": torch.ones(1)}, "state_dict": {"a": torch.zeros(1)}}, tmp_path / "x.model")
+    with pytest.raises(CheckpointError, match=r"x\.model: weights under state_dict, model"):
+        read_checkpoint(tmp_path / "x.model")
