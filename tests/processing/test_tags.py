@@ -103,7 +103,7 @@ def test_tags_need_regions():
         make_processor()(TEXT, tags=[span(TEXT, "dog", region=0)])
     with pytest.raises(ValueError, match="tags has 1 entries, but `text` has 2"):
         make_processor()([TEXT, TEXT], tags=[[]], **regions(1, 1))
-    with pytest.raises(ValueError, match="Example 1, tag 0: regions .*, but the example has 0 regions"):
+    with pytest.raises(ValueError, match=r"Example 1, tag 0: regions .*, but the example has 0 regions"):
         features = [np.ones((1, FEATURE_SIZE)), None]
         tags = [[], [span(TEXT, "dog", region=0)]]
         make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)
