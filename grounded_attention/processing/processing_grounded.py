@@ -27,6 +27,7 @@ from transformers.dynamic_module_utils import custom_object_save
 from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring
 
+from ..utils.boxes import IOU_THRESHOLD
 from .batch_arguments import as_batch
 from .feature_sources import feature_mismatch, feature_source
 from .grounded_batch import DroppedPhrase, GroundedBatch
@@ -81,7 +82,7 @@ class GroundedProcessor(ProcessorMixin):
         image_processor: FastRCNNImageProcessor | Mapping[str, Any] | None = None,
         max_regions: int = 100,
         region_feature_size: int = 2048,
-        iou_threshold: float = 0.5,
+        iou_threshold: float = IOU_THRESHOLD,
         region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
         r"""

@@ -21,6 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers.utils import auto_docstring
 
+# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
+from ..utils.boxes import IOU_THRESHOLD
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
 from .region_images import image_columns
@@ -28,7 +30,6 @@ from .sequence_layouts import EncodedTexts, TextColumns
 from .spatial_features import SPATIAL_SIZE, append_spatial_features
 from .text_tags import aligned_tokens
 
-# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
 from .batch_arguments import as_batch as as_batch  # isort: skip
 from .feature_pixels import load_feature_processor as load_feature_processor  # isort: skip
 from .feature_sources import feature_source as feature_source  # isort: skip
@@ -63,7 +64,7 @@ class VisualBERTProcessor(GroundedProcessor):
         tokenizer: Any,
         max_regions: int = 100,
         region_feature_size: int = 2048,
-        iou_threshold: float = 0.5,
+        iou_threshold: float = IOU_THRESHOLD,
         spatial_features: bool = False,
         region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
