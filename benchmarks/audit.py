@@ -34,13 +34,14 @@ import torch
 from transformers import BertTokenizer
 
 from benchmarks.device import clock
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.inputs import RegionInputs
 from grounded_attention.analysis.audit.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items
 from grounded_attention.analysis.audit.tally import Tally
 from grounded_attention.analysis.observers import Batch, Observer, Queries, get_observer
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.processing import VLBertProcessor
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import from_attention_maps
 from grounded_attention.supervision.row_states import AttentionPair
 
@@ -135,7 +136,8 @@ def _examples(count: int, regions: int) -> list[AuditExample]:
         starts = np.cumsum([0, *(len(word) + 1 for word in words)])
         boxes, size = _boxes(regions, image), WORDS // PHRASES
         phrases = tuple(
-            AuditPhrase(int(starts[n * size]), int(starts[n * size + 3]) - 1, boxes[n : n + 1]) for n in range(PHRASES)
+            Phrase("", int(starts[n * size]), int(starts[n * size + 3]) - 1, boxes=boxes[n : n + 1])
+            for n in range(PHRASES)
         )
         examples.append(AuditExample(str(image), " ".join(words), phrases))
     return examples

@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .analysis.audit.examples import AuditExample, AuditPhrase
+from .analysis.audit.examples import AuditExample
 from .analysis.audit.result import AuditResult
 from .analysis.audit.run import audit
 from .analysis.heads.chosen import ChosenHeads
@@ -66,10 +66,12 @@ from .processing import (
     ImageTokens,
     LXMERTProcessor,
     PatchGroundingProcessor,
+    Phrase,
     ViLBertProcessor,
     VisualBERTProcessor,
     VLBertProcessor,
     locate_image_tokens,
+    read_phrase,
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
@@ -88,7 +90,6 @@ __all__ = [
     "TASKS",
     "AttentionGrounding",
     "AuditExample",
-    "AuditPhrase",
     "AuditResult",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",
@@ -116,6 +117,7 @@ __all__ = [
     "LXMERTProcessor",
     "PatchGroundingPipeline",
     "PatchGroundingProcessor",
+    "Phrase",
     "RegionTable",
     "RegionTableWriter",
     "Task",
@@ -165,6 +167,7 @@ __all__ = [
     "mask_heads",
     "method_names",
     "rank_heads",
+    "read_phrase",
     "steer_heads",
     "supervise",
 ]

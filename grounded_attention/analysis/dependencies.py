@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.plain_text import markdown_text
 
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
@@ -103,7 +104,7 @@ def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Pars
 
 def _queries(
     example: AuditExample, parse: Parse, places: Sequence[tuple[int, int] | None], query_end: str, entity_words: bool
-) -> Iterator[AuditPhrase]:
+) -> Iterator[Phrase]:
     grounded = [phrase for phrase in example.phrases if len(phrase.boxes)]
     heads = {head: phrase for phrase in grounded if (head := phrase_head(phrase, parse, places)) is not None}
     for index, word in enumerate(parse.words):
@@ -114,16 +115,16 @@ def _queries(
             if entity not in heads or place is None or query_end not in (EITHER, end):
                 continue
             if entity_words or query not in heads:
-                yield AuditPhrase(*place, heads[entity].boxes, (word.relation,))
+                yield Phrase("", *place, boxes=heads[entity].boxes, types=(word.relation,))
 
 
-def phrase_head(phrase: AuditPhrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
+def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
     """
     The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to the
     root; the last of several. `None` if the phrase contains no word of the parse.
 
     Args:
-        phrase (`AuditPhrase`): the phrase.
+        phrase (`Phrase`): the phrase.
         parse (`Parse`): parse of its caption.
         places (`Sequence[tuple[int, int] | None]`): span of each word of the parse in the caption, see `align_words`.
     """

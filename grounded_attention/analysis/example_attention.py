@@ -18,12 +18,11 @@ from PIL import Image
 from torch import Tensor
 
 from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 from .observers import reads_pixels
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-IOU = 0.5
 TO_REGION, TO_TEXT = "text_to_region", "region_to_text"
 
 
@@ -278,7 +277,7 @@ def _gold(example: Any, words: Sequence[tuple[int, int]], boxes: np.ndarray) -> 
     for phrase in example.phrases:
         targets = np.asarray(phrase.boxes, dtype=np.float32).reshape(-1, 4)
         if len(targets):
-            hit = (box_iou(boxes, targets) >= IOU).any(1)
+            hit = (box_iou(boxes, targets) >= IOU_THRESHOLD).any(1)
             inside = [phrase.start <= start and end <= phrase.end for start, end in words]
             gold[np.array(inside)] |= hit
     return gold

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from grounded_attention.modeling.caption_phrases import Phrase
+from grounded_attention.processing.phrase import Phrase
 
 from .audit.examples import AuditExample
 from .example_attention import ExampleAttention, capture_examples

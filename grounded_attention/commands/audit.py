@@ -32,10 +32,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from grounded_attention.utils.boxes import IOU_THRESHOLD
+
 from .choices import (
     CORRECTIONS,
     DEFAULT_WORD,
-    IOU_THRESHOLD,
     REGIONS,
     SAME_SPLIT,
     TEST,

@@ -17,10 +17,11 @@ from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences
 
-from .choices import IOU_THRESHOLD, REGIONS
+from .choices import REGIONS
 from .vlm_options import is_vision_language_model, load_vlm
 
 # Config field of transformers' models that gives the width of a region feature.

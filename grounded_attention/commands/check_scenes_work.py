@@ -37,11 +37,10 @@ from grounded_attention.dataset_scripts.scenes.world import (
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.bounded_numbers import MAX_SEED
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.progress import phase
 
 Figures = dict[str, float]
-IOU = 0.5
 MOST_REGIONS_TO_DECODE = 6000
 
 
@@ -132,7 +131,7 @@ def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Fig
     chances, found = [], []
     with phase("regions of image", len(records)) as advance:
         for record in records:
-            right = _object_overlaps(record.scene, table[record.image_id]) >= IOU
+            right = _object_overlaps(record.scene, table[record.image_id]) >= IOU_THRESHOLD
             for mention in _mentions(record):
                 if mention.members:
                     gold = right[:, sorted(mention.members)].any(axis=1)
@@ -194,7 +193,7 @@ def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figur
     for record in records:
         regions = table[record.image_id]
         overlap = _object_overlaps(record.scene, regions)
-        for region in np.flatnonzero(overlap.max(axis=1) >= IOU):
+        for region in np.flatnonzero(overlap.max(axis=1) >= IOU_THRESHOLD):
             rows.append((regions.features[region], record.scene.objects[overlap[region].argmax()]))
         if len(rows) >= MOST_REGIONS_TO_DECODE:
             break

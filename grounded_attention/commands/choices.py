@@ -9,7 +9,6 @@ SAME_SPLIT = "same_split"
 VALIDATION, TEST = "validation", "test"
 REGIONS = "regions"  # default folder of the region table inside --data-dir
 WORDS, DEFAULT_WORD = ("last", "first", "mean"), "last"
-IOU_THRESHOLD = 0.5
 CORRECTIONS = ("holm", "benjamini_hochberg")
 # analysis/heads
 HEAD_WORDS = ("mean", "last", "prompt")

@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.utils.boxes import IOU_THRESHOLD
 
 from .builder_options import builder_options_help
 from .choices import BOXES_PER_PHRASE, NMS, PHRASE_SOURCES, SHEET, SPACY_MODEL, THRESHOLD
@@ -121,7 +122,9 @@ def _add_phrase_options(parser: argparse.ArgumentParser) -> None:
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--regions", metavar="DIR", help="region table: counts the phrases that regions match; input of own models")
-    add("--iou", type=share, default=0.5, metavar="IOU", help="overlap of a match in that count: %(default)s")
+    add(
+        "--iou", type=share, default=IOU_THRESHOLD, metavar="IOU", help="overlap of a match in that count: %(default)s"
+    )
     add("--batch-size", type=positive, default=8, metavar="N", help="captions grounded together: %(default)s")
     add("--num-proc", type=processes, metavar="N", help="number of processes that read the captions")
     add(

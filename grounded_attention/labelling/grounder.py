@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.modeling.caption_phrases import Phrase
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.region_selection import clip_boxes, suppress
 
 # Scores are stored in the open interval (0, 1); a sigmoid in float32 reaches both ends.

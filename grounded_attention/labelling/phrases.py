@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.rows import check_phrase
-from grounded_attention.modeling.caption_phrases import SPACY_MODEL, Phrase, content_words, whole_words
+from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_words
+from grounded_attention.processing.phrase import Phrase, whole_words
 
 SOURCES = ("textblob", "spacy", "words", "given")
 _INSTALL = {
@@ -167,7 +168,7 @@ def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phr
     pattern = r"\s*".join(re.escape(token) for token in text.split())
     if not pattern:
         return None
-    for found in whole_words(pattern, caption, re.IGNORECASE, begin):
-        if all(found.end <= other.start or other.end <= found.start for other in taken):
-            return found
+    for start, end in whole_words(pattern, caption, re.IGNORECASE, begin):
+        if all(end <= other.start or other.end <= start for other in taken):
+            return Phrase(caption[start:end], start, end)
     return None

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 from .grounder import Candidates, Example
 
 # A box that overlaps a gold box this much would match the same regions, so it would not be wrong.
-SAME_OBJECT = 0.5
 
 
 class SimulatedGrounder:
@@ -66,4 +65,4 @@ class SimulatedGrounder:
 
 
 def _others(gold: npt.NDArray[np.float32], objects: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    return objects[(box_iou(objects, gold) < SAME_OBJECT).all(axis=1)]
+    return objects[(box_iou(objects, gold) < IOU_THRESHOLD).all(axis=1)]

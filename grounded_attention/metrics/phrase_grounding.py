@@ -5,10 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from grounded_attention.utils.boxes import Boxes, box_iou, enclosing_box
+from grounded_attention.utils.boxes import IOU_THRESHOLD, Boxes, box_iou, enclosing_box
 
 RANKS = (1, 5, 10)
-THRESHOLD = 0.5
 
 
 def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: bool = False) -> int | None:
@@ -33,7 +32,7 @@ def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: b
     if not len(gold):
         raise ValueError("the phrase has no gold box; remove it before scoring")
     targets = enclosing_box(gold)[None] if protocol == "merged_box" else gold
-    hits = (box_iou(ranked, targets, plus_one) >= THRESHOLD).any(axis=1)
+    hits = (box_iou(ranked, targets, plus_one) >= IOU_THRESHOLD).any(axis=1)
     return int(hits.argmax()) + 1 if hits.any() else None
 
 

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Convention:
 
     plus_one: bool
     strict: bool = False
-    threshold: float = 0.5
+    threshold: float = IOU_THRESHOLD
 
     def holds(self, overlap: float) -> bool:
         """Whether a box with this intersection over union is right."""

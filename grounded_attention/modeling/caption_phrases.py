@@ -4,12 +4,12 @@
 import importlib
 import importlib.util
 import re
-import unicodedata
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
+
+from ..processing.phrase import Phrase, whole_words
 
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
@@ -25,13 +25,6 @@ FUNCTION_WORDS = frozenset(
     "why will with within without would you your".split()
 )
 
-# What joins words: a hyphen, and an apostrophe that is not that of a possessive.
-_HYPHENS = "-\u2010\u2011"
-_JOINED = re.compile(rf"[{_HYPHENS}]\w|['\u2019](?![sS]\b)\w")
-# Thai to Tibetan and Burmese, Hangul, Khmer, kana and Chinese characters.
-_UNSPACED = re.compile(
-    "[\u0e00-\u109f\u1100-\u11ff\u1780-\u17ff\u3005\u3040-\u9fff\uac00-\ud7af\uf900-\ufaff\uff66-\uff9f\U00020000-\U0003ffff]"
-)
 # What people draw and name, in lines of one kind. Words of nearly the same meaning are neighbours.
 KINDS = (
     "triangle pyramid cone funnel cylinder tube block cube square box rectangle hexagon oval ball circle sphere disc "
@@ -39,15 +32,6 @@ KINDS = (
     "white gray grey silver black brown maroon crimson red scarlet rosy pink magenta purple violet lavender navy blue "
     "bluish azure cyan turquoise teal emerald green lime yellow gold golden amber orange",
 )
-
-
-@dataclass(frozen=True)
-class Phrase:
-    """A span of a caption: the text, the index of its first character, and the index after its last character."""
-
-    text: str
-    start: int
-    end: int
 
 
 def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
@@ -104,43 +88,11 @@ def _span(caption: str, span: Sequence[int]) -> Phrase:
 def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
     """The first occurrence of the text, at word boundaries, that is not in `found`."""
     taken = {other.start for other in found if other.text.lower() == text.lower()}
-    for phrase in whole_words(re.escape(text), caption, re.IGNORECASE):
-        if phrase.start not in taken:
-            return phrase
+    for start, end in whole_words(re.escape(text), caption, re.IGNORECASE):
+        if start not in taken:
+            return Phrase(caption[start:end], start, end)
     often = f" {len(taken) + 1} times" if taken else ""
     raise ValueError(f"phrase {text!r} does not occur{often} in the caption {caption!r}, as whole words")
-
-
-def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iterator[Phrase]:
-    """
-    Finds where a regular expression, with `flags` of `re`, matches whole words of a text from character `begin` on.
-
-    A hyphen joins words ("T-shirt"), and an apostrophe too, except in "man's" and "l'homme". In scripts without spaces
-    between words, and in Korean, a word may end anywhere.
-    """
-    for match in re.compile(f"(?=({pattern}))", flags).finditer(text, begin):
-        start, end = match.span(1)
-        if not (_inside_word(text, start) or _inside_word(text, end)):
-            yield Phrase(match[1], start, end)
-
-
-def _inside_word(text: str, place: int) -> bool:
-    """Whether the characters before and after a place belong to one word."""
-    if not 0 < place < len(text):
-        return False
-    before, after = text[place - 1], text[place]
-    if _is_mark(after) or _UNSPACED.search(text, place - 1, place + 1):
-        return _is_mark(after)
-    left = _is_letter(before) or (before in _HYPHENS and place > 1 and _is_letter(text[place - 2]))
-    return left and (_is_letter(after) or (before not in _HYPHENS and _JOINED.match(text, place) is not None))
-
-
-def _is_mark(character: str) -> bool:
-    return character in "\u200c\u200d" or unicodedata.category(character).startswith("M")
-
-
-def _is_letter(character: str) -> bool:
-    return character == "_" or character.isalnum() or _is_mark(character)
 
 
 def content_words(caption: str) -> list[Phrase]:
@@ -199,4 +151,4 @@ def _noun_phrases(caption: str) -> list[Phrase]:
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
 
 
-__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "Phrase", "content_words", "find_phrases", "name_unknown", "whole_words"]
+__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "content_words", "find_phrases", "name_unknown"]

@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 import numpy as np
 from PIL import Image
 
-from .caption_phrases import Phrase
+from ..processing.phrase import Phrase
 
 
 @dataclass(eq=False)

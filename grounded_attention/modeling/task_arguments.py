@@ -29,7 +29,7 @@ VGP_ARGS = """
             The tokens of each phrase; no token for padded phrases.
         phrase_pairs (`torch.LongTensor` of shape `(batch_size, num_pairs, 2)`, *optional*):
             Pairs of phrase indices, the phrase of the first caption first; -1 for padding.
-        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
+        phrase_regions (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
             The regions of each phrase. A target of attention supervision; this model ignores it.
         identification_labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
             0 if both captions match, 1 if the first, 2 if the second, -100 to ignore a row (VGP paper, equation 1).
@@ -100,7 +100,7 @@ REGION_TARGET_ARGS = """
 PHRASE_GROUNDING_ARGS = """
         phrase_mask (`torch.BoolTensor` of shape `(batch_size, num_phrases, text_length)`):
             The tokens of each phrase; no token for padded phrases.
-        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
+        phrase_regions (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`, *optional*):
             The right regions of each phrase. The loss is the divergence from the uniform distribution over them,
             summed over the phrases with regions and averaged over the rows (VisualBERT public code).
         """

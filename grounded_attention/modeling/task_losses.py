@@ -133,7 +133,7 @@ def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor)
     Args:
         logits (`torch.Tensor` of shape `(batch_size, num_phrases, num_regions)`): scores; low but finite for
             padding.
-        phrase_regions (`torch.BoolTensor` of shape `(batch_size, num_phrases, num_regions)`): the right regions.
+        phrase_regions (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`): the right regions.
     """
     right = phrase_regions.bool().float()
     targets = right / right.sum(dim=-1, keepdim=True).clamp(min=1)

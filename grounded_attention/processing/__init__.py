@@ -16,6 +16,7 @@ from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_tokens import ImageTokens, locate_image_tokens
 from .open_images import open_image, open_images
 from .patch_grounding import PatchGroundingProcessor
+from .phrase import Phrase, read_phrase
 from .processing_grounded import GroundedProcessor
 from .processing_two_streams import LXMERTProcessor, ViLBertProcessor
 from .processing_visualbert import VisualBERTProcessor
@@ -37,6 +38,7 @@ __all__ = [
     "ImageTokens",
     "LXMERTProcessor",
     "PatchGroundingProcessor",
+    "Phrase",
     "SequenceLayout",
     "VLBertProcessor",
     "ViLBertProcessor",
@@ -47,6 +49,7 @@ __all__ = [
     "locate_image_tokens",
     "open_image",
     "open_images",
+    "read_phrase",
     "swap_left_right",
     "swap_left_right_spans",
 ]

@@ -76,7 +76,7 @@ def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> 
 
     Args:
         texts (sequence of `str`): The example's texts.
-        phrases (sequence of `Mapping`): `{"text": index, "start": character, "end": character, ...}`; normalised
+        phrases (sequence of `Mapping`): with `start`, `end` and perhaps `sentence`; normalised
             `"boxes"` are flipped, other keys stay unchanged.
 
     Returns:
@@ -86,7 +86,7 @@ def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> 
     flipped = [dict(phrase) for phrase in phrases]
     for phrase in flipped:
         spans = [(phrase["start"], phrase["end"])]
-        ((phrase["start"], phrase["end"]),) = swap_left_right_spans(texts[phrase["text"]], spans)[1]
+        ((phrase["start"], phrase["end"]),) = swap_left_right_spans(texts[phrase.get("sentence") or 0], spans)[1]
         if phrase.get("boxes") is not None:
             phrase["boxes"] = flip_boxes(phrase["boxes"]).tolist()
     return [swap_left_right(text) for text in texts], flipped

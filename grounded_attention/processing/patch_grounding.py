@@ -137,11 +137,10 @@ class PatchGroundingProcessor:
             text_pair (`str` or `list[str]`, *optional*): The answers of the assistant to texts, with a chat template.
             images (list of B images, or of B lists of images, *optional*): As for [`open_image`]; `None` is an example
                 without an image.
-            phrases (list of B lists of dictionaries, *optional*): `{"text": int, "start": int, "end": int}`, a
-                character span in one of the texts (the text 0 and its answer 1; or the texts of a conversation in
-                order), and at most one of `"boxes"` (normalised gold boxes in the original image) and `"regions"`
-                (indices into the image tokens). `"image"`, the index of the image of the boxes, is required if the
-                example has several images. Without boxes or regions a phrase is ungrounded.
+            phrases (list of B lists of [`Phrase`] or mappings with its keys, *optional*): Words of the texts (the
+                text and its answer, or the texts of a conversation in order), see [`read_phrase`]. `boxes` are those
+                of the original image, `regions` indices into the image tokens; `image` is required if the example
+                has several images.
             phrase_pairs (list of B arrays `(k, 2)`, *optional*): Pairs of indices into the example's phrases.
             padding (`bool` or `str`, *optional*, defaults to `True`): As for the tokenizer; the side is the
                 tokenizer's `padding_side`.
@@ -160,8 +159,8 @@ class PatchGroundingProcessor:
               tokens without a place (newlines, padding of the image) and for padding.
             - `region_attention_mask` (B, R) int64: 1 for image tokens. `region_candidate_mask` (B, R) bool: image
               tokens with a place in the image. `region_token_type_ids` (B, R) int64: the image of each token.
-            - `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R) bool: the tokens and the image tokens of each
-              phrase. Only with `phrases`.
+            - `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32: the tokens of each phrase, and 1 for
+              its image tokens, 0 for others. Only with `phrases`.
             - `phrase_scores` (B, P, R) float32 in (0, 1], only if a phrase has `"scores"`: how sure a region is.
             - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
 
@@ -321,8 +320,10 @@ class PatchGroundingProcessor:
         every = np.tile(np.arange(data["region_positions"].shape[1]), (len(sequences), 1))
         regions = RegionColumns(dict(data), data["region_boxes"], tokens, every)
         gold, _, scores = ground_phrases(flat, regions, match)
-        has_boxes = np.array([bool(np.size(record.get("boxes", ()))) for record in flat.records], dtype=bool)
-        phrase_regions = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
+        has_boxes = np.array(
+            [bool(record.boxes is not None and np.size(record.boxes)) for record in flat.records], dtype=bool
+        )
+        phrase_regions = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
         phrase_regions[flat.example, flat.row] = gold & ~empty[:, None]
         found = {"phrase_mask": mask, "phrase_regions": phrase_regions}
         if scores is not None:
@@ -374,8 +375,8 @@ def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Ima
 def _image_of(flat: FlatPhrases, index: int, image_counts: list[int]) -> int:
     """Returns the image of a phrase's boxes."""
     record, count = flat.records[index], image_counts[flat.example[index]]
-    image = record.get("image")
-    if image is None and (count < 2 or record.get("boxes") is None):
+    image = record.image
+    if image is None and (count < 2 or record.boxes is None):
         return 0
     if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
         raise ValueError(

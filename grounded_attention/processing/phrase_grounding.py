@@ -5,9 +5,8 @@ Shapes: B batch, P phrases, T text columns, G regions given, R region columns, K
 batch in one row, so that all of them are computed at once.
 """
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from transformers.utils import logging
 
 from .grounded_batch import DroppedPhrase
 from .number_arrays import to_array
+from .phrase import Phrase, read_phrase
 from .region_boxes import box_iou, find_bad_box
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
@@ -25,10 +25,6 @@ logger = logging.get_logger(__name__)
 # Compares n gold boxes (n, 4) float32 of phrases (n,) int64 with the G regions (n, G, 4) float32 of their examples:
 # (n, G) bool.
 BoxMatch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-
-# What a phrase may say, and what phrases of data sets say besides.
-PHRASE_KEYS = ("words", "text", "start", "end", "boxes", "regions", "scores", "image")
-CARRIED_KEYS = ("caption", "entity_id", "types", "message")
 
 TRUNCATED = "truncated"
 NO_TOKEN = "no token"
@@ -45,7 +41,7 @@ class FlatPhrases:
         text (`np.ndarray`): (F,) int64, the index of its text.
         start (`np.ndarray`): (F,) int64, its first character.
         end (`np.ndarray`): (F,) int64, the character after its last one.
-        records (`list`): The phrases as given.
+        records (`list[Phrase]`): The phrases.
         kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
     """
 
@@ -54,7 +50,7 @@ class FlatPhrases:
     text: np.ndarray
     start: np.ndarray
     end: np.ndarray
-    records: list[Mapping[str, Any]] = field(default_factory=list)
+    records: list[Phrase]
     kind: str = "phrase"
 
     def name(self, index: int) -> str:
@@ -63,75 +59,31 @@ class FlatPhrases:
 
 
 def flatten_phrases(
-    phrases: Sequence[Sequence[Mapping[str, Any]] | None],
-    texts: list[list[str]],
-    kind: str = "phrase",
-    fields: str = "'boxes' or 'regions'",
+    phrases: Sequence[Sequence[Mapping[str, Any] | Phrase] | None], texts: list[list[str]], kind: str = "phrase"
 ) -> FlatPhrases:
-    """Collects the phrases of B examples, each in one of S lists of B texts, in one row; `fields` is for errors.
+    """Collects the phrases of a batch in one row.
+
+    Args:
+        phrases (sequence): B lists of phrases, see [`read_phrase`], or None.
+        texts (`list[list[str]]`): S lists of B texts.
+        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
+
+    Returns:
+        `FlatPhrases`: The phrases.
 
     Raises:
-        ValueError: A phrase has an unknown key, lacks text, start or end, its text does not exist, or its span is
-            outside the text.
+        ValueError: A phrase is not valid; the message has its example and number.
     """
     places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
-    records = [record for example in phrases for record in example or ()]
-    spans = [_span(record, place, kind, fields) for record, place in zip(records, places, strict=True)]
+    records = [
+        read_phrase(record, of_example, f"Example {i}, {kind} {row}")
+        for i, (example, of_example) in enumerate(zip(phrases, zip(*texts, strict=True), strict=True))
+        for row, record in enumerate(example or ())
+    ]
     example, row = np.array(places, dtype=np.int64).reshape(-1, 2).T
+    spans = [(record.sentence, record.start, record.end) for record in records]
     text, start, end = np.array(spans, dtype=np.int64).reshape(-1, 3).T
-    flat = FlatPhrases(example, row, text, start, end, records, kind)
-    _check_spans(flat, texts)
-    return flat
-
-
-def check_phrase_keys(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Returns a phrase, called `name`; a ValueError names the nearest known key for an unknown one with a value."""
-    for key, value in record.items():
-        if value is not None and key not in (*PHRASE_KEYS, *CARRIED_KEYS):
-            close = difflib.get_close_matches(str(key), PHRASE_KEYS, n=1, cutoff=0.5)
-            meant = f"; did you mean {close[0]!r}?" if close else "."
-            raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(PHRASE_KEYS)}{meant}")
-    return record
-
-
-def _span(record: Mapping[str, Any], place: tuple[int, int], kind: str, fields: str) -> tuple[int, int, int]:
-    name = f"Example {place[0]}, {kind} {place[1]}"
-    if not isinstance(record, Mapping):
-        raise ValueError(
-            f"{name}: {record!r:.80} is not a dictionary; expected a list of {kind}s for every example of the batch."
-        )
-    if kind == "phrase":
-        check_phrase_keys(record, name)
-    try:
-        span = (record["text"], record["start"], record["end"])
-    except KeyError as error:
-        raise ValueError(
-            f"{name}: {error.args[0]!r} is missing; expected "
-            f"{{'text': 0 or 1, 'start': character, 'end': character, and {fields}}}."
-        ) from error
-    if any(isinstance(value, (str, float)) or value is None for value in span):
-        raise ValueError(
-            f"{name}: text, start, end are {span!r}, expected integers: the index of the text (0 or 1) and a "
-            "character span in it."
-        )
-    return span
-
-
-def _check_spans(flat: FlatPhrases, texts: list[list[str]]) -> None:
-    lengths = np.array([[len(text) for text in row] for row in texts], dtype=np.int64)
-    known = (flat.text >= 0) & (flat.text < len(texts))
-    limit = np.where(known, lengths[np.where(known, flat.text, 0), flat.example], 0)
-    good = known & (flat.start >= 0) & (flat.start <= flat.end) & (flat.end <= limit)
-    if good.all():
-        return
-    index = int(np.argmin(good))
-    if not known[index]:
-        raise ValueError(f"{flat.name(index)}: text is {flat.text[index]}, but the example has {len(texts)} text(s).")
-    text = texts[flat.text[index]][flat.example[index]]
-    raise ValueError(
-        f"{flat.name(index)}: characters {flat.start[index]} to {flat.end[index]} are outside its text {text!r} of "
-        f"{len(text)} characters."
-    )
+    return FlatPhrases(example, row, text, start, end, records, kind)
 
 
 def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
@@ -184,12 +136,12 @@ def ground_phrases(
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
     boxes: list[tuple[int, np.ndarray]] = []
-    has_scores = any(record.get("scores") is not None for record in flat.records)
+    has_scores = any(record.scores is not None for record in flat.records)
     box_scores = [np.ones(0, dtype=np.float32)] * len(flat.records)
     for index, record in enumerate(flat.records):
-        if record.get("regions") is not None:
-            given[index, _check_indices(flat, index, regions.counts)] = True
-        elif record.get("boxes") is not None:
+        if record.regions is not None:
+            given[index, check_indices(flat, index, regions.counts)] = True
+        elif record.boxes is not None:
             found = _gold_boxes(flat, index)
             boxes += [(index, box) for box in found]
             if has_scores:
@@ -214,9 +166,10 @@ def ground_phrases(
     return target, lost, sure
 
 
-def _check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
+def check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
+    """Returns the indices of the regions of phrase `index`, int64; `ValueError` unless its example has them."""
     count = counts[flat.example[index]]
-    indices = to_array(flat.records[index]["regions"], f"{flat.name(index)}, regions", kinds="iufb").reshape(-1)
+    indices = to_array(flat.records[index].regions, f"{flat.name(index)}, regions", kinds="iufb").reshape(-1)
     if indices.size and indices.dtype.kind not in "iu":
         raise ValueError(
             f"{flat.name(index)}: regions {indices.tolist()} are not integers; expected indices into the regions, "
@@ -233,7 +186,7 @@ def _check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndar
 
 def _box_scores(flat: FlatPhrases, index: int, count: int) -> np.ndarray:
     """Returns the score of each of the `count` boxes of a phrase, (count,) float32; 1 without scores."""
-    given = flat.records[index].get("scores")
+    given = flat.records[index].scores
     if given is None:
         return np.ones(count, dtype=np.float32)
     found = to_array(given, f"{flat.name(index)}, scores").astype(np.float32).reshape(-1)
@@ -247,7 +200,7 @@ def _box_scores(flat: FlatPhrases, index: int, count: int) -> np.ndarray:
 
 def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
     """Returns the gold boxes of a phrase, (n, 4)."""
-    given = flat.records[index]["boxes"]
+    given = flat.records[index].boxes
     array = to_array(given, f"{flat.name(index)}, boxes")
     if array.size and (array.ndim != 2 or array.shape[1] != 4):
         raise ValueError(f"{flat.name(index)}: boxes {given!r:.80}, expected [[x1, y1, x2, y2], ...].")

@@ -25,6 +25,7 @@ from PIL import Image
 from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring
 
+from ..utils.boxes import IOU_THRESHOLD
 from .batch_arguments import as_batch
 from .feature_sources import feature_mismatch, feature_source
 from .grounded_batch import DroppedPhrase, GroundedBatch
@@ -87,7 +88,7 @@ class GroundedProcessor(ProcessorMixin):
         image_processor: FastRCNNImageProcessor | Mapping[str, Any] | None = None,
         max_regions: int = 100,
         region_feature_size: int = 2048,
-        iou_threshold: float = 0.5,
+        iou_threshold: float = IOU_THRESHOLD,
         region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
         r"""
@@ -205,19 +206,15 @@ class GroundedProcessor(ProcessorMixin):
         region_image_indices (list of B arrays `(n,)`, *optional*):
             The image of each region, 0 or 1, for families with two images (VisualBERT). Each image keeps
             `max_regions`.
-        phrases (list of B lists of dictionaries, *optional*):
-            `{"text": 0 or 1, "start": int, "end": int}`, a character span in one of the texts, and at most one of
-            `"regions"` (indices into the given regions, from 0, without the whole image) and `"boxes"` (normalised
-            gold boxes; regions whose IoU with any reaches `iou_threshold`); with both, `"regions"` is used. Without
-            one, or with no box, a phrase is ungrounded. `"scores"` may say how sure each box is, in (0, 1]. Other keys
-            are ignored.
+        phrases (list of B lists of [`Phrase`] or mappings with its keys, *optional*):
+            Words of the texts, such as `{"text": "a dog", "boxes": [[0.1, 0.1, 0.5, 0.8]]}`; see [`read_phrase`]. The
+            regions of a phrase are those of `regions` (indices into the given regions, from 0, without the whole
+            image), else those whose IoU with one of its `boxes` reaches `iou_threshold`.
         phrase_pairs (list of B arrays `(k, 2)`, *optional*):
             Pairs of indices into the example's phrases.
-        tags (list of B lists of dictionaries, *optional*):
-            `{"text": 0 or 1, "start": int, "end": int, "region": int}`: the words of a character span see this region
-            (an index into the given regions, from 0, without the whole image), as with the object tags of VCR. VL-BERT
-            uses it as the words' visual part (for several tags of a token, the first); VisualBERT gives the region the
-            words' positions.
+        tags (list of B lists of [`Phrase`] or mappings, *optional*):
+            Phrases with `regions`, which their words see as with the object tags of VCR. VL-BERT uses a region as the
+            words' visual part (for several of a token, the first); VisualBERT gives the region the words' positions.
         layout (`str` or `list[str]`, *optional*):
             Sequence layout, one for all or one for each example: `"caption"` ([CLS] text [SEP]), `"caption_pair"`
             ([CLS] text [SEP] text_pair [SEP], token types 0 and 1), `"masked_answer"` ([CLS] text [SEP] [MASK] [SEP],
@@ -259,8 +256,8 @@ class GroundedProcessor(ProcessorMixin):
               tags whose region was dropped. Only with `tags`, for VL-BERT.
             - `image_text_alignment` (B, R, A) int64: the text columns whose tags refer to each region, -1 past their
               number. Only with `tags`, for VisualBERT.
-            - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) bool: the tokens and the
-              regions of each phrase. The whole image never belongs to a phrase. Only with `phrases`.
+            - `phrase_mask` (B, P, T) bool, and with regions `phrase_regions` (B, P, R) float32: the tokens of each
+              phrase, and 1 for its regions, 0 for others (also the whole image). Only with `phrases`.
             - `phrase_scores` (B, P, R) float32 in (0, 1], only with regions and if a phrase has `"scores"`: how sure
               each entry of `phrase_regions` is. For a region of the phrase, the highest score of the boxes that it
               matches; for another, the highest score of the phrase's boxes; 1 for phrases without scores.
@@ -291,7 +288,7 @@ class GroundedProcessor(ProcessorMixin):
         ...     region_features=np.ones((2, 4), dtype=np.float16),
         ...     region_boxes=[[10, 10, 50, 90], [60, 0, 100, 100]],
         ...     image_sizes=(100, 100),
-        ...     phrases=[{"text": 0, "start": 0, "end": 5, "boxes": [[0.1, 0.1, 0.5, 0.8]]}],
+        ...     phrases=[{"text": "A dog", "boxes": [[0.1, 0.1, 0.5, 0.8]]}],
         ... )
         >>> inputs["input_ids"].tolist()  # [CLS] a dog runs [SEP]
         [[2, 5, 6, 7, 3]]
@@ -445,7 +442,7 @@ class GroundedProcessor(ProcessorMixin):
         if regions is not None:
             match = partial(match_iou, iou_threshold=self.iou_threshold)
             gold, without_regions, scores = ground_phrases(flat, regions, match)
-            data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=bool)
+            data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
             data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
             if scores is not None:
                 data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)

@@ -21,6 +21,8 @@ from typing import Any, ClassVar
 import numpy as np
 from transformers.utils import auto_docstring
 
+# Imports of the file above: transformers 5.4 copies only files that are named here, and this file, from a checkpoint.
+from ..utils.boxes import IOU_THRESHOLD
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
 from .region_images import image_columns
@@ -45,7 +47,7 @@ class VisualBERTProcessor(GroundedProcessor):
         tokenizer: Any,
         max_regions: int = 100,
         region_feature_size: int = 2048,
-        iou_threshold: float = 0.5,
+        iou_threshold: float = IOU_THRESHOLD,
         spatial_features: bool = False,
         region_feature_source: Mapping[str, str] | None = None,
     ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .phrase_grounding import FlatPhrases, covered_tokens, flatten_phrases
+from .phrase_grounding import check_indices, covered_tokens, flatten_phrases
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 
@@ -89,24 +89,12 @@ def _tagged(
     regions: RegionColumns,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns every tagged token in the order of the tags: example, text column, region column (-1 if dropped)."""
-    flat = flatten_phrases(tags, texts, kind="tag", fields="'region'")
-    tag_columns = _region_columns(flat, regions)
+    flat = flatten_phrases(tags, texts, kind="tag")
+    indices = [check_indices(flat, index, regions.counts) for index in range(len(flat.records))]
+    tag_of = np.repeat(np.arange(len(indices)), [len(each) for each in indices])
     covered = covered_tokens(flat, encoded)
     covered &= np.arange(covered.shape[1]) < columns.kept[flat.text, flat.example][:, None]
-    tag, token = np.nonzero(covered)
-    example = flat.example[tag]
-    return example, columns.first[flat.text[tag], example] + token, tag_columns[tag]
-
-
-def _region_columns(flat: FlatPhrases, regions: RegionColumns) -> np.ndarray:
-    """Returns the region column of each tag, (F,) int64."""
-    out = np.full(len(flat.records), -1, dtype=np.int64)
-    for index, record in enumerate(flat.records):
-        region, count = record.get("region"), regions.counts[flat.example[index]]
-        if not isinstance(region, (int, np.integer)) or isinstance(region, bool) or not 0 <= region < count:
-            raise ValueError(
-                f"{flat.name(index)}: region {region!r:.40}, but the example has {count} regions; expected an index "
-                "into the given regions, from 0, without the whole image."
-            )
-        out[index] = regions.columns[flat.example[index], region]
-    return out
+    pair, token = np.nonzero(covered[tag_of])
+    tag = tag_of[pair]
+    example, region = flat.example[tag], np.concatenate([*indices, np.zeros(0, np.int64)])[pair]
+    return example, columns.first[flat.text[tag], example] + token, regions.columns[example, region]

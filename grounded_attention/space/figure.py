@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grounded_attention.modeling.caption_phrases import Phrase
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 

@@ -9,14 +9,12 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 from .generation_rows import EXPRESSION, QUESTION
 from .written_boxes import BoxSpelling
 
 logger = logging.get_logger(__name__)
-
-RIGHT_OVERLAP = 0.5
 
 
 def prompt_inputs(processor: Any, prompts: Sequence[str], images: Sequence[Any] | None) -> dict[str, Any]:
@@ -77,7 +75,7 @@ def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
             except ValueError as error:
                 off_scale[number] = str(error)
                 logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_scale chooses another scale")
-            scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= RIGHT_OVERLAP)
+            scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= IOU_THRESHOLD)
     totals = {"boxes_off_scale": sum(map(bool, off_scale))} if any(box is not None for box in columns[3]) else {}
     return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale})
 

@@ -8,8 +8,6 @@ from typing import Any
 import datasets
 from datasets import List, Value
 
-from grounded_attention.processing.phrase_grounding import check_phrase_keys
-
 from . import caption_rows
 
 CAPTION, EXPRESSION, QUESTION, CONVERSATION = "caption", "expression", "question", "conversation"
@@ -27,7 +25,7 @@ FEATURES = {
             "start": Value("int32"),
             "end": Value("int32"),
             "boxes": List(List(Value("float32"))),
-            "message": Value("int32"),  # of a conversation; 0 for other rows
+            "sentence": Value("int32"),  # the message of a conversation; 0 for other rows
         }
     ),
 }
@@ -49,7 +47,7 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
 
     `text` is the caption, the expression or the question; `answer` is the answer to a question, "" otherwise;
     `phrases` are the phrases of `text` with boxes. A conversation has its texts in `messages`, and each of its phrases
-    the index of its `message`.
+    the index of its message as `sentence`.
 
     Args:
         split (`datasets.Dataset`): rows of RefCOCO, VQA, GQA, VGP or LLaVA's instruction data, or of any builder with
@@ -103,7 +101,7 @@ def _of_captions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def _of_vgp(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The captions that describe the image; phrases without boxes are left out."""
     for number, name in enumerate(("caption1", "caption2")):
-        phrases = [_phrase(each) for each in row["phrases"] if each["caption"] == number and each["boxes"]]
+        phrases = [_phrase(each) for each in row["phrases"] if each["sentence"] == number and each["boxes"]]
         if phrases:
             yield {
                 "example_id": f"{row['example_id']}:{number}",
@@ -133,10 +131,9 @@ def _of_questions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _of_conversations(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    phrases = [{**_phrase(each), "message": each["message"]} for each in row["phrases"] if each["boxes"]]
+    phrases = [{**_phrase(each), "sentence": each["sentence"]} for each in row["phrases"] if each["boxes"]]
     yield {"example_id": row["example_id"], "kind": CONVERSATION, "text": "", "phrases": phrases}
 
 
 def _phrase(phrase: Mapping[str, Any]) -> dict[str, Any]:
-    known = check_phrase_keys(phrase, f"phrase {phrase.get('text')!r}")
-    return {**{name: known[name] for name in ("text", "start", "end", "boxes")}, "message": 0}
+    return {**{name: phrase[name] for name in ("text", "start", "end", "boxes")}, "sentence": 0}

@@ -137,9 +137,9 @@ class Chat:
         kept = np.sort(rng.choice(len(self.messages), count, replace=False)).tolist()
         places = {turn: place for place, turn in enumerate(kept)}
         phrases = [
-            {**phrase, "text": 2 * places[phrase["text"] // 2] + phrase["text"] % 2}
+            {**phrase, "sentence": 2 * places[phrase["sentence"] // 2] + phrase["sentence"] % 2}
             for phrase in self.phrases
-            if phrase["text"] // 2 in places
+            if phrase["sentence"] // 2 in places
         ]
         return Chat([self.messages[turn] for turn in kept], phrases)
 
@@ -149,8 +149,7 @@ def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, boxes:
     text, phrases = row["text"], row["phrases"]
     if row["kind"] == CONVERSATION:
         texts = [each["text"] for each in row["messages"]]
-        placed = [phrase for each in phrases for phrase in phrases_of_text([each], each["message"])]
-        return Chat(list(zip(texts[::2], texts[1::2], strict=True)), placed)
+        return Chat(list(zip(texts[::2], texts[1::2], strict=True)), list(phrases))
     if row["kind"] == CAPTION:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:

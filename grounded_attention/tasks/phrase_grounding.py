@@ -99,8 +99,8 @@ def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions)
         options (`PhraseGroundingOptions`): options of the task.
 
     Returns:
-        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) bool, the regions that overlap gold boxes of a
-        phrase, and the list `gold`: for each phrase of each example its boxes and types.
+        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) float32, 1 for the regions that overlap gold
+        boxes of a phrase, and the list `gold`: for each phrase of each example its boxes and types.
 
     Raises:
         ValueError: if there are no regions.
@@ -108,10 +108,7 @@ def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions)
     rows, regions = examples.rows, examples.regions
     if regions is None:
         raise ValueError("phrase grounding needs regions: set data.regions to a region table")
-    spans = [
-        [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
-        for row in rows
-    ]
+    spans = [row["phrases"] for row in rows]
     inputs = processor(
         text=[row["text"] for row in rows],
         phrases=spans,
@@ -137,8 +134,7 @@ def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:
 
 
 # Code for model cards, see `Task.example`.
-EXAMPLE = """start = caption.index(phrase)
-inputs = processor(caption, phrases=[{{"text": 0, "start": start, "end": start + len(phrase)}}], **seen)
+EXAMPLE = """inputs = processor(caption, phrases=[{{"text": phrase}}], **seen)
 with torch.no_grad():
     scores = model(**inputs).logits[0, 0][inputs["region_candidate_mask"][0]]
 print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""

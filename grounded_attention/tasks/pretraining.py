@@ -336,9 +336,7 @@ def _without_regions(examples: Examples, processor: Any, options: PretrainingOpt
 
 
 # Code for model cards, see `Task.example`.
-HIDDEN_WORD = """start = caption.index("{word}")
-word = {{"text": 0, "start": start, "end": start + len("{word}")}}
-inputs = processor(caption, phrases=[word], **seen)
+HIDDEN_WORD = """inputs = processor(caption, phrases=[{{"text": "{word}"}}], **seen)
 hidden = inputs["phrase_mask"][0, 0]  # the columns of the word
 inputs["input_ids"][0, hidden] = processor.tokenizer.mask_token_id
 with torch.no_grad():

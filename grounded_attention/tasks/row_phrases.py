@@ -4,8 +4,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grounded_attention.processing.phrase_grounding import check_phrase_keys
-
 
 def row_phrases(
     rows: Sequence[Mapping[str, Any]], related: Sequence[int] | None = None
@@ -26,8 +24,9 @@ def row_phrases(
     return [phrases_of_text(row["phrases"], 0) if keep else [] for row, keep in zip(rows, kept, strict=True)]
 
 
-def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, text: int) -> list[dict[str, Any]]:
-    """Returns the phrases of a caption, which is text 0 or 1 of an example, as the processor takes them."""
-    wanted = ("start", "end", "boxes", "scores")
-    known = [check_phrase_keys(each, f"phrase {each.get('text')!r}") for each in phrases or ()]
-    return [{"text": text, **{name: each.get(name) for name in wanted}} for each in known]
+def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, sentence: int) -> list[dict[str, Any]]:
+    """Returns the phrases of a caption, which is this text of an example, as the processor takes them.
+
+    Their words are left out, because a task may exchange words of the text.
+    """
+    return [{**each, "text": None, "sentence": sentence} for each in phrases or ()]

@@ -120,12 +120,11 @@ def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
         number (`int`): index of the text in its example.
 
     Returns:
-        `list[dict[str, Any]]`: `text`, `start`, `end` and `region` of each tag.
+        `list[dict[str, Any]]`: `sentence`, `start`, `end` and `regions` of each tag.
     """
     return [
-        {"text": number, "start": tag["start"], "end": tag["end"], "region": region}
+        {"sentence": number, "start": tag["start"], "end": tag["end"], "regions": tag["objects"]}
         for tag in text["tags"]
-        for region in tag["objects"]
     ]
 
 

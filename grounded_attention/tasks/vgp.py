@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visually grounded paraphrases: which caption matches the image, and the relation of two phrases for one object."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,7 +41,7 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     inputs = processor(
         text=[row["caption1"] for row in rows],
         text_pair=[row["caption2"] for row in rows],
-        phrases=[[_phrase(phrase, grounded) for phrase in row["phrases"]] for row in rows],
+        phrases=[row["phrases"] if grounded else [{**each, "boxes": []} for each in row["phrases"]] for row in rows],
         phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
         return_tensors="pt",
         **seen,
@@ -52,11 +51,6 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     labels[(pairs < 0).any(dim=-1)] = -100  # a pair with a phrase that was cut has no label
     identification = torch.tensor([row["identification_label"] for row in rows])
     return {**inputs.reported(), "vgp_labels": labels, "identification_labels": identification}
-
-
-def _phrase(phrase: Mapping[str, Any], grounded: bool) -> dict[str, Any]:
-    boxes = phrase["boxes"] if grounded else []
-    return {"text": phrase["caption"], "start": phrase["start"], "end": phrase["end"], "boxes": boxes}
 
 
 def read_identification(outputs: Any, inputs: Batch) -> ReadOut:

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 Boxes = npt.ArrayLike
 
+# A region is what a gold box means if their intersection over union (IoU) is at least this.
+IOU_THRESHOLD = 0.5
+
 
 def box_iou(
     boxes: Boxes, others: Boxes, plus_one: bool = False, dtype: type[np.floating] = np.float64

@@ -147,13 +147,14 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def _read_source(name: str) -> _Source:
-    path = next(room / f"{name}.py" for room in ROOMS if (room / f"{name}.py").exists())
+    path = next(path for room in (*ROOMS, PACKAGE / "utils") if (path := room / f"{name}.py").exists())
     text = path.read_text(encoding="utf-8")
     tree, lines = ast.parse(text), text.splitlines()
     source = _Source((ast.get_docstring(tree) or "").partition("\n\n")[0])
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.level:
-            source.inner |= {alias.asname or alias.name: node.module or "" for alias in node.names}
+            home = (node.module or "").rpartition(".")[2]
+            source.inner |= {alias.asname or alias.name: home for alias in node.names}
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
                 what = f"{alias.name} as {alias.asname}" if alias.asname else alias.name

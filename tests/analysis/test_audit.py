@@ -17,13 +17,14 @@ from transformers import (
     VisualBertModel,
 )
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
 from grounded_attention.analysis.audit.inputs import CONFIDENT, FIRST
 from grounded_attention.analysis.audit.items import Items
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.audit.tally import Tally
 from grounded_attention.analysis.observers import get_observer
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.supervision_models import forbid_maps
 from tests.helpers.tiny_audit import (
     FEATURES,
@@ -153,11 +154,11 @@ def brute_force(model, processor, examples, regions, word="last", merged=False):
                 boxes = [[*np.min(boxes, 0)[:2], *np.max(boxes, 0)[2:]]]
             gold = {c for c in candidates if any(overlap(record.boxes[c - first].tolist(), b) >= 0.5 for b in boxes)}
             row = sum(there[:, :, token] for token in queried) / len(queried)
-            add("text_to_region", phrase.groups, example.image_id, row, candidates, gold, best)
+            add("text_to_region", phrase.types, example.image_id, row, candidates, gold, best)
             for region in gold:
                 found = meant.setdefault(region, (set(), []))
                 found[0].update(tokens)
-                found[1].extend(group for group in phrase.groups if group not in found[1])
+                found[1].extend(group for group in phrase.types if group not in found[1])
         words = list(range(1, batch["input_ids"].shape[1] - 1))  # without [CLS] and [SEP]
         for region, (tokens, groups) in meant.items():
             add("region_to_text", groups, example.image_id, back[:, :, region], words, tokens, 1)
@@ -239,7 +240,7 @@ def test_no_attention_map_is_ever_made_under_sdpa():
     rng = np.random.default_rng(0)
     boxes = np.tile(np.array([[0.1, 0.1, 0.9, 0.9]], np.float32), (40, 1))
     regions = {"i": Record(boxes, rng.standard_normal((40, FEATURES)).astype(np.float32), None)}
-    example = AuditExample("i", "a b c d e", (AuditPhrase(0, 3, boxes[:1]),))
+    example = AuditExample("i", "a b c d e", (Phrase("", 0, 3, boxes=boxes[:1]),))
     model = vl_bert()
     with forbid_maps(2, HEADS, 7 + 41 + 1):
         audit(model, processor_of(model), [example] * 2, regions, progress=False)
@@ -322,7 +323,7 @@ def test_examples_of_rows_of_images_and_of_pairs():
     row = {"image_id": "7", "captions": captions, "entities": [{"entity_id": "1", "boxes": [box]}]}
     (example,) = entity_examples([row])
     assert (example.image_id, example.caption) == ("7", "a dog as it")
-    assert [(p.start, p.end, p.boxes.tolist(), p.groups) for p in example.phrases] == [
+    assert [(p.start, p.end, p.boxes.tolist(), p.types) for p in example.phrases] == [
         (0, 5, [box], ("animals",)),
         (9, 11, [], ("notvisual",)),
     ]

@@ -6,11 +6,12 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.example_attention import capture_examples
 from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_vgp import FEATURE_SIZE, TinyRegions, tiny_model, tiny_processor, tiny_table
 
@@ -29,7 +30,7 @@ def pixels():
     pictures = {name: Image.fromarray(rng.integers(0, 256, (40, 40, 3), dtype=np.uint8)) for name in table}
     image_processor = FastRCNNImageProcessor(size={"shortest_edge": 32, "longest_edge": 48})
     processor = VLBertProcessor(tiny_processor().tokenizer, image_processor)
-    examples = [AuditExample(name, CAPTION, (AuditPhrase(*PHRASE, table[name].boxes[:1], ()),)) for name in table]
+    examples = [AuditExample(name, CAPTION, (Phrase("", *PHRASE, boxes=table[name].boxes[:1]),)) for name in table]
     return tiny_model(vision_config=VISION, initializer_range=0.5).eval(), processor, table, pictures, examples
 
 

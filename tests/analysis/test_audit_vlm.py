@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from grounded_attention.analysis.audit.changes import compare
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.inputs import CENTRE
 from grounded_attention.analysis.audit.run import audit
 from grounded_attention.analysis.heads.run import rank_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_pair
 
@@ -40,7 +41,7 @@ def with_types(count: int) -> list[AuditExample]:
             seen += 1
             boxes = np.concatenate([phrase.boxes, [[0.45, 0.3, 0.6, 0.5]]]) if number else phrase.boxes
             boxes = boxes[:0] if seen % 5 == 0 else boxes.astype(np.float32)
-            phrases.append(AuditPhrase(phrase.start, phrase.end, boxes, ("animals", "other")[number:]))
+            phrases.append(replace(phrase, boxes=boxes, types=("animals", "other")[number:]))
         made.append(replace(example, phrases=tuple(phrases)))
     return made
 
@@ -76,7 +77,7 @@ def brute_force(model, processor, given, word="last", merged=False, instruction=
                     right[layer, head] = int(np.argmax(values)) in gold
                     share[layer, head] = sum(values)
             found = [1, right, share, int(centre in gold), len(gold) / len(shown), int(bool(gold))]
-            for group in ("all", *phrase.groups):
+            for group in ("all", *phrase.types):
                 known = sums.get((group, example.image_id))
                 sums[group, example.image_id] = (
                     found if known is None else [a + b for a, b in zip(known, found, strict=True)]
@@ -133,7 +134,7 @@ def test_words_of_relations_go_the_same_way(model_type):
     words = []
     for example in examples(COUNT):
         start = example.caption.index(" ") + 1
-        phrase = AuditPhrase(start, example.caption.index(" ", start), example.phrases[0].boxes, ("nsubj",))
+        phrase = Phrase("", start, example.caption.index(" ", start), boxes=example.phrases[0].boxes, types=("nsubj",))
         words.append(replace(example, phrases=(phrase,)))
     result = audit(model, processor, examples(2), images=pictures(COUNT), relations=words, progress=False)
     expected = brute_force(model, processor, words)
@@ -173,7 +174,7 @@ def test_a_layer_that_sees_no_image_token_is_never_right():
     model.config.get_text_config().sliding_window = 2
     everywhere = np.array([[0, 0, 1, 1]], dtype=np.float32)  # any answer would be right
     late = [
-        AuditExample(one.image_id, "what is this here a dog", (AuditPhrase(18, 23, everywhere),))
+        AuditExample(one.image_id, "what is this here a dog", (Phrase("a dog", 18, 23, boxes=everywhere),))
         for one in examples(COUNT)
     ]
     result = audit(model, processor, late, images=pictures(COUNT), progress=False)
@@ -205,7 +206,7 @@ def test_where_image_tokens_see_the_words_both_directions_are_counted():
         right = np.zeros((LAYERS, HEADS), int)
         queried = np.flatnonzero(batch["phrase_regions"][0].any(0))
         for region in queried:
-            named = batch["phrase_mask"][0][batch["phrase_regions"][0][:, region]].any(0)
+            named = batch["phrase_mask"][0][batch["phrase_regions"][0][:, region].bool()].any(0)
             for layer in range(LAYERS):
                 row = maps[layer][0][:, int(batch["region_positions"][0, region]), words]
                 right[layer] += named[row.argmax(-1)].numpy()

@@ -10,11 +10,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.audit.statistics import bootstrap_intervals
 from grounded_attention.analysis.dependencies import phrase_head, relation_examples, relation_markdown, relation_table
 from grounded_attention.analysis.dependency_parses import align_words, read_conllu, spacy_parses
 from grounded_attention.analysis.head_counts import HeadCounts
+from grounded_attention.processing.phrase import Phrase
 
 BALL, CUBE = ([[0.1, 0.1, 0.3, 0.3]], [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]])
 # (form, head counted from 1, relation)
@@ -38,7 +39,9 @@ def parses_of(tmp_path, text):
 
 def phrase_of(caption, text, boxes, kind="other"):
     start = caption.index(text)
-    return AuditPhrase(start, start + len(text), np.array(boxes, dtype=np.float32).reshape(-1, 4), (kind,))
+    return Phrase(
+        text, start, start + len(text), boxes=np.array(boxes, dtype=np.float32).reshape(-1, 4), types=(kind,)
+    )
 
 
 def example_of(caption, *phrases, image_id="7"):
@@ -48,7 +51,7 @@ def example_of(caption, *phrases, image_id="7"):
 def found_queries(examples):
     """(word, relation, number of boxes) of every query."""
     return [
-        (example.caption[phrase.start : phrase.end], phrase.groups[0], len(phrase.boxes))
+        (example.caption[phrase.start : phrase.end], phrase.types[0], len(phrase.boxes))
         for example in examples
         for phrase in example.phrases
     ]

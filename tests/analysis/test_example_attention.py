@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import BertTokenizer
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.example_attention import (
     ExampleAttention,
     best_heads,
@@ -21,6 +21,7 @@ from grounded_attention.analysis.example_attention import (
 )
 from grounded_attention.analysis.observers import get_observer
 from grounded_attention.processing import VLBertProcessor
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model, tiny_processor, tiny_table
 
@@ -36,7 +37,7 @@ def table():
 @pytest.fixture(scope="module")
 def captured(table):
     gold = table["1"].boxes[:1]
-    example = AuditExample("1", CAPTION, (AuditPhrase(2, 5, gold, ()),))
+    example = AuditExample("1", CAPTION, (Phrase("", 2, 5, boxes=gold),))
     observer, picture = get_observer(tiny_model().eval()), Image.new("RGB", (40, 30))
     (found,) = capture_examples(observer, tiny_processor(), [example], table, {"1": picture}.__getitem__, NAMES)
     return found

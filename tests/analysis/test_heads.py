@@ -9,13 +9,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, LlamaConfig, LlamaForCausalLM
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.boxes import BoxTally
 from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples, grounded_prompts
 from grounded_attention.analysis.heads.run import evaluate_heads, rank_heads
 from grounded_attention.analysis.heads.scores import HeadScores, choose_heads, elbow, localization_frequency
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.head_masking import attention_modules
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_model, make_pair
@@ -108,7 +109,7 @@ def test_a_layer_that_does_not_see_the_image_is_not_ranked():
             module.sliding_window = 2
     model.config.get_text_config().sliding_window = 2
     late = [
-        AuditExample(one.image_id, "what is this here a dog", (AuditPhrase(18, 23, one.phrases[0].boxes),))
+        AuditExample(one.image_id, "what is this here a dog", (Phrase("a dog", 18, 23, boxes=one.phrases[0].boxes),))
         for one in examples(COUNT)
     ]
     ranking = rank_heads(model, processor, late, pictures(COUNT), count=4, ablate=0)
@@ -279,7 +280,7 @@ def test_rows_of_builders_become_examples():
 
 def test_a_prompt_for_each_phrase():
     one = examples(1)[0]
-    bare = AuditExample("x", "a b", (AuditPhrase(0, 1, np.zeros((0, 4), np.float32)),))
+    bare = AuditExample("x", "a b", (Phrase("a", 0, 1, boxes=np.zeros((0, 4), np.float32)),))
     assert grounded_prompts([bare], PromptSettings()) == []
     (together,) = grounded_prompts([one, bare], PromptSettings())
     assert together.phrases == one.phrases
@@ -302,7 +303,7 @@ def test_what_cannot_be_ranked_is_refused():
     sizes = {**config.text_config.to_dict(), "model_type": "gemma2", "attn_logit_softcapping": 50.0}
     config.text_config = AutoConfig.for_model(**{**sizes, "sliding_window": 4096, "layer_types": None})
     capped = AutoModelForImageTextToText.from_config(config)
-    outside = [AuditExample("image 0", "a dog", (AuditPhrase(0, 9, given[0].phrases[0].boxes),))]
+    outside = [AuditExample("image 0", "a dog", (Phrase("", 0, 9, boxes=given[0].phrases[0].boxes),))]
     flex = make_pair("llava")[0]
     flex.model.language_model.config._attn_implementation_internal = "paged|eager"
     cases = [

@@ -1,7 +1,7 @@
 """What options offer without importing its home is what the home knows."""
 
 from grounded_attention.analysis.audit.choice import SAME_SPLIT
-from grounded_attention.analysis.audit.items import DEFAULT_WORD, IOU_THRESHOLD, WORDS
+from grounded_attention.analysis.audit.items import DEFAULT_WORD, WORDS
 from grounded_attention.analysis.audit.statistics import CORRECTIONS
 from grounded_attention.analysis.dependency_parses import SPACY_MODEL
 from grounded_attention.analysis.heads.chosen import FILE
@@ -26,11 +26,7 @@ from grounded_attention.reports.bertviz_export import VIEWS
 
 
 def test_the_words_of_options_are_those_of_their_home():
-    assert (choices.SAME_SPLIT, choices.DEFAULT_WORD, choices.IOU_THRESHOLD) == (
-        SAME_SPLIT,
-        DEFAULT_WORD,
-        IOU_THRESHOLD,
-    )
+    assert (choices.SAME_SPLIT, choices.DEFAULT_WORD) == (SAME_SPLIT, DEFAULT_WORD)
     assert (choices.WORDS, choices.CORRECTIONS) == (tuple(WORDS), tuple(CORRECTIONS))
     assert (choices.HEAD_WORDS, choices.HEAD_RANKS) == (HEAD_WORDS, RANKS)
     assert (choices.HEADS_ABLATED, choices.HEADS_FILE, choices.SCENES) == (ABLATED, FILE, SOURCE)

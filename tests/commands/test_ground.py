@@ -15,9 +15,10 @@ from grounded_attention.commands.ground import main
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.modeling import FastRCNNConfig, VLBertModel, caption_phrases
 from grounded_attention.modeling.attention_calls import one_stream_calls
-from grounded_attention.modeling.caption_phrases import Phrase, content_words, find_phrases
+from grounded_attention.modeling.caption_phrases import content_words, find_phrases
 from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor

@@ -12,7 +12,7 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, BertConfig, pipeline
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.boxes import ground_box
 from grounded_attention.analysis.heads.card import HEADS
 from grounded_attention.analysis.heads.chosen import ChosenHeads
@@ -23,6 +23,7 @@ from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.commands import ground, heads
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vgp import tiny_model
@@ -77,7 +78,7 @@ def test_the_page_shows_the_attention_of_words(files):
     model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
     grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))
     boxes = np.array([[0.4, 0.3, 0.7, 0.9]], dtype=np.float32)
-    example = AuditExample("a", "a red ball", (AuditPhrase(0, 10, boxes),))
+    example = AuditExample("a", "a red ball", (Phrase("a red ball", 0, 10, boxes=boxes),))
     (shown,) = capture_patches(
         AutoModel.from_pretrained(files / "llava"), grounding, [example], lambda _: picture(files)
     )

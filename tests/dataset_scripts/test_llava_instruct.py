@@ -59,7 +59,7 @@ def test_the_public_layout(tmp_path):
         {"role": "assistant", "text": "On a street."},
     ]
     assert rows[0]["phrases"] == []
-    phrase = {"message": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
+    phrase = {"sentence": 1, "text": "white bus", "start": 2, "end": 11, "boxes": [[0.0, 0.25, 0.5, 1.0]]}
     assert rows[1]["phrases"] == [phrase]
     assert (report["train"]["conversations"], report["train"]["without image"]) == (2, 1)
 
@@ -170,7 +170,7 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
         answers = Counter((row["image_id"], each["text"]) for row in rows for each in row["messages"][1::2])
         assert answers == wanted
         found = Counter(
-            (row["image_id"], row["messages"][each["message"]]["text"], each["text"], corners)
+            (row["image_id"], row["messages"][each["sentence"]]["text"], each["text"], corners)
             for row in rows
             for each in row["phrases"]
             for corners in [tuple(np.round(each["boxes"], 3).ravel().tolist())]
@@ -202,11 +202,7 @@ def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
             {"role": each["role"], "content": [{"type": "text", "text": each["text"]}]} for each in row["messages"]
         ]
         conversation[0]["content"].insert(0, {"type": "image"})
-        phrases = [
-            {"text": each["message"], **{name: each[name] for name in ("start", "end", "boxes")}}
-            for each in row["phrases"]
-        ]
-        batch = wrapped([conversation], images=[image], phrases=[phrases])
+        batch = wrapped([conversation], images=[image], phrases=[row["phrases"]])
         assert (batch["input_ids"] != tokenizer.unk_token_id).all()
         assert batch["region_positions"].shape[1] == 64 and not batch.dropped_phrases[0]
         for number, phrase in enumerate(row["phrases"]):

@@ -191,7 +191,7 @@ def test_the_audit_queries_the_words_of_the_written_files(tmp_path):
     examples = list(entity_examples(rows))
     queries = relation_examples(examples, parses)
     words = Counter(
-        (phrase.groups[0], example.caption[phrase.start : phrase.end].lower())
+        (phrase.types[0], example.caption[phrase.start : phrase.end].lower())
         for example in queries
         for phrase in example.phrases
     )

@@ -230,11 +230,11 @@ def test_rows(tmp_path):
     # "his pets" is in the second caption, so the reverse entailment of the file is a forward one here.
     assert readable == [("A man", "An old man", REVERSE), ("two dogs", "his pets", FORWARD)]
     dogs = row["phrases"][row["phrase_pairs"][1]["phrase1"]]
-    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]] and dogs["entity_id"] == "13" and dogs["caption"] == 0
-    assert [phrase["caption"] for phrase in row["phrases"]] == [0, 0, 0, 1, 1, 1]
+    assert dogs["boxes"] == [[0, 0, 0.5, 0.5]] and dogs["entity_id"] == "13" and dogs["sentence"] == 0
+    assert [phrase["sentence"] for phrase in row["phrases"]] == [0, 0, 0, 1, 1, 1]
     for row in rows:
         for phrase in row["phrases"]:
-            text = row[f"caption{phrase['caption'] + 1}"]
+            text = row[f"caption{phrase['sentence'] + 1}"]
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
 
 
@@ -247,7 +247,7 @@ def test_wrong_captions_carry_no_phrases_and_come_from_one_other_image(tmp_path)
         right, other = ("caption1_id", "caption2_id")[:: 1 if row["identification_label"] == 1 else -1]
         assert row[right].startswith("1#") and not row[other].startswith("1#")
         assert row["phrase_pairs"] == [] and row["phrases"]
-        assert {phrase["caption"] for phrase in row["phrases"]} == {row["identification_label"] - 1}
+        assert {phrase["sentence"] for phrase in row["phrases"]} == {row["identification_label"] - 1}
         wrong.add(row[other])
     assert len(wrong) == 2 and len({caption_id.split("#")[0] for caption_id in wrong}) == 1
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.processing_helpers import make_tokenizer
 from tests.helpers.tiny_vgp import tiny_model
 
@@ -47,7 +48,7 @@ def make_examples(regions) -> list[AuditExample]:
                 far = np.array([[0, 0, 0.01, 0.01]], np.float32)  # no region overlaps it
                 nothing = np.zeros((0, 4), np.float32)
                 boxes = [record.boxes[:1], record.boxes[rng.integers(0, len(record.boxes), 2)], far, nothing][pair]
-                phrases.append(AuditPhrase(start, end, boxes, [("x",), ("x", "y"), ("y",), ("z",)][pair]))
+                phrases.append(Phrase("", start, end, boxes=boxes, types=[("x",), ("x", "y"), ("y",), ("z",)][pair]))
                 start = end + 1
             examples.append(AuditExample(image, caption, tuple(phrases)))
     return examples

@@ -108,7 +108,7 @@ def _phrases(caption, text, regions, rng):
         boxes = [regions.boxes[int(rng.integers(len(regions.boxes)))].tolist()] if grounded else []
         end = begin + len(words[start]) + 1 + len(words[start + 1])
         yield {
-            "caption": caption,
+            "sentence": caption,
             "start": begin,
             "end": end,
             "text": text[begin:end],

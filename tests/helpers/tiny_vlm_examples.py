@@ -3,7 +3,8 @@
 import numpy as np
 from PIL import Image
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.processing.phrase import Phrase
 
 TEXTS = ("a dog runs after the small cat .", "two red balls near a small cat", "the cat and a dog")
 
@@ -30,7 +31,7 @@ def examples(count: int) -> list[AuditExample]:
         for start, end in spans:
             corner, size = generator.uniform(0.2, 0.45, 2), generator.uniform(0.2, 0.35, 2)
             boxes = np.array([[*corner, *(corner + size)]], dtype=np.float32)
-            phrases.append(AuditPhrase(start, end, boxes))
+            phrases.append(Phrase("", start, end, boxes=boxes))
         made.append(AuditExample(f"image {index}", text, tuple(phrases)))
     return made
 

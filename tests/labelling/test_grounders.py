@@ -14,7 +14,8 @@ from grounded_attention.labelling.florence import TASK, FlorenceGrounder, writte
 from grounded_attention.labelling.grounder import Example, Selection
 from grounded_attention.labelling.simulated import SimulatedGrounder
 from grounded_attention.labelling.zero_shot import ZeroShotGrounder, clean, load_zero_shot
-from grounded_attention.modeling.caption_phrases import Phrase, find_phrases
+from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_detectors import save_detector, tiny_owlv2
 from tests.helpers.tiny_florence import let_write, tiny_florence

@@ -86,13 +86,13 @@ def test_boxes_are_those_of_the_mirrored_pixels():
 def test_phrases_of_an_example_flip_together():
     texts = ["left man", "the man right"]
     phrases = [
-        {"text": 0, "start": 0, "end": 8, "boxes": [[0.0, 0.25, 0.25, 0.5]], "entity_id": "7"},
-        {"text": 1, "start": 4, "end": 13},
+        {"sentence": 0, "start": 0, "end": 8, "boxes": [[0.0, 0.25, 0.25, 0.5]], "entity_id": "7"},
+        {"sentence": 1, "start": 4, "end": 13},
     ]
     flipped_texts, flipped = flip_phrases(texts, phrases)
     assert flipped_texts == ["right man", "the man left"]
     assert flipped == [
-        {"text": 0, "start": 0, "end": 9, "boxes": [[0.75, 0.25, 1.0, 0.5]], "entity_id": "7"},
-        {"text": 1, "start": 4, "end": 12},
+        {"sentence": 0, "start": 0, "end": 9, "boxes": [[0.75, 0.25, 1.0, 0.5]], "entity_id": "7"},
+        {"sentence": 1, "start": 4, "end": 12},
     ]
     assert flip_phrases(flipped_texts, flipped) == (texts, phrases)

@@ -228,7 +228,7 @@ def test_wrong_arguments_are_named():
         call(phrases=[[phrase(FIRST, "dog", boxes=box, image=1)]])
     with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions \[36\], but the example has 36 regions"):
         call(phrases=[[phrase(FIRST, "dog", regions=[36])]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: text is 1, but the example has 1 text"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: sentence is 1, but the example has 1 text"):
         call(phrases=[[phrase(FIRST, "dog", which=1)]])
     with pytest.raises(ValueError, match="phrase_pairs are given without phrases"):
         call(phrase_pairs=[[]])

@@ -82,14 +82,14 @@ def test_pixels_and_an_empty_list_of_tags():
 @pytest.mark.parametrize(
     ("tag", "message"),
     [
-        ({"text": 0, "start": 0, "end": 1}, "Example 0, tag 0: region None, but the example has 2 regions"),
-        ({"text": 0, "start": 0, "end": 1, "region": 2}, "tag 0: region 2, but the example has 2 regions"),
-        ({"text": 0, "start": 0, "end": 1, "region": -1}, "tag 0: region -1"),
-        ({"text": 0, "start": 0, "end": 1, "region": True}, "tag 0: region True"),
-        ({"text": 0, "start": 0, "end": 1, "region": 1.0}, r"tag 0: region 1\.0"),
+        ({"text": 0, "start": 0, "end": 1}, "Example 0, tag 0, regions"),
+        ({"text": 0, "start": 0, "end": 1, "region": 2}, r"tag 0: regions \[2\], but the example has 2 regions"),
+        ({"text": 0, "start": 0, "end": 1, "region": -1}, r"tag 0: regions \[-1\]"),
+        ({"text": 0, "start": 0, "end": 1, "region": True}, r"tag 0: regions \[True\]"),
+        ({"text": 0, "start": 0, "end": 1, "region": 1.0}, r"tag 0: regions \[1\.0\]"),
         ({"text": 0, "start": 0, "end": 99, "region": 0}, "tag 0: characters 0 to 99 are outside its text"),
-        ({"text": 1, "start": 0, "end": 1, "region": 0}, r"tag 0: text is 1, but the example has 1 text\(s\)"),
-        ({"text": 0, "start": 0, "region": 0}, "tag 0: 'end' is missing; expected .* and 'region'"),
+        ({"text": 1, "start": 0, "end": 1, "region": 0}, r"tag 0: sentence is 1, but the example has 1 text\(s\)"),
+        ({"text": 0, "start": 0, "region": 0}, "tag 0: start and end are 0 and None"),
         (3, "tag 0: 3 is not a dictionary"),
     ],
 )
@@ -103,7 +103,7 @@ def test_tags_need_regions():
         make_processor()(TEXT, tags=[span(TEXT, "dog", region=0)])
     with pytest.raises(ValueError, match="tags has 1 entries, but `text` has 2"):
         make_processor()([TEXT, TEXT], tags=[[]], **regions(1, 1))
-    with pytest.raises(ValueError, match="Example 1, tag 0: region 0, but the example has 0 regions"):
+    with pytest.raises(ValueError, match=r"Example 1, tag 0: regions .*, but the example has 0 regions"):
         features = [np.ones((1, FEATURE_SIZE)), None]
         tags = [[], [span(TEXT, "dog", region=0)]]
         make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)

@@ -180,7 +180,7 @@ def test_input_names_are_the_keys_of_a_full_batch():
         ({"region_image_indices": [[0]]}, r"shape \(1,\).*for 2 regions; expected one integer"),
         ({"region_image_indices": [[0.0, 1.0]]}, "float64.*one integer"),
         ({"image_features": [np.ones(FEATURE_SIZE)]}, "VisualBERTProcessor has no region for the whole image"),
-        ({"tags": [[span(TEXT, "man", region=2)]]}, "tag 0: region 2, but the example has 2 regions"),
+        ({"tags": [[span(TEXT, "man", region=2)]]}, r"tag 0: regions \[2\], but the example has 2 regions"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.ablation import ablate_heads
 from grounded_attention.analysis.heads.chosen import ChosenHeads
 from grounded_attention.analysis.heads.explorer import capture_patches
@@ -14,6 +14,7 @@ from grounded_attention.analysis.heads.run import rank_heads
 from grounded_attention.analysis.observers import get_observer
 from grounded_attention.metrics.attention_grounding import AttentionGrounding, summarise
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
 from grounded_attention.supervision.method import observed_layers
@@ -263,6 +264,6 @@ def test_modules_that_several_layers_share_are_refused():
 def test_decoders_whose_layers_all_attend_keep_their_names():
     model, processor = make_pair("gemma3")  # sliding and full windows are both attention
     assert head_layers(model) == [0, 1] and len(attention_modules(model)) == 2
-    late = AuditExample("image 0", "a dog", (AuditPhrase(0, 5, examples(1)[0].phrases[0].boxes),))
+    late = AuditExample("image 0", "a dog", (Phrase("a dog", 0, 5, boxes=examples(1)[0].phrases[0].boxes),))
     ranking = rank_heads(model, processor, [late], pictures(1), count=1, ablate=0)
     assert ranking.reported_on.headless == () and ranking.to_dict()["layers"] == 2

@@ -107,7 +107,7 @@ def test_semi_direct_is_the_rollout_of_eager_maps(model_type):
             of_layers.append(rollout)
         gold_of: dict[int, set[int]] = {}
         for words, regions in zip(batch["phrase_mask"][example], batch["phrase_regions"][example], strict=True):
-            gold = {int(place) for place in batch["region_positions"][example][regions]}
+            gold = {int(place) for place in batch["region_positions"][example][regions.bool()]}
             for row in batch["text_positions"][example][words].tolist():
                 gold_of.setdefault(row, set()).update(gold)
         for row, gold in gold_of.items():

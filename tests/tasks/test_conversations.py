@@ -109,11 +109,11 @@ def test_a_step_sees_some_turns_with_their_phrases(made):
         turns = [whole[0].messages.index(message) for message in chat.messages]
         assert len(turns) == 2 and turns == sorted(turns)
         for phrase in chat.phrases:
-            words = chat.messages[phrase["text"] // 2][phrase["text"] % 2][phrase["start"] : phrase["end"]]
-            seen[0].add((chat.messages[phrase["text"] // 2], words))
+            words = chat.messages[phrase["sentence"] // 2][phrase["sentence"] % 2][phrase["start"] : phrase["end"]]
+            seen[0].add((chat.messages[phrase["sentence"] // 2], words))
     for phrase in whole[0].phrases:
-        message = whole[0].messages[phrase["text"] // 2]
-        seen[1].add((message, message[phrase["text"] % 2][phrase["start"] : phrase["end"]]))
+        message = whole[0].messages[phrase["sentence"] // 2]
+        seen[1].add((message, message[phrase["sentence"] % 2][phrase["start"] : phrase["end"]]))
     assert seen[0] == seen[1] != set()
     assert whole[0].draw_turns(99, np.random.default_rng(0)) is whole[0]
 

@@ -55,7 +55,7 @@ def rows(request, scenes, tmp_path_factory):
 
 
 def spoken(chat, phrase):
-    return (chat.prompt, chat.answer)[phrase["text"]][phrase["start"] : phrase["end"]]
+    return (chat.prompt, chat.answer)[phrase["sentence"]][phrase["start"] : phrase["end"]]
 
 
 def test_phrases_stand_in_the_chat(rows):

@@ -46,7 +46,9 @@ def by_loops(states, batch):
     phrases, words = [], {}
     for example in range(len(states)):
         state = dict(enumerate(states[example].double()))
-        for tokens, regions in zip(batch["phrase_mask"][example], batch["phrase_regions"][example], strict=True):
+        for tokens, regions in zip(
+            batch["phrase_mask"][example], batch["phrase_regions"][example].bool(), strict=True
+        ):
             if not tokens.any() or not regions.any():
                 continue
             places = batch["region_positions"][example][regions].tolist()

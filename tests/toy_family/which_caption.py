@@ -18,10 +18,7 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
     inputs = processor(
         text=[row["caption1"] for row in rows],
         text_pair=[row["caption2"] for row in rows],
-        phrases=[
-            [{"text": p["caption"], "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
-            for row in rows
-        ],
+        phrases=[row["phrases"] for row in rows],
         return_tensors="pt",
         **seen_arguments(examples.images, examples.regions),
     )

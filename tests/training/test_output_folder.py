@@ -153,6 +153,6 @@ def test_no_picture_is_drawn_outside_the_folder(tmp_path, monkeypatch):
 
 def test_no_picture_is_read_outside_the_folder(tmp_path):
     recipe = Recipe(data=Data(data_dir=str(tmp_path)), pictures=1)
-    row = {"image_id": "../evil", "phrases": [{"caption": 0, "boxes": [[0, 0, 1, 1]]}] * 2}
+    row = {"image_id": "../evil", "phrases": [{"sentence": 0, "boxes": [[0, 0, 1, 1]]}] * 2}
     with pytest.raises(ValueError, match=r"\.\./evil"):
         pictures._rows_to_show(SimpleNamespace(splits={"test": [row]}), recipe, "test")

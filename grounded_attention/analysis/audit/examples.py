@@ -5,42 +5,26 @@ A phrase is either the phrase of an entity with its boxes, or a word that a depe
 boxes of the entity. The audit treats both in the same way.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.processing.phrase_grounding import check_phrase_keys
-
-
-@dataclass(frozen=True, eq=False)
-class AuditPhrase:
-    """A span of a caption and its gold boxes.
-
-    Args:
-        start (`int`): first character of the span.
-        end (`int`): the character after the last one.
-        boxes (`npt.NDArray[np.float32]`): (G, 4) float32 gold boxes x1, y1, x2, y2, divided by image width and height;
-            G may be 0; such a phrase is skipped.
-        groups (`tuple[str, ...]`, *optional*, defaults to `()`): groups of the report besides "all": types of an
-            entity, or the relation of a syntactic query.
-    """
-
-    start: int
-    end: int
-    boxes: npt.NDArray[np.float32]
-    groups: tuple[str, ...] = ()
+from grounded_attention.processing.phrase import Phrase, read_phrase
 
 
 @dataclass(frozen=True, eq=False)
 class AuditExample:
-    """A caption of an image with its phrases."""
+    """A caption of an image with its phrases, whose boxes are (n, 4) float32; one without boxes is skipped.
+
+    Their types are groups of the report besides "all": types of an entity, or the relation of a syntactic query.
+    """
 
     image_id: str
     caption: str
-    phrases: tuple[AuditPhrase, ...]
+    phrases: tuple[Phrase, ...]
 
 
 def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
@@ -79,17 +63,27 @@ def _of_image(row: Mapping[str, Any]) -> Iterator[AuditExample]:
                 row["image_id"],
                 caption["text"],
                 tuple(
-                    AuditPhrase(p["start"], p["end"], boxes.get(p["entity_id"], _array([])), tuple(p["types"]))
-                    for p in caption["phrases"]
+                    _read(
+                        {**phrase, "boxes": boxes.get(phrase["entity_id"], _array([]))},
+                        [caption["text"]],
+                        row["image_id"],
+                    )
+                    for phrase in caption["phrases"]
                 ),
             )
 
 
 def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
-    for number, caption in enumerate((row["caption1"], row["caption2"])):
-        phrases = [check_phrase_keys(p, f"image {row['image_id']}") for p in row["phrases"] if p["caption"] == number]
-        found = (AuditPhrase(p["start"], p["end"], _array(p["boxes"]), tuple(p.get("types") or ())) for p in phrases)
-        yield AuditExample(row["image_id"], caption, tuple(found))
+    captions = [row["caption1"], row["caption2"]]
+    phrases = [_read(phrase, captions, row["image_id"]) for phrase in row["phrases"]]
+    for number, caption in enumerate(captions):
+        found = tuple(replace(phrase, sentence=0) for phrase in phrases if phrase.sentence == number)
+        yield AuditExample(row["image_id"], caption, found)
+
+
+def _read(phrase: Mapping[str, Any], captions: Sequence[str], image_id: str) -> Phrase:
+    read = read_phrase(phrase, captions, f"image {image_id}, phrase {phrase.get('text')!r}", grounded=True)
+    return replace(read, boxes=_array(read.boxes), types=tuple(read.types))
 
 
 def _array(boxes: Any) -> npt.NDArray[np.float32]:

@@ -145,7 +145,7 @@ class PatchInputs(AuditInputs):
             # A cache would keep the states of all tokens for a next one, which does not come.
             {**self.processor.model_inputs(batch), **inputs, "use_cache": False},
             batch["phrase_mask"].numpy(),
-            (batch["phrase_regions"] & candidates[:, None]).numpy(),
+            (batch["phrase_regions"].bool() & candidates[:, None]).numpy(),
             candidates,
             (places >= 0) & _are_words(ids, self.processor.tokenizer),
             [_nearness(*each) for each in zip(batch["region_boxes"], candidates, strict=True)],

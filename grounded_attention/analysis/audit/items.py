@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.utils.boxes import box_iou, enclosing_box
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou, enclosing_box
 
 from .examples import AuditExample
 
@@ -23,7 +23,6 @@ from .examples import AuditExample
 # without saying which word of a phrase; its grounding fine-tuning (appendix B.4) uses the last sub-word, our default.
 WORDS: dict[str, slice] = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
 DEFAULT_WORD = "last"
-IOU_THRESHOLD = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +129,7 @@ def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounde
         for number, phrase in enumerate(example.phrases):
             tokens = np.flatnonzero(batch.phrase_mask[row, number])
             if len(tokens):
-                found.append(_Grounded(row, tokens, batch.gold[row, number], phrase.groups))
+                found.append(_Grounded(row, tokens, batch.gold[row, number], tuple(phrase.types)))
     return found
 
 

@@ -12,11 +12,10 @@ import torch
 from torch import Tensor
 
 from grounded_attention.metrics.intervals import Interval
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 from .maps import TokenGrid, attended_cells
 
-IOU_THRESHOLD = 0.5
 CENTRE, RANDOM = "centre box", "chance"
 
 Heads = Sequence[tuple[int, int]]

@@ -2,15 +2,16 @@
 """Texts with phrases and boxes from the rows of builders, and prompts of a vision-language model from them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase, entity_examples
+from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 
 # Which tokens of a prompt ask where a phrase is.
 WORDS = ("mean", "last", "prompt")
@@ -55,7 +56,7 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
 
 def _whole_text(image_id: str, text: str, box: Sequence[float]) -> AuditExample:
     boxes = np.asarray(box, dtype=np.float32).reshape(-1, 4)
-    return AuditExample(image_id, text, (AuditPhrase(0, len(text), boxes),))
+    return AuditExample(image_id, text, (Phrase(text, 0, len(text), boxes=boxes),))
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class PromptSettings:
             return
         for phrase in example.phrases:
             text = example.caption[phrase.start : phrase.end]
-            yield AuditExample(example.image_id, text, (AuditPhrase(0, len(text), phrase.boxes, phrase.groups),))
+            yield AuditExample(example.image_id, text, (replace(phrase, text=text, start=0, end=len(text)),))
 
 
 def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
@@ -119,13 +120,7 @@ def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images,
     """
     pictures = [find_picture(images, example.image_id) for example in examples]
     answers = settings.instruction is not None
-    phrases = [
-        [
-            {"text": int(answers), "start": phrase.start, "end": phrase.end, "boxes": phrase.boxes}
-            for phrase in example.phrases
-        ]
-        for example in examples
-    ]
+    phrases = [[replace(phrase, sentence=int(answers)) for phrase in example.phrases] for example in examples]
     texts = [example.caption for example in examples]
     given = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
     try:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.example_attention import ExampleAttention, find_words
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import match_coverage
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import head_layers
 
 from .examples import Images, PromptSettings, find_picture, make_batch
@@ -48,7 +49,7 @@ def capture_patches(
     with read_phrases(model) as read:
         for example in examples:
             spans = find_words(example.caption)
-            words = tuple(AuditPhrase(start, end, np.zeros((0, 4), dtype=np.float32)) for start, end in spans)
+            words = tuple(Phrase("", start, end, boxes=np.zeros((0, 4), dtype=np.float32)) for start, end in spans)
             batch = make_batch(processor, [AuditExample(example.image_id, example.caption, words)], images, settings)
             kept = [number for number, tokens in enumerate(batch["phrase_mask"][0]) if tokens.any()]
             candidates = batch["region_candidate_mask"][0]

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
-from grounded_attention.modeling.caption_phrases import Phrase, find_phrases
+from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.modeling.caption_phrases import find_phrases
 from grounded_attention.modeling.grounding_items import GroundingItem, download_image, is_url, read_caption
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import unwrap_model
 
 from .boxes import GroundedBox, ground_box
@@ -92,7 +93,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         images: dict[str, Any] = {}
         for number, item in enumerate(items):
             images[str(number)] = item.image
-            phrases = tuple(AuditPhrase(phrase.start, phrase.end, _NO_BOX) for phrase in item.phrases)
+            phrases = tuple(Phrase(phrase.text, phrase.start, phrase.end, boxes=_NO_BOX) for phrase in item.phrases)
             prompts += self.chosen.settings.split(AuditExample(str(number), item.caption, phrases))
         batch = make_batch(self.patches, prompts, images, self.chosen.settings)
         for prompt, mask in zip(prompts, batch["phrase_mask"], strict=True):

@@ -201,7 +201,7 @@ class _Run:
             candidates = batch["region_candidate_mask"][index].to(device)
             grid = TokenGrid.of_tokens(boxes, candidates)
             for number, phrase in enumerate(prompt.phrases):
-                gold = batch["phrase_regions"][index, number].to(device)
+                gold = batch["phrase_regions"][index, number].bool().to(device)
                 if not (gold & candidates).any():
                     table.skipped += 1
                     continue

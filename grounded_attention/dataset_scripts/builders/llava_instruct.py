@@ -49,7 +49,7 @@ FEATURES = {
     "messages": List({"role": Value("string"), "text": Value("string")}),
     "phrases": List(
         {
-            "message": Value("int32"),
+            "sentence": Value("int32"),
             "text": Value("string"),
             "start": Value("int32"),
             "end": Value("int32"),
@@ -193,7 +193,7 @@ def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> 
     if not start < end <= len(text):
         raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")
     boxes = [_read_box(record, box) for box in record.items("boxes")]
-    return {"message": number, "text": text[start:end], "start": start, "end": end, "boxes": boxes}
+    return {"sentence": number, "text": text[start:end], "start": start, "end": end, "boxes": boxes}
 
 
 def _read_box(record: Record, box: Any) -> list[float]:

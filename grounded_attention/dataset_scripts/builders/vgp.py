@@ -143,7 +143,7 @@ class VGP(LocalBuilder):
       listed in UNRELATED_CAPTIONS are never used;
     - `negatives_per_image` pairs with a caption of another image of the split, label `first` or `second`: the one that
       describes the image;
-    - `phrases`: all tagged phrases of the captions that describe the image, `{caption: 0 or 1, start, end, text,
+    - `phrases`: all tagged phrases of the captions that describe the image, `{sentence: 0 or 1, start, end, text,
       entity_id, boxes}`; `entity_id` is `"0"` for phrases that describe nothing visible and `""` for a phrase without
       a tag; `boxes` (x1, y1, x2, y2) in [0, 1] may be empty;
     - `phrase_pairs`: `{phrase1, phrase2, label}` with indices into `phrases`, `phrase1` in `caption1`; only under
@@ -261,7 +261,7 @@ class VGP(LocalBuilder):
 def vgp_features(kind: PairKind) -> datasets.Features:
     """Returns the columns of [`VGP`]; only the classes of phrase pairs differ between its configurations."""
     phrase = {
-        "caption": Value("int32"),
+        "sentence": Value("int32"),
         "start": Value("int32"),
         "end": Value("int32"),
         "text": Value("string"),
@@ -318,7 +318,7 @@ def example(
         "identification_label": label,
         "phrases": [
             {
-                "caption": index,
+                "sentence": index,
                 "start": mention.start,
                 "end": mention.end,
                 "text": mention.text,

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 from .rows import CaptionLabels
 
@@ -57,7 +57,9 @@ class RegionsOfImages(Protocol):
     def __getitem__(self, image_id: str) -> Any: ...
 
 
-def count_matches(rows: Iterable[CaptionLabels], regions: RegionsOfImages, iou: float = 0.5) -> dict[str, Any]:
+def count_matches(
+    rows: Iterable[CaptionLabels], regions: RegionsOfImages, iou: float = IOU_THRESHOLD
+) -> dict[str, Any]:
     """Counts the phrases that region proposals match (section III-B of the paper: IoU with the grounder's box).
 
     Args:

@@ -106,7 +106,7 @@ def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[
     images, wanted = Path(recipe.data.data_dir) / "flickr30k-images", recipe.pictures
     for row in data.splits[split]:
         path = path_below(images, f"{row['image_id']}.jpg")
-        grounded = [phrase for phrase in row["phrases"] if phrase["caption"] == 0 and phrase["boxes"]]
+        grounded = [phrase for phrase in row["phrases"] if phrase["sentence"] == 0 and phrase["boxes"]]
         if len(grounded) >= 2 and row["image_id"] not in shown and path.is_file():
             shown[row["image_id"]] = ({**row, "phrases": grounded[:WORDS_SHOWN]}, path)
         if len(shown) == wanted:
@@ -128,18 +128,17 @@ def word_attention(
         regions (`Any`): region record of the image.
         layer (`int`): index of the layer, from 0.
     """
-    phrases = [{"text": 0, "start": p["start"], "end": p["end"], "boxes": p["boxes"]} for p in row["phrases"]]
     inputs = processor(
         text=[row["caption1"]],
         text_pair=[row["caption2"]],
         region_features=[regions.features],
         region_boxes=[regions.boxes],
-        phrases=[phrases],
+        phrases=[row["phrases"]],
         return_tensors="pt",
     ).to(model.device)
     candidates = inputs["region_candidate_mask"][0]
     attention = phrase_attention(model, inputs, layer=layer)[0][:, candidates].cpu().numpy()
-    gold = inputs["phrase_regions"][0][:, candidates].cpu().numpy()
+    gold = inputs["phrase_regions"][0][:, candidates].bool().cpu().numpy()
     boxes = inputs["region_boxes"][0][candidates].cpu().numpy()
     return [_word(phrase, boxes, attention[i], gold[i]) for i, phrase in enumerate(row["phrases"])]
 

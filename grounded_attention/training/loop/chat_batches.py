@@ -1,17 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Batches of chats with images and grounded phrases, for any Trainer."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch.nn import functional as F
 from transformers.utils import logging
 
-from grounded_attention.modeling.caption_phrases import whole_words
 from grounded_attention.processing.chat_prompts import is_conversation
 from grounded_attention.processing.grounded_batch import DroppedPhrase, GroundedBatch
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase, read_phrase
 from grounded_attention.processing.phrase_grounding import TRUNCATED
 from grounded_attention.supervision import SupervisionMethod
 
@@ -28,9 +27,8 @@ class GroundingCollator:
 
     A row has the columns of TRL: `image` or `images` (paths, PIL images or arrays), and either `messages` or `prompt`
     and `completion` (each a text or messages). Images that the messages do not place come first in the first message
-    of the user. `phrases` is a list of `{"words": str, "boxes": [...]}`, words that occur once in the chat, or
-    `{"text": int, "start": int, "end": int, "boxes": [...]}`, characters in one of its texts. Boxes are x1, y1, x2, y2
-    divided by width and height of the image; `"image"` is the index of the image if there are several.
+    of the user. `phrases` is a list of mappings with the keys of [`Phrase`], such as `{"text": "a red ball", "boxes":
+    [[0.1, 0.2, 0.4, 0.9]]}`, words that occur once in the chat; `sentence` counts the texts of the chat.
 
     Args:
         processor (`PatchGroundingProcessor` or `ProcessorMixin`): the processor of the model.
@@ -58,7 +56,10 @@ class GroundingCollator:
         images = [_images(row) for row in rows]
         chats = [_conversation(row, len(images[i]), f"row {i} of the batch") for i, row in enumerate(rows)]
         phrases = [
-            [_phrase(each, _texts(chat), f"row {i} of the batch") for each in row.get("phrases") or ()]
+            [
+                read_phrase(each, _texts(chat), f"row {i} of the batch, phrase {number}", grounded=True)
+                for number, each in enumerate(row.get("phrases") or ())
+            ]
             for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
         ]
         tokenizer, side = self.processor.tokenizer, self.processor.tokenizer.padding_side
@@ -68,15 +69,14 @@ class GroundingCollator:
         finally:
             tokenizer.padding_side = side
         if self.max_length is not None and batch["input_ids"].shape[1] > self.max_length:
-            words = [[_words(chat, each) for each in found] for chat, found in zip(chats, phrases, strict=True)]
-            _cut(batch, self.max_length, words, self.keeps_images)
+            _cut(batch, self.max_length, phrases, self.keeps_images)
         if self.method is not None:
             batch |= self.method.prepare_batch(batch)
             batch[COUNTS] = {name: int(count) for name, count in self.method.counts(batch).items()}
         return GroundedBatch(batch, dropped_phrases=batch["dropped_phrases"])
 
 
-def _cut(batch: dict[str, Any], length: int, words: Sequence[Sequence[str]], keeps_images: bool) -> None:
+def _cut(batch: dict[str, Any], length: int, phrases: Sequence[Sequence[Phrase]], keeps_images: bool) -> None:
     """Keeps the first tokens of sequences padded on the right, as TRL does; drops phrases that lose a token."""
     sizes, texts = batch["attention_mask"].sum(1).tolist(), batch["text_positions"]
     for row in (batch["region_positions"] >= length).any(1).nonzero().flatten().tolist():
@@ -88,11 +88,11 @@ def _cut(batch: dict[str, Any], length: int, words: Sequence[Sequence[str]], kee
     batch |= {name: batch[name][:, :length] for name in SEQUENCE_KEYS & batch.keys()}
     lost = (batch["phrase_mask"] & (texts >= length)[:, None]).any(2)
     for row, phrase in lost.nonzero().tolist():
-        batch["dropped_phrases"][row].append(DroppedPhrase(phrase, words[row][phrase], TRUNCATED))
+        batch["dropped_phrases"][row].append(DroppedPhrase(phrase, phrases[row][phrase].text, TRUNCATED))
     extra = int(texts.shape[1] == length)  # a mask of the whole sequence is recognised by its length
     batch["text_positions"] = F.pad(texts.masked_fill(texts >= length, -1), (0, extra), value=-1)
     batch["phrase_mask"] = F.pad(batch["phrase_mask"] & ~lost[..., None], (0, extra))
-    batch["phrase_regions"] = batch["phrase_regions"] & ~lost[..., None]
+    batch["phrase_regions"] = batch["phrase_regions"] * ~lost[..., None]
     logger.warning_once(
         f"sequences of up to {max(sizes)} tokens are cut to max_length={length}; this batch loses {int(lost.sum())} "
         f"phrases (`dropped_phrases`) and the answers of {int((batch['labels'] < 0).all(1).sum())} rows"
@@ -138,23 +138,3 @@ def _parts(content: Any) -> list[dict[str, Any]]:
 
 def _texts(chat: Sequence[Row]) -> list[str]:
     return [part["text"] for message in chat for part in message["content"] if part["type"] == "text"]
-
-
-def _words(chat: Sequence[Row], phrase: Row) -> str:
-    return _texts(chat)[phrase["text"]][phrase["start"] : phrase["end"]]
-
-
-def _phrase(phrase: Row, texts: Sequence[str], name: str) -> dict[str, Any]:
-    """A phrase with its span; `words` are looked up."""
-    found = {key: value for key, value in phrase.items() if key != "words" and value is not None}
-    words = phrase.get("words")
-    if words is None:
-        return found
-    places = [(index, each) for index, text in enumerate(texts) for each in whole_words(re.escape(words), text)]
-    if len(places) != 1 or not words:
-        often = "in the chat more than once" if places else "not in the chat as whole words"
-        raise ValueError(
-            f"{name}: the phrase {words!r} is {often}: give text, start and end, the characters of one of its texts"
-        )
-    index, place = places[0]
-    return {**found, "text": index, "start": place.start, "end": place.end}

@@ -118,7 +118,7 @@ class Collator:
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         batch = self._collate(rows)
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
-            batch["phrase_regions"] = self._control(rows, batch)
+            batch["phrase_regions"] = self._control(rows, batch).float()
         for reader in self._readers:
             batch |= reader.prepare_batch(batch, lambda row: self.generator(f"{row_key(rows[row])} supervision"))
         if self.training and self.method is not None:

@@ -65,5 +65,5 @@ class ShuffledTargets:
 
     def _targets(self, row: Mapping[str, Any]) -> list[np.ndarray]:
         batch = self.collate([row])
-        gold = batch["phrase_regions"][0][:, batch["region_candidate_mask"][0].bool()].numpy()
+        gold = batch["phrase_regions"][0][:, batch["region_candidate_mask"][0].bool()].bool().numpy()
         return [np.flatnonzero(regions) for regions in gold if regions.any()]

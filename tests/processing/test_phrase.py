@@ -1,0 +1,89 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The one phrase: what a mapping may say, what is refused, and the same row for a region model and a decoder."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from grounded_attention import PatchGroundingProcessor
+from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.processing.phrase import Phrase, read_phrase
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor
+from tests.helpers.tiny_vlm_processors import make_processor as make_decoder_processor
+
+TEXTS = ["a man in a red shirt", "the man runs"]
+
+
+def read(*, grounded=False, **values):
+    return read_phrase(values, TEXTS, "row 3, phrase 1", grounded)
+
+
+def test_words_are_found_in_any_text_and_checked_against_a_span():
+    assert read(text="red shirt") == Phrase("red shirt", 11, 20)
+    assert read(text="man", sentence=1) == read(start=4, end=7, sentence=1) == Phrase("man", 4, 7, 1)
+    assert read(text="man", start=2, end=5) == Phrase("man", 2, 5)
+    (phrase,), _ = find_phrases(TEXTS[0], ["red shirt"])
+    assert read_phrase(phrase, TEXTS, "x") == phrase
+
+
+def test_keys_of_earlier_versions_are_read():
+    assert read(text=1, start=4, end=7) == read(words="man", message=1) == read(caption=1, text="man")
+    assert read(text="runs", entity_id="5", types=None).entity == "5"
+    assert read(text="runs", region=2).regions == [2]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"text": "runs", "bbox": [0, 0, 1, 1]}, ["'bbox'", "did you mean 'boxes'"]),
+        ({"text": "runs", "bboxes": []}, ["'bboxes'", "did you mean 'boxes'"]),
+        ({"txt": "runs", "boxes": []}, ["'txt'", "did you mean 'text'"]),
+        ({"text": "runs", "boxes": [], "colour": 1}, ["'colour'", "known: text, start"]),
+        ({"text": "man", "boxes": []}, ["'man'", "2 times", "sentence, start and end"]),
+        ({"text": "shir", "boxes": []}, ["'shir'", "not in the texts"]),
+        ({"text": "", "boxes": []}, ["start and end are None"]),
+        ({"text": "man", "start": 3, "end": 6, "boxes": []}, ["'man'", "3 to 6", "'an '"]),
+        ({"text": "man", "sentence": 2, "boxes": []}, ["sentence is 2", "2 text"]),
+        ({"text": "runs"}, ["neither boxes nor regions", "'boxes': []"]),
+    ],
+)
+def test_what_is_wrong_is_named(values, named):
+    with pytest.raises(ValueError) as error:
+        read(grounded=True, **values)
+    assert all(part in str(error.value) for part in ["row 3, phrase 1", *named]), error.value
+
+
+def test_one_row_for_a_region_model_and_for_a_decoder():
+    """The same phrases by the same call: the same keys, types and words, and the regions that equal the gold boxes."""
+    decoder = PatchGroundingProcessor(make_decoder_processor("qwen2_5_vl", byte_pairs=True))
+    image, text = Image.new("RGB", (48, 32)), "a man in a red shirt"
+    tokens = decoder(text, images=image)
+    (patches,) = tokens["region_boxes"].numpy()
+    phrases = [
+        {"text": "a man", "boxes": patches[[1]]},
+        {"text": "shirt", "boxes": patches[[0, 3]], "entity": "7"},
+        {"text": "red", "boxes": []},
+    ]
+    regions = {"region_boxes": patches, "region_features": np.ones((len(patches), FEATURE_SIZE), np.float16)}
+    of_tokens, of_regions = (
+        decoder(text, images=image, phrases=phrases),
+        make_processor()(text, **regions, phrases=phrases),
+    )
+    shared = {"phrase_mask", "phrase_regions", "region_boxes", "region_attention_mask", "region_candidate_mask"}
+    assert shared <= of_tokens.keys() & of_regions.keys()
+    assert {of_tokens[key].dtype for key in ("phrase_regions", "region_boxes")} == {torch.float32}
+    assert all(of_tokens[key].dtype == of_regions[key].dtype for key in shared)
+    # A region model has the whole image as its first region.
+    candidates = [batch["region_candidate_mask"][0] for batch in (of_tokens, of_regions)]
+    marks, others = (
+        batch["phrase_regions"][0][:, kept] for batch, kept in zip((of_tokens, of_regions), candidates, strict=True)
+    )
+    assert torch.equal(marks, others) and marks.nonzero().tolist() == [[0, 1], [1, 0], [1, 3]]
+    assert of_tokens.dropped_phrases == of_regions.dropped_phrases == [[]]
+    for phrase, given in enumerate(phrases):
+        places = of_tokens["text_positions"][0][of_tokens["phrase_mask"][0, phrase]]
+        words = decoder.tokenizer.decode(of_tokens["input_ids"][0][places])
+        assert re.sub(r"\W", "", words) == given["text"].replace(" ", "")
