@@ -18,6 +18,7 @@ import pytest
 
 from grounded_attention.commands.import_regions import import_regions, main
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.records import id_text, plain
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions, recognise
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
 from tests.helpers.legacy_region_files import (
@@ -389,3 +390,26 @@ def test_rows_of_gqa_that_are_no_rows(tmp_path: Path, change: dict[str, Any], pr
     info.write_text(json.dumps(content))
     with pytest.raises(DataError, match=rf"gqa_objects_info\.json, image {IDS[1]}: {problem}.*; get the file again"):
         list(read_regions(source, "h5", SIZE))
+
+
+@pytest.mark.parametrize(
+    "image_id",
+    [
+        *(b"132417", "132417", 132417, np.int64(132417), np.uint32(132417), np.bytes_(b"132417"), np.str_("132417")),
+        *("b'132417'", 132417.0, np.float64(132417), (132417,), [b"132417"], np.array([132417]), np.array(132417)),
+    ],
+)
+def test_ids_of_every_type_are_texts(image_id):
+    assert id_text(image_id) == "132417"
+
+
+@pytest.mark.parametrize("image_id", [None, True, 1.5, (1, 2), b"\xff", {}, np.array([1, 2])])
+def test_what_is_no_id_is_refused(image_id):
+    with pytest.raises(DataError, match="not an id"):
+        id_text(image_id)
+
+
+def test_values_of_other_tools_are_plain():
+    given = {b"a": np.int64(7), "b": (np.float32(0.5), b"x"), "c": [np.bool_(True), np.array([1, 2])], "d": None}
+    assert plain(given) == {"a": 7, "b": [0.5, "x"], "c": [True, [1, 2]], "d": None}
+    assert type(plain(given)["a"]) is int and type(plain(given)["c"][0]) is bool
