@@ -193,7 +193,8 @@ class F:
         a=os,  # kept
         b=ONE,
     ):
-        r"""Of \\ "g".""" ; return (a,)
+        r"""Of \\ "g"."""
+        return (a,)
     def g(
         self,
         a=(
