@@ -107,7 +107,6 @@ class GroundedProcessor(ProcessorMixin):
             weights. Training writes it; `None` means unknown.
         """
         super().__init__(tokenizer)
-        self.auto_map = {"AutoProcessor": f"{type(self).__module__.rpartition('.')[2]}.{type(self).__name__}"}
         self._check_settings(
             max_regions=max_regions, region_feature_size=region_feature_size, iou_threshold=iou_threshold
         )

@@ -53,7 +53,11 @@ def register_processors() -> None:
 
 
 def _code_of(processor: Any) -> dict[str, str]:
-    return processor_code(processor.auto_map["AutoProcessor"], processor.image_processor is not None)
+    """The files of its class, or of the class of this folder that it extends; `auto_map` names it."""
+    kind = next(kind for kind in type(processor).__mro__ if kind.__module__.startswith(f"{__package__}."))
+    place = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
+    processor.auto_map = {"AutoProcessor": place}
+    return processor_code(place, processor.image_processor is not None)
 
 
 __all__ = ["processor_code", "register_processors"]

@@ -2,7 +2,7 @@
 """Bundles source files into the few files that are saved with a checkpoint.
 
 A bundle has every definition that its classes need, once and as in the sources. Only its layout is shorter: docstrings
-have their first paragraph, and arguments are written next to each other. `tests/modeling/test_bundles.py` compares.
+have their first sentence, and arguments are written next to each other. `tests/modeling/test_bundles.py` compares.
 """
 
 import ast
@@ -31,9 +31,10 @@ _STAND_IN = "installed_package"
 _WIDTH = 119
 # The first line of each of our files; a file of another author is never deleted.
 _AUTHORS = "# Copyright 2026 The grounded-attention authors"
-# The first line of the documentation of an argument, which is no summary.
+# A line that is an item between brackets, and one that closes brackets.
 _ITEM = re.compile(r"[^\])}#][^#]*,$")
 _CLOSING = re.compile(r"[\])}]+([,:]| -> .*:)?$")
+# The first line of the documentation of an argument, which is no summary.
 _ARGUMENT = re.compile(r"[\w, ]+ \(.*\).*:$")
 
 
@@ -71,6 +72,11 @@ class _Source:
     statements: list[_Statement] = field(default_factory=list)
     inner: dict[str, str] = field(default_factory=dict)  # name -> file
     outer: dict[str, tuple[str, str]] = field(default_factory=dict)  # name -> module or "", what is imported
+
+    @property
+    def defines(self) -> set[str]:
+        """The names that the file defines itself."""
+        return set().union(*(each.defines for each in self.statements))
 
 
 def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: bool = False) -> dict[str, str]:
@@ -123,7 +129,7 @@ def save_code(cls: Any, make_code: Callable[[Any], Mapping[str, str]]) -> None:
 
     @wraps(save)
     def save_pretrained(self: Any, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> Any:
-        found, code = save(self, save_directory, **({} if push_to_hub else kwargs)), make_code(self)
+        code, found = make_code(self), save(self, save_directory, **({} if push_to_hub else kwargs))
         room = next(room for room in ROOMS if all((room / name).exists() for name in code))
         for path in Path(save_directory).glob("*.py"):
             if (room / path.name).exists() and path.name not in code and _is_ours(path):
@@ -229,14 +235,19 @@ def _summarise(docstring: str) -> str:
     paragraph = cleandoc(docstring).strip().partition("\n\n")[0]
     if _ARGUMENT.match(paragraph.partition("\n")[0]):
         return ""
-    return re.split(r"(?<=[^.]\w[.)])\s+(?=[A-Z`\[])", " ".join(paragraph.split()))[0]
+    return re.split(r"(?<=[^.][\w)\"`\]]\.) (?=[A-Z`\[])", " ".join(paragraph.split()))[0]
 
 
 def _format_docstring(summary: str, column: int) -> list[str]:
     if not summary:
         return []
     start, margin = 'r"""' if "\\" in summary else '"""', " " * column
-    return wrap(f'{start}{summary}"""', _WIDTH, initial_indent=margin, subsequent_indent=margin)
+    return wrap(
+        f'{start}{summary}{" " * summary.endswith(chr(34))}"""',
+        _WIDTH,
+        initial_indent=margin,
+        subsequent_indent=margin,
+    )
 
 
 def _fill(text: str) -> str:
@@ -257,7 +268,7 @@ def _fill(text: str) -> str:
         else:
             lines.append(line)
     filled = "\n".join(lines)
-    return filled if ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)) else text
+    return filled if filled == text or ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)) else text
 
 
 # Writing
@@ -280,12 +291,12 @@ def _reach(part: Part, absent: Collection[str]) -> list[_Statement]:
             home = _STAND_IN if source.inner[name] in absent else source.inner[name]
             needs[module].add(home)
             waiting.append((home, name))
-            made = set().union(*(each.defines for each in _read_source(home).statements))
-            if name not in made | _read_source(home).outer.keys() | _read_source(home).inner.keys():
+            there = _read_source(home)
+            if name not in there.defines | there.outer.keys() | there.inner.keys():
                 raise ValueError(f"{home}.py has no {name}, which {module}.py imports")
         for each in source.statements:
             # What defines nothing, such as a registration, runs if a name that it reads is needed.
-            if name in (each.defines or each.reads - source.inner.keys() - source.outer.keys()):
+            if name in (each.defines or each.reads & source.defines):
                 chosen[module][each.lines[0]] = each
                 waiting += [(module, read) for read in each.reads]
     order = TopologicalSorter({module: sorted(needs[module]) for module in sorted({*chosen, *needs})}).static_order()

@@ -2,6 +2,7 @@
 """The code that is saved with a checkpoint: that of the sources, nothing more, and little of it."""
 
 import ast
+import inspect
 import json
 import re
 import subprocess
@@ -136,12 +137,88 @@ def test_a_region_model_has_few_files_and_lines_and_no_pixel_network(name):
     assert len(BUNDLES["vl_bert with pixels"]) <= MOST_FILES
 
 
-def test_two_definitions_of_one_name_are_an_error(tmp_path, monkeypatch):
-    (tmp_path / "a.py").write_text('"""a"""\nfrom .b import g\ndef _h(): pass\ndef f(): return g() + _h()\n')
-    (tmp_path / "b.py").write_text('"""b"""\ndef _h(): pass\ndef g(): return _h()\n')
+@pytest.fixture
+def sources(tmp_path, monkeypatch):
+    """Writes source files; removes what was read of others."""
+
+    def write(**texts):
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(f'"""{name}"""\n{text}')
+        bundling._read_source.cache_clear()
+
     monkeypatch.setattr(bundling, "ROOMS", (tmp_path,))
-    with pytest.raises(ValueError, match=r"_h is defined in b\.py and in a\.py"):
+    yield write
+    bundling._read_source.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("texts", "problem"),
+    [
+        (
+            {"a": "from .b import g\ndef _h(): g()\ndef f(): _h()\n", "b": "def _h(): 1\ndef g(): _h()\n"},
+            "_h is defined",
+        ),
+        ({"a": "from .b import g\nf = g\n", "b": ""}, "has no g"),
+        (
+            {
+                "a": "from os import sep as x\nfrom .b import g\ndef f(): x, g()\n",
+                "b": "from re import sub as x\ng = x\n",
+            },
+            "x is",
+        ),
+        ({"a": "def f():\n    from .b import g\n", "b": "g = 1\n"}, "a.py:2"),
+    ],
+)
+def test_what_cannot_be_bundled_is_an_error(sources, texts, problem):
+    sources(**texts)
+    with pytest.raises(ValueError, match=problem):
         bundle([Part("a", {"f": ""})])
+
+
+def test_a_bundle_keeps_comments_and_shortens_docstrings(sources):
+    text = '''import os, re
+# Why one.
+ONE = 1
+TWO = 2
+class F:
+    """
+    Says "f". More.
+
+    Args:
+        a: b
+    """
+    open = staticmethod(open)
+    def f(
+        self,
+        a=os,  # kept
+        b=ONE,
+    ):
+        r"""Of \\ "g"."""
+        return (a,)
+    def g(
+        self,
+        a=(
+            1,
+        ),
+        b=2,
+    ):
+        """
+        a (`int`):
+            One.
+        """
+register = F()
+print(F, ONE)
+print(re)
+'''
+    sources(a=text)
+    made = bundle([Part("a", {"F": "AutoModel"})])["a.py"]
+    assert made.count("import os") == 1 and "re" not in made.split() and "TWO" not in made and "register" not in made
+    assert "# Why one.\nONE = 1" in made and "print(F, ONE)" in made and "a=os,  # kept" in made
+    assert '"""Says "f"."""' in made and "Args" not in made and "One." not in made
+    assert made.endswith('F._auto_class = "AutoModel"\n')
+    found = {}
+    exec(made, found)
+    assert found["F"]().f(3) == (3,) and inspect.signature(found["F"].g).parameters["a"].default == (1,)
 
 
 PIXELS = """
@@ -189,6 +266,16 @@ def test_saving_again_removes_old_code_and_nothing_of_the_user(tmp_path):
     VLBertConfig().save_pretrained(tmp_path)
     make_processor().save_pretrained(tmp_path)
     assert {path.name for path in tmp_path.glob("*.py")} == {*BUNDLES["vl_bert"], "pooling.py", "notes.py"}
+
+
+def test_a_class_that_extends_one_of_ours_is_saved_with_that_ones_code(tmp_path):
+    class Mine(VLBertProcessor):
+        pass
+
+    Mine(make_processor().tokenizer).save_pretrained(tmp_path)
+    assert {path.name for path in tmp_path.glob("*.py")} == {"processing_vl_bert.py"}
+    place = json.loads((tmp_path / "processor_config.json").read_text())["auto_map"]
+    assert place == {"AutoProcessor": "processing_vl_bert.VLBertProcessor"}
 
 
 def test_code_is_pushed_with_a_configuration(tmp_path, monkeypatch):
