@@ -27,10 +27,10 @@ from tests.helpers.project_files import PACKAGE, ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_vl_bert_pixels import make_inputs, make_pixel_model
 
-ROOMS = [ROOT / PACKAGE / name for name in ("modeling", "processing")]
+ROOMS = [ROOT / PACKAGE / name for name in ("modeling", "processing", "utils")]
 # What transformers needs or uses itself; torchvision and spaCy are used where they are installed.
 ALLOWED = {"torch", "numpy", "PIL", "transformers", "huggingface_hub", "packaging", "torchvision", "spacy"}
-MOST_FILES, MOST_LINES = 6, 4500
+MOST_FILES, MOST_LINES = 6, 4750
 
 
 def code_of(name: str, pixels: bool = False) -> dict[str, str]:

@@ -330,7 +330,7 @@ def test_a_saved_pipeline_loads_again(files, tmp_path):
 
 
 PUSH = """
-import sys, modeling, processing
+import sys, grounded_attention.modeling, grounded_attention.processing
 from transformers import pipeline
 pipeline("visual-grounding", model=sys.argv[1], device="cpu").push_to_hub("tester/grounds")
 """
