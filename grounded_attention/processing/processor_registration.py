@@ -41,7 +41,7 @@ def processor_code(place: str, pixels: bool) -> dict[str, str]:
 
 def register_processors() -> None:
     """Makes `AutoProcessor` find the classes of the files `processing_<name>.py`."""
-    save_code(FastRCNNImageProcessor, lambda images: bundle([_IMAGES]))
+    save_code(FastRCNNImageProcessor, lambda images: (bundle([_IMAGES]), images.auto_map))
     save_code(GroundedProcessor, _code_of)
     for file in sorted(file.name for file in pkgutil.iter_modules([str(Path(__file__).parent)])):
         if file.startswith(_PREFIX):
@@ -52,12 +52,11 @@ def register_processors() -> None:
                     AutoProcessor.register(value.__name__, value, exist_ok=True)
 
 
-def _code_of(processor: Any) -> dict[str, str]:
-    """The files of its class, or of the class of this folder that it extends; `auto_map` names it."""
+def _code_of(processor: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The files of its class, or of the class of this folder that it extends, and its `auto_map`."""
     kind = next(kind for kind in type(processor).__mro__ if kind.__module__.startswith(f"{__package__}."))
     place = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
-    processor.auto_map = {"AutoProcessor": place}
-    return processor_code(place, processor.image_processor is not None)
+    return processor_code(place, processor.image_processor is not None), {"AutoProcessor": place}
 
 
 __all__ = ["processor_code", "register_processors"]

@@ -116,20 +116,24 @@ def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: boo
     return files
 
 
-def save_code(cls: Any, make_code: Callable[[Any], Mapping[str, str]]) -> None:
+def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapping[str, str]]]) -> None:
     """
     Makes `cls.save_pretrained` write a bundle beside its own file. Files of a checkpoint that have the names of other
     source files and our licence, such as those of an earlier version, are deleted.
 
     Args:
         cls: a class with `save_pretrained`.
-        make_code: object of the class -> file name -> text.
+        make_code: object of the class -> file name -> text, and the `auto_map` that its own file gets.
     """
     save = cls.save_pretrained
 
     @wraps(save)
     def save_pretrained(self: Any, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> Any:
-        code, found = make_code(self), save(self, save_directory, **({} if push_to_hub else kwargs))
+        (code, places), own = make_code(self), vars(self).get("auto_map")
+        self.auto_map = own or dict(places)
+        found = save(self, save_directory, **({} if push_to_hub else kwargs))
+        if own is None:
+            del self.auto_map
         room = next(room for room in ROOMS if all((room / name).exists() for name in code))
         for path in Path(save_directory).glob("*.py"):
             if (room / path.name).exists() and path.name not in code and _is_ours(path):

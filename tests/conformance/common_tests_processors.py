@@ -3,7 +3,6 @@
 
 import unittest
 from typing import ClassVar
-from unittest import mock
 
 import numpy as np
 from transformers import BertTokenizer
@@ -27,13 +26,6 @@ SKIPS = {
 class VLBertProcessorTest(ProcessorTesterMixin, unittest.TestCase):
     processor_class = VLBertProcessor
     own_inputs: ClassVar[dict] = {}
-
-    @classmethod
-    def setUpClass(cls):
-        # The tests compare a processor that was saved with one that was loaded. Saving a class whose code travels with
-        # it marks the object with an `auto_map`, loading drops that again; classes of the library have none.
-        cls.enterClassContext(mock.patch.object(cls.processor_class, "_auto_class", None))
-        super().setUpClass()
 
     def setUp(self):
         if self._testMethodName in SKIPS:
