@@ -257,20 +257,22 @@ def _format_docstring(summary: str, column: int) -> list[str]:
 def _fill(text: str) -> str:
     """Writes items that have a line each next to each other, and closing brackets behind the last one."""
     lines: list[str] = []
+    items, deeper = -1, ""  # margin of the items that are being joined; what arguments of a `def` are moved by
     for line in text.splitlines():
         before, new = lines[-1] if lines else "", line.strip()
-        margin, margin_before = len(line) - len(new), len(before) - len(before.lstrip())
-        opens = before.endswith(("(", "[", "{")) and not before.lstrip().startswith("def ")
+        margin, between = len(line) - len(new), None
         if _CLOSING.match(new):
-            before = before.removesuffix(",")
-        elif not (_ITEM.match(new) and (opens or (margin_before == margin and _ITEM.match(before.lstrip())))):
-            before = ""
-        elif not opens:
-            before += " "
-        if before and "#" not in before and len(before) + len(new) <= _WIDTH:
-            lines[-1] = before + new
+            before, between, items, deeper = before.removesuffix(","), "", -1, ""
+        elif not _ITEM.match(new):
+            items, deeper = -1, ""
+        elif before.endswith(("(", "[", "{")):
+            between, items, deeper = "", margin, "    " * before.lstrip().startswith("def ")
+        elif margin == items or (_ITEM.match(before.lstrip()) and margin == len(before) - len(before.lstrip())):
+            between, items = " ", margin
+        if between is not None and "#" not in before and len(before) + len(between) + len(new) <= _WIDTH:
+            lines[-1] = before + between + new
         else:
-            lines.append(line)
+            lines.append(deeper * (margin == items) + line)
     filled = "\n".join(lines)
     return filled if filled == text or ast.dump(ast.parse(filled)) == ast.dump(ast.parse(text)) else text
 
