@@ -9,12 +9,13 @@ examples:
 import argparse
 import ast
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+
+from grounded_attention.commands.command_line import make_parser, run
 
 ROOT = Path(__file__).resolve().parents[1]
 FULL_FOLDER = 15  # files
@@ -75,13 +76,18 @@ def count_options() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Runs the command and returns its exit status."""
+    parser = make_parser("python -m benchmarks.project_size", __doc__)
     parser.add_argument("--root", type=Path, default=ROOT, metavar="DIR", help="checkout (this one)")
     parser.add_argument("--package", default="grounded_attention", metavar="DIR", help="its package (%(default)s)")
     parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    options = parser.parse_args(arguments)
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
     package, tests = python_files(options.root / options.package), python_files(options.root / "tests")
+    if not package:
+        raise ValueError(f"{options.root / options.package}: no Python files; give --root and --package")
     full, folders = count_full_folders(package)
     rows = {
         "files of the package": len(package),
@@ -94,14 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     if options.root.resolve() == ROOT:
         rows["command-line options"] = count_options()
-    revision = ["git", "-C", str(options.root), "log", "-1", "--format=%h"]
-    if options.json:
-        print(json.dumps(rows))
-        return 0
-    print(f"{options.package} at {subprocess.run(revision, capture_output=True, text=True).stdout.strip() or '-'}")
-    for name, value in rows.items():
-        print(f"{name:<36} {value:>10}")
-    return 0
+    return json.dumps(rows) if options.json else "\n".join(f"{name:<36} {value:>10}" for name, value in rows.items())
 
 
 if __name__ == "__main__":

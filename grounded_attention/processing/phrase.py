@@ -86,7 +86,8 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
         raise ValueError(f"{name}: sentence is {sentence!r}, but the example has {len(texts)} text(s).")
     if text is not None and not isinstance(text, str):
         raise ValueError(f"{name}: text is {text!r:.80}, expected the words of the phrase.")
-    start, end = found.get("start"), found.get("end")
+    start: Any = found.get("start")
+    end: Any = found.get("end")
     if start is None and end is None and text is not None:
         sentence, start, end = _find(text, texts, sentence, name)
     sentence = int(sentence or 0)
@@ -119,8 +120,8 @@ def _known_values(given: Any, name: str) -> dict[str, Any]:
             key, value = "regions", [value]
         known = _FORMER.get(key, key)
         if known not in KEYS:
-            close = difflib.get_close_matches(str(key), KEYS, n=1, cutoff=0.5)
-            meant = f"; did you mean {close[0]!r}?" if close else "."
+            close = difflib.get_close_matches(str(key), [*KEYS, *_FORMER], n=1, cutoff=0.5)
+            meant = f"; did you mean {_FORMER.get(close[0], close[0])!r}?" if close else "."
             raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(KEYS)}{meant}")
         found[known] = value
     return found

@@ -68,7 +68,7 @@ def test_a_file_behind_a_link_is_not_pushed(tmp_path, monkeypatch, capsys, comma
     (tmp_path / "secret").write_text("private")
     folder = tmp_path / "models--org--model" / "snapshots" / "1"
     tiny_model().save_pretrained(folder)
-    (folder / "vocab.txt").write_text("[UNK]")
+    (folder / "vocab.txt").write_text("\n".join("[PAD] [UNK] [CLS] [SEP] [MASK] dog".split()))
     (folder.parents[1] / "blobs").mkdir()
     os.rename(folder / "config.json", folder.parents[1] / "blobs" / "1")
     (folder / "config.json").symlink_to("../../blobs/1")  # as in the cache of the Hub

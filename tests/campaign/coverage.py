@@ -60,6 +60,8 @@ READ_BY = {
     "grounded_attention/training/studies/study_heads.py": "study",
     "grounded_attention/training/studies/study_results.py": "study",
     "grounded_attention/utils/locks.py": "tests/utils/test_locks.py",
+    "grounded_attention/families/vlm.py": "vision-language model",
+    "grounded_attention/tasks/written_boxes.py": "tests/tasks/test_written_boxes.py",
     "grounded_attention/utils/safe_paths.py": "tests/attacks/test_paths_outside.py",
     "grounded_attention/modeling/bert_start.py": "tests/training/test_finite_weights.py",
     "grounded_attention/modeling/modeling_backbone_regions.py": "tests/modeling/test_backbone_regions.py",
@@ -134,5 +136,6 @@ OWN = {
     "grounded_attention/modeling/caption_phrases.py",
     "grounded_attention/space/page.py",
     "grounded_attention/space/publish.py",
+    "grounded_attention/utils/bundle.py",  # sources of the package
     "grounded_attention/utils/project.py",  # recipes of the package
 }

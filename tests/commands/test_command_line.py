@@ -86,8 +86,8 @@ def test_an_unknown_option_is_refused(name, capsys):
 
 def test_only_what_is_required_is_said_to_be_required(capsys):
     with pytest.raises(SystemExit) as stop:
-        main.main(["train"])
-    assert stop.value.code == 2 and capsys.readouterr().err.partition(";")[0].endswith("are required: recipe")
+        main.main(["data", "build", "--data-dir", "d", "--output", "o"])
+    assert stop.value.code == 2 and capsys.readouterr().err.partition(";")[0].endswith("are required: name")
 
 
 @pytest.mark.parametrize("words", ["evaluate {} --task vgp --data-dir d --text-only", "export-model {} --output out"])

@@ -134,9 +134,9 @@ def test_wrong_arguments(tmp_path):
     [
         (
             {"phrases": [{"words": "a horse", "boxes": []}]},
-            "row 0 of the batch: the phrase 'a horse' is not in the chat",
+            "row 0 of the batch, phrase 0: the phrase 'a horse' is not in the texts",
         ),
-        ({"phrases": [{"words": "is", "boxes": []}], "completion": "is"}, "in the chat more than once: give text"),
+        ({"phrases": [{"words": "is", "boxes": []}], "completion": "is"}, "2 times in the texts: give sentence"),
         ({"completion": None}, "row 0 of the batch has the columns .*; expected messages, or prompt and completion"),
         (
             {"prompt": None, "messages": [{"role": "assistant", "content": "a dog"}]},
@@ -201,12 +201,12 @@ def test_trainers_without_a_collator_are_refused(tmp_path):
         kind(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True), method=method)
 
 
-@pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "word", "region"])
+@pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "word"])
 def test_a_misspelt_key_of_a_phrase_names_the_nearest_one(key):
     row = make_rows()[0]
-    nearest = {"word": "words", "region": "regions"}.get(key, "boxes")
+    nearest = {"word": "text"}.get(key, "boxes")
     row["phrases"] = [{**row["phrases"][0], nearest: None, key: [[0.1, 0.1, 0.9, 0.9]]}]
-    with pytest.raises(ValueError, match=f"Example 0, phrase 0: '{key}'.*'{nearest}'"):
+    with pytest.raises(ValueError, match=f"row 0 of the batch, phrase 0: '{key}'.*'{nearest}'"):
         GroundingCollator(make_processor("llava"))([row])
 
 

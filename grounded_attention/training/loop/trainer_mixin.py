@@ -105,9 +105,10 @@ class GroundingTrainerMixin(SavedWeights):
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
         known = inspect.signature(super().__init__).parameters
         if "data_collator" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
-            bases = [each.__name__ for each in type(self).__mro__]
+            bases = type(self).__mro__
+            trainer = bases[bases.index(SavedWeights) + 1]
             raise ValueError(
-                f"{bases[bases.index('GroundingTrainerMixin') + 1]} takes no data_collator, so its batches have no "
+                f"{trainer.__name__} takes no data_collator, so its batches have no "
                 "phrases: use Trainer or SFTTrainer, or add grounding_loss to the loss of a loop of your own"
             )
         if kwargs.get("data_collator") is None and len(args) < 3:
