@@ -105,6 +105,8 @@ def parse_sentence(
     line = " ".join(line.split())
     text, phrases, done = "", list[dict[str, Any]](), 0
     for bracket in BRACKET.finditer(line):
+        if "EN#" not in bracket[0] and not f" {line}"[bracket.start()].isspace():
+            continue  # brackets inside a word are its letters
         text += _plain(line[done : bracket.start()], "a bracket opens inside a phrase", malformed)
         tag, _, words = bracket[1].partition(" ")
         chain, types = _parse_tag(tag, malformed)
@@ -120,9 +122,9 @@ def parse_sentence(
 
 def _plain(text: str, unclosed: str, malformed: Callable[[str, str], DataError]) -> str:
     """Returns the words between two phrases, in which no part of a tag may remain."""
-    if "]" in text:
+    if re.search(r"\](\s|$)", text):
         raise malformed("a bracket closes where none is open", text)
-    if "[" in text:
+    if re.search(r"(^|\s)\[|\[/EN#", text):
         raise malformed(unclosed, text)
     if "/EN#" in text:
         raise malformed("a tag without its bracket", text)
