@@ -46,7 +46,7 @@ def align(batch: Mapping[str, Any]) -> Tensor:
     """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region.
 
     Args:
-        batch (`Mapping[str, Any]`): `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0/1. Optional
+        batch (`Mapping[str, Any]`): `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0 and 1. Optional
             entries remove padding: `attention_mask` (B, T), `region_attention_mask` (B, R), and `text_positions`
             (B, T) and `region_positions` (B, R), where -1 is padding. With `text_positions`, `attention_mask` may
             also be (B, N), the mask of the whole sequence of the model.

@@ -61,7 +61,7 @@ def control_labels(
             - `"shuffled"`: the target of a phrase of another image (the donor). An index beyond the last region of the
               image becomes the last;
             - `"irrelevant"`: all regions that are not gold.
-        batch (`Mapping[str, Tensor]`): `phrase_regions` (B, P, R) and `region_candidate_mask` (B, R), bool.
+        batch (`Mapping[str, Tensor]`): `phrase_regions` (B, P, R), 1 and 0, and `region_candidate_mask` (B, R) bool.
         image_ids (`Sequence[str]`): B image ids.
         entities (`Sequence[Sequence[str | None]]`): for each example the entities of its phrases, in order; may be
             shorter than P. Phrases without an entity (`None`, `""`, `"0"`) count as one entity if they have the same

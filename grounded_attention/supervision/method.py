@@ -60,7 +60,7 @@ class SupervisionMethod(ABC):
     micro-batches and processes of one step; the result is exactly the loss of one large batch, even if micro-batches
     have different counts.
 
-    `batch` contains the bool tensors `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), and the 0/1 tensors
+    `batch` contains `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32, 1 or 0, and the 0/1 tensors
     `attention_mask` (B, T) and `region_attention_mask` (B, R). A collator may add `prepare_batch(batch)` to the batch;
     then the training step does not repeat this work, and a GPU does not wait for it.
     """

@@ -23,7 +23,7 @@ class ShuffledTargets:
     Args:
         split (`Any`): the training rows.
         collate (`Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]`): makes a batch of rows, with gold
-            `phrase_regions` (B, P, R) bool and `region_candidate_mask` (B, R) bool.
+            `phrase_regions` (B, P, R), 1 and 0, and `region_candidate_mask` (B, R) bool.
         seed (`int`): seed of the draws.
     """
 
