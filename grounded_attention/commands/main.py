@@ -110,7 +110,8 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     if first in COMMANDS:
         return first, rest
     given = words if first in GROUPS else first
-    close = difflib.get_close_matches(given, [*COMMANDS, *GROUPS], n=1, cutoff=0.5)
+    named = [part for part in given.replace("-", " ").split() if part in COMMANDS]  # such as push of `regions push`
+    close = named or difflib.get_close_matches(given, [*COMMANDS, *GROUPS], n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'?" if close else f"see {PROGRAM} --help"
     raise ValueError(f"there is no command '{given}'; {hint}")
 
