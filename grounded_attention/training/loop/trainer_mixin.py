@@ -106,9 +106,8 @@ class GroundingTrainerMixin(SavedWeights):
         known = inspect.signature(super().__init__).parameters
         if "data_collator" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
             bases = type(self).__mro__
-            trainer = bases[bases.index(SavedWeights) + 1]
             raise ValueError(
-                f"{trainer.__name__} takes no data_collator, so its batches have no "
+                f"{bases[bases.index(SavedWeights) + 1].__name__} takes no data_collator, so its batches have no "
                 "phrases: use Trainer or SFTTrainer, or add grounding_loss to the loss of a loop of your own"
             )
         if kwargs.get("data_collator") is None and len(args) < 3:
