@@ -13,7 +13,7 @@ paper measures words other than entities.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,7 +70,7 @@ def relation_examples(
             problems.append(str(error))
             continue
         if queries:
-            examples.append(AuditExample(example.image_id, example.caption, queries))
+            examples.append(replace(example, phrases=queries))
     if problems:
         message = f"{len(problems)} of {count} captions have no fitting parse: {'; '.join(problems[:_SHOWN])}"
         if len(problems) == count:

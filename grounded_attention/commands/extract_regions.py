@@ -5,7 +5,7 @@ Boxes come from any object detector or zero-shot detector of transformers, or fr
 VL-BERT's region-feature network or any vision backbone of transformers. For pictures of coloured shapes on a plain
 ground, "scenes" is the detector and the feature model of the drawn scenes. Overlapping boxes are suppressed. Boxes
 with a score of at least --threshold are kept, at least --min-regions and at most --max-regions of them. An image
-without any box gets one region, the whole image, with score 0. EXIF rotation is not applied.
+without any box gets one region, the whole image, with score 0. Pictures are turned upright by their EXIF rotation.
 
 Run the same command again to continue after an interruption; the number of processes may change. An unfinished table
 accepts only the same detector, feature model, options and images.

@@ -5,7 +5,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from statistics import fmean
@@ -181,8 +181,7 @@ def look(run: Run, model: Any, processor: Any, ranking: HeadRanking, examples: S
 def to_show(captions: Sequence[AuditExample], count: int) -> list[AuditExample]:
     """The first captions with two or three phrases that have boxes; other phrases are left out."""
     grounded = (
-        AuditExample(each.image_id, each.caption, tuple(phrase for phrase in each.phrases if len(phrase.boxes)))
-        for each in captions
+        replace(each, phrases=tuple(phrase for phrase in each.phrases if len(phrase.boxes))) for each in captions
     )
     return list(islice((each for each in grounded if len(each.phrases) in (2, 3)), count))
 

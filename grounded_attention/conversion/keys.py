@@ -82,7 +82,7 @@ class Wrapper(NamedTuple):
 
 
 # What data parallelism, torch.compile, FSDP and activation checkpointing add to names; Lightning adds "model.".
-_PARTS = r"module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
+_PARTS = r"module|_forward_module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
 _FIRST = re.compile(rf"(?:(?:{_PARTS}|model)\.)+")
 _INSIDE = re.compile(rf"(?<=\.)(?:{_PARTS})\.")
 _OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of layer norms

@@ -10,7 +10,7 @@ from transformers import AutoConfig, BertForPreTraining, PreTrainedConfig
 _BERT_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size", "max_position_embeddings")
 
 # What data parallelism, torch.compile, FSDP, activation checkpointing and Lightning add to the names of weights -> "".
-_PARTS = "module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
+_PARTS = "module|_forward_module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module"
 _OF_TRAINING_LOOPS = {rf"^(({_PARTS}|model)\.)+": "", rf"(\.({_PARTS}))+\.": "."}
 
 

@@ -205,13 +205,18 @@ class PatchGroundingProcessor:
         return GroundedBatch({**inputs, **tensors}, dropped_phrases=dropped)
 
     def check_text(self, text: str, name: str) -> None:
-        """Raises a ValueError if the text of a user, called `name`, has an image token: it would count as an image."""
+        """Raises a ValueError if a text of a user, called `name`, has a token of an image, or one that ends texts."""
         for token in (self.placeholder, self.family.image_token(self.processor)):
             if token in text:
                 raise ValueError(
                     f"{name}: a text has {token!r}, the model's token for an image: write these words in another way. "
                     'An image of a conversation is a part {"type": "image"}.'
                 )
+        ends = (self.tokenizer.bos_token, self.tokenizer.eos_token, self.tokenizer.pad_token)
+        if found := next((token for token in ends if token and token in text), None):
+            raise ValueError(
+                f"{name}: a text has {found!r}, which would begin, end or pad it: write it in another way."
+            )
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
         token = self.placeholder

@@ -34,7 +34,6 @@ class Phrase:
         regions (sequence of `int`, *optional*): Indices into the regions of the image; with them boxes are not read.
         scores (sequence of `float`, *optional*): How sure each box is, in (0, 1].
         image (`int`, *optional*): The image of the boxes: an index into the images of the row, 0 by default.
-        weight (`float`, *optional*, defaults to 1.0): Weight of the phrase in a loss, at least 0.
         entity (`str`, *optional*): The id of what the words mean; phrases with one id mean the same.
         types (sequence of `str`, *optional*): Groups of the phrase in tables, such as the type of the entity.
     """
@@ -47,7 +46,6 @@ class Phrase:
     regions: Any = field(default=None, compare=False)
     scores: Any = field(default=None, compare=False)
     image: int | None = None
-    weight: float = 1.0
     entity: str | None = None
     types: Sequence[str] = ()
 
@@ -123,6 +121,8 @@ def _known_values(given: Any, name: str) -> dict[str, Any]:
             close = difflib.get_close_matches(str(key), [*KEYS, *_FORMER], n=1, cutoff=0.5)
             meant = f"; did you mean {_FORMER.get(close[0], close[0])!r}?" if close else "."
             raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(KEYS)}{meant}")
+        if known in found:
+            raise ValueError(f"{name}: {key!r} says once more what {known!r} is; remove one of them.")
         found[known] = value
     return found
 

@@ -166,6 +166,21 @@ def ground_phrases(
     return target, lost, sure
 
 
+def regions_of_images(
+    flat: FlatPhrases, shape: tuple[int, ...], of_region: np.ndarray | None, images: int
+) -> np.ndarray:
+    """Marks the regions of the image of each phrase, (F, R) bool; all if a phrase names no image or has indices."""
+    found = np.ones(shape, dtype=bool)
+    for index, record in enumerate(flat.records):
+        if record.image is None or record.regions is not None:
+            continue
+        if not isinstance(record.image, (int, np.integer)) or not 0 <= record.image < images:
+            raise ValueError(f"{flat.name(index)}: image is {record.image!r}, but an example has {images} image(s).")
+        if of_region is not None:
+            found[index] = of_region[flat.example[index]] == record.image
+    return found
+
+
 def check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
     """Returns the indices of the regions of phrase `index`, int64; `ValueError` unless its example has them."""
     count = counts[flat.example[index]]
@@ -202,7 +217,7 @@ def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
     """Returns the gold boxes of a phrase, (n, 4)."""
     given = flat.records[index].boxes
     array = to_array(given, f"{flat.name(index)}, boxes")
-    if array.size and (array.ndim != 2 or array.shape[1] != 4):
+    if array.shape not in ((0,), (0, 4)) and (array.ndim != 2 or array.shape[1] != 4 or not array.size):
         raise ValueError(f"{flat.name(index)}: boxes {given!r:.80}, expected [[x1, y1, x2, y2], ...].")
     return array.reshape(-1, 4)
 

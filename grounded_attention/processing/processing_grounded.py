@@ -43,6 +43,7 @@ from .phrase_grounding import (
     match_iou,
     pair_phrases,
     phrase_tokens,
+    regions_of_images,
     warn_about_dropped,
 )
 from .region_columns import (
@@ -54,7 +55,7 @@ from .region_columns import (
     first_ranked,
     rank_regions,
 )
-from .region_images import limit_each_image, stack_image_indices
+from .region_images import image_columns, limit_each_image, stack_image_indices
 from .sequence_layouts import (
     EncodedTexts,
     TextColumns,
@@ -441,6 +442,9 @@ class GroundedProcessor(ProcessorMixin):
         if regions is not None:
             match = partial(match_iou, iou_threshold=self.iou_threshold)
             gold, without_regions, scores = ground_phrases(flat, regions, match)
+            indices = given["region_image_indices"]
+            images = None if indices is None else image_columns(indices, regions)
+            gold &= regions_of_images(flat, gold.shape, images, self.images_per_example)
             data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
             data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
             if scores is not None:

@@ -2,6 +2,7 @@
 """Boxes in texts of vision-language models: written on the scale of each family, read from generated answers."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,7 @@ class BoxSpelling:
         Raises:
             ValueError: if a number is beyond the scale; it is not read on another one.
         """
+        text = unicodedata.normalize("NFKC", text)  # wide commas and digits
         thoughts = _THOUGHTS.fullmatch(text)
         answer = _POINTS.sub(" ", re.sub(rf"[\"']({_NUMBER})[\"']", r"\1", thoughts[1] if thoughts else text))
         for token, order, middle, steps in _TOKENS:

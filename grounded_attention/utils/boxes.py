@@ -41,7 +41,9 @@ def box_iou(
 def look_normalised(boxes: Boxes, width: float, height: float) -> bool:
     """Whether boxes (n, 4) in pixels seem to be divided by the size of their image: within [0, 1], with fractions."""
     array = np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-    return bool(min(width, height) > 2 and array.max(initial=-1) <= 1 + 1e-3 and (array % 1).any())
+    whole = (array == (0, 0, 1, 1)).all(axis=1).any()  # the whole image; a box of one pixel in the corner is rare
+    inside = min(width, height) > 2 and array.max(initial=-1) <= 1 + 1e-3
+    return bool(inside and (whole or (array % 1).any()))
 
 
 def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
@@ -50,6 +52,15 @@ def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
     rounding = max(width + height, other_width + other_height)  # sides of a copy are whole pixels
     turned = width != height and size == (other_height, other_width)
     return not turned and abs(width * other_height - height * other_width) <= rounding
+
+
+def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, what: str) -> None:
+    """Raises a `ValueError` if the row of image `name` has a `size`, and `held`, the size of `what`, is no copy's."""
+    if size is not None and not same_shape(size, held):
+        raise ValueError(
+            f"image {name}: {size[0]} x {size[1]} in the row, but {held[0]} x {held[1]} in the {what}; boxes and "
+            "sizes are those of the upright picture: correct the row, or take the picture that was annotated"
+        )
 
 
 def enclosing_box(boxes: Boxes) -> npt.NDArray[np.float64]:

@@ -3,6 +3,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -304,10 +305,12 @@ def test_what_cannot_be_ranked_is_refused():
     config.text_config = AutoConfig.for_model(**{**sizes, "sliding_window": 4096, "layer_types": None})
     capped = AutoModelForImageTextToText.from_config(config)
     outside = [AuditExample("image 0", "a dog", (Phrase("", 0, 9, boxes=given[0].phrases[0].boxes),))]
+    turned = [replace(given[0], size=images["image 0"].size[::-1])]
     flex = make_pair("llava")[0]
     flex.model.language_model.config._attn_implementation_internal = "paged|eager"
     cases = [
         (lambda: rank(capped, prefix), "attention with softcap cannot be supervised"),
+        (lambda: rank(given=turned), r"image image 0: \d+ x \d+ in the row, but \d+ x \d+ in the picture"),
         (
             lambda: rank(processor=object()),
             "the image tokens of this processor are not known; known model types: llava",

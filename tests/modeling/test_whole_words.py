@@ -40,7 +40,7 @@ def collated(text, words):
 
 @pytest.mark.parametrize(("text", "words"), WHOLE)
 def test_whole_words_are_found(text, words):
-    found = [text[each.start : each.end] for each in whole_words(re.escape(words), text)]
+    found = [text[start:end] for start, end in whole_words(re.escape(words), text)]
     assert found == [words] and [each.text for each in find_phrases(text, [words])[0]] == [words]
     assert [each.text for each in locate(text, [words])[0]] == [words] and words in collated(text, words)
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.analysis.audit.examples import AuditExample, AuditPhrase
+from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.heads.examples import PromptSettings, make_batch
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
+from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder
 
 FIRST, SECOND = "a dog runs after the small cat .", "two red balls"
@@ -278,7 +279,7 @@ def test_an_image_token_in_the_words_of_a_user_is_refused(model_type, way):
             elif way == "answer":
                 grounding("what is this ?", text, images=picture)
             else:
-                phrase = AuditPhrase(0, 1, np.array([[0, 0, 1, 1]], dtype=np.float32))
+                phrase = Phrase("", 0, 1, boxes=np.array([[0, 0, 1, 1]], dtype=np.float32))
                 examples = [AuditExample("1", text, (phrase,))]
                 make_batch(grounding, examples, {"1": picture}, PromptSettings())
 

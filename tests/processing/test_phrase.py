@@ -10,8 +10,9 @@ from PIL import Image
 
 from grounded_attention import PatchGroundingProcessor
 from grounded_attention.modeling.caption_phrases import find_phrases
+from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.phrase import Phrase, read_phrase
-from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, make_tokenizer
 from tests.helpers.tiny_vlm_processors import make_processor as make_decoder_processor
 
 TEXTS = ["a man in a red shirt", "the man runs"]
@@ -47,6 +48,7 @@ def test_keys_of_earlier_versions_are_read():
         ({"text": "", "boxes": []}, ["start and end are None"]),
         ({"text": "man", "start": 3, "end": 6, "boxes": []}, ["'man'", "3 to 6", "'an '"]),
         ({"text": "man", "sentence": 2, "boxes": []}, ["sentence is 2", "2 text"]),
+        ({"text": "runs", "words": "man", "boxes": []}, ["'words'", "once more", "'text'"]),
         ({"text": "runs"}, ["neither boxes nor regions", "'boxes': []"]),
     ],
 )
@@ -87,3 +89,16 @@ def test_one_row_for_a_region_model_and_for_a_decoder():
         places = of_tokens["text_positions"][0][of_tokens["phrase_mask"][0, phrase]]
         words = decoder.tokenizer.decode(of_tokens["input_ids"][0][places])
         assert re.sub(r"\W", "", words) == given["text"].replace(" ", "")
+
+
+def test_a_phrase_names_the_image_of_its_boxes():
+    """Regions of two images at the same place: only those of the phrase's image are its own."""
+    box = [[0.1, 0.2, 0.4, 0.9]]
+    seen = {"region_boxes": box * 2, "region_features": np.ones((2, FEATURE_SIZE)), "region_image_indices": [0, 1]}
+    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
+    for image, marks in ((0, [1, 0]), (1, [0, 1]), (None, [1, 1])):
+        batch = processor("a man", phrases=[{"text": "man", "boxes": box, "image": image}], **seen)
+        assert batch["phrase_regions"].tolist() == [[marks]]
+    for image in (2, "x"):
+        with pytest.raises(ValueError, match="Example 0, phrase 0: image is"):
+            processor("a man", phrases=[{"text": "man", "boxes": box, "image": image}], **seen)

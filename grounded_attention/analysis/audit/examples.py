@@ -20,11 +20,13 @@ class AuditExample:
     """A caption of an image with its phrases, whose boxes are (n, 4) float32; one without boxes is skipped.
 
     Their types are groups of the report besides "all": types of an entity, or the relation of a syntactic query.
+    `size` is width and height in pixels of the upright picture, if the row has them.
     """
 
     image_id: str
     caption: str
     phrases: tuple[Phrase, ...]
+    size: tuple[int, int] | None = None
 
 
 def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
@@ -70,6 +72,7 @@ def _of_image(row: Mapping[str, Any]) -> Iterator[AuditExample]:
                     )
                     for phrase in caption["phrases"]
                 ),
+                size_of(row),
             )
 
 
@@ -81,9 +84,17 @@ def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
         yield AuditExample(row["image_id"], caption, found)
 
 
+def size_of(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of a row, if it has both."""
+    size = row.get("width"), row.get("height")
+    return None if None in size else size  # type: ignore[return-value]
+
+
 def _read(phrase: Mapping[str, Any], captions: Sequence[str], image_id: str) -> Phrase:
     read = read_phrase(phrase, captions, f"image {image_id}, phrase {phrase.get('text')!r}", grounded=True)
-    return replace(read, boxes=_array(read.boxes), types=tuple(read.types))
+    return replace(
+        read, boxes=_array(read.boxes), types=(read.types,) if isinstance(read.types, str) else tuple(read.types)
+    )
 
 
 def _array(boxes: Any) -> npt.NDArray[np.float32]:

@@ -18,7 +18,7 @@ from grounded_attention.analysis.heads.examples import Images, PromptSettings, f
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.supervise import hides_later_words
-from grounded_attention.utils.boxes import enclosing_box
+from grounded_attention.utils.boxes import check_shape, enclosing_box
 
 from .examples import AuditExample
 from .items import IOU_THRESHOLD, AuditBatch, Rules
@@ -66,6 +66,9 @@ class RegionInputs(AuditInputs):
 
     def make(self, examples: Sequence[AuditExample]) -> AuditBatch:
         records = [self.regions[example.image_id] for example in examples]
+        for example, record in zip(examples, records, strict=True):
+            if hasattr(record, "width"):
+                check_shape(example.size, (record.width, record.height), example.image_id, "region table")
         batch = self._process(examples, records)
         boxes, candidates = batch["region_boxes"].cpu().numpy(), batch["region_candidate_mask"].bool().cpu()
         mask = batch["phrase_mask"].bool().cpu().numpy()

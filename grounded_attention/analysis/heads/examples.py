@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
+from grounded_attention.analysis.audit.examples import AuditExample, entity_examples, size_of
+from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.boxes import check_shape
 
 # Which tokens of a prompt ask where a phrase is.
 WORDS = ("mean", "last", "prompt")
@@ -40,11 +42,11 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
     every = chain([first], rows)
     if "text" in first and "box" in first:
         for row in every:
-            yield _whole_text(row["image_id"], row["text"], row["box"])
+            yield _whole_text(row["image_id"], row["text"], row["box"], size_of(row))
     elif "regions" in first:
         for row in every:
             for region in row["regions"]:
-                yield _whole_text(row["image_id"], region["text"], region["box"])
+                yield _whole_text(row["image_id"], region["text"], region["box"], size_of(row))
     elif "entities" in first or "phrases" in first:
         yield from (example for example in entity_examples(every) if example.phrases)
     else:
@@ -54,9 +56,9 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
         )
 
 
-def _whole_text(image_id: str, text: str, box: Sequence[float]) -> AuditExample:
+def _whole_text(image_id: str, text: str, box: Sequence[float], size: tuple[int, int] | None) -> AuditExample:
     boxes = np.asarray(box, dtype=np.float32).reshape(-1, 4)
-    return AuditExample(image_id, text, (Phrase(text, 0, len(text), boxes=boxes),))
+    return AuditExample(image_id, text, (Phrase(text, 0, len(text), boxes=boxes),), size)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class PromptSettings:
             return
         for phrase in example.phrases:
             text = example.caption[phrase.start : phrase.end]
-            yield AuditExample(example.image_id, text, (replace(phrase, text=text, start=0, end=len(text)),))
+            yield replace(example, caption=text, phrases=(replace(phrase, text=text, start=0, end=len(text)),))
 
 
 def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
@@ -99,7 +101,7 @@ def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings)
     for example in examples:
         phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
         if phrases:
-            prompts += settings.split(AuditExample(example.image_id, example.caption, phrases))
+            prompts += settings.split(replace(example, phrases=phrases))
     return prompts
 
 
@@ -118,7 +120,10 @@ def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images,
     Raises:
         ValueError: if an image has no picture, or the processor refuses an example; the message has the image.
     """
-    pictures = [find_picture(images, example.image_id) for example in examples]
+    pictures = []
+    for example in examples:
+        pictures.append(open_image(find_picture(images, example.image_id), f"image {example.image_id}"))
+        check_shape(example.size, pictures[-1].size, example.image_id, "picture")
     answers = settings.instruction is not None
     phrases = [[replace(phrase, sentence=int(answers)) for phrase in example.phrases] for example in examples]
     texts = [example.caption for example in examples]

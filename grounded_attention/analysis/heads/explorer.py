@@ -5,6 +5,7 @@ Shape letters: L layers, H heads, W words, C cells of the grid of an image.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,7 @@ def capture_patches(
         for example in examples:
             spans = find_words(example.caption)
             words = tuple(Phrase("", start, end, boxes=np.zeros((0, 4), dtype=np.float32)) for start, end in spans)
-            batch = make_batch(processor, [AuditExample(example.image_id, example.caption, words)], images, settings)
+            batch = make_batch(processor, [replace(example, phrases=words)], images, settings)
             kept = [number for number, tokens in enumerate(batch["phrase_mask"][0]) if tokens.any()]
             candidates = batch["region_candidate_mask"][0]
             grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates, CELLS)

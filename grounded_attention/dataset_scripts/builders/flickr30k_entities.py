@@ -18,6 +18,7 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.image_lists import image_key
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.safe_paths import path_below
@@ -281,7 +282,7 @@ class EntitiesFiles:
             raise DataError("the last image has no files", file=path, where=where, found=last_missing, hint=hint)
 
     def unrelated(self) -> set[tuple[str, int]]:
-        """Returns the captions that do not belong to their image, as (image id, caption index counted from 0)."""
+        """Returns the captions that do not belong to their image, as (`image_key`, caption index counted from 0)."""
         path = self.root / "UNRELATED_CAPTIONS"
         if self.split_folders and not path.is_file():
             logger.warning("%s is missing: captions that do not describe their image are not recognised", path)
@@ -315,7 +316,7 @@ class EntitiesFiles:
         captions = []
         for index, (number, line) in enumerate(lines):
             text, phrases = parse_sentence(line, file=path, line_number=number)
-            related = (image_id, index) not in unrelated
+            related = (image_key(image_id), index) not in unrelated
             captions.append(
                 {"caption_id": f"{image_id}#{index}", "text": text, "related": related, "phrases": phrases}
             )

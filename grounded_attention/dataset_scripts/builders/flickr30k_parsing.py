@@ -18,6 +18,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.image_lists import image_key
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.boxes import look_normalised
@@ -55,7 +56,7 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
         path (`Path`): The file.
 
     Returns:
-        `set[tuple[str, int]]`: (image id, caption index counted from 0) of every listed caption.
+        `set[tuple[str, int]]`: ([`image_key`], caption index counted from 0) of every listed caption.
 
     Raises:
         MissingFileError: The file does not exist.
@@ -74,7 +75,7 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
                 found=line,
                 expected="an image id and a sentence number from 1",
             )
-        listed.add((fields[0], int(fields[1]) - 1))
+        listed.add((image_key(fields[0]), int(fields[1]) - 1))
     return listed
 
 
@@ -105,6 +106,9 @@ def parse_sentence(
     line = " ".join(line.split())
     text, phrases, done = "", list[dict[str, Any]](), 0
     for bracket in BRACKET.finditer(line):
+        sides = line[max(bracket.start() - 1, 0) : bracket.start()] + line[bracket.end() : bracket.end() + 1]
+        if any(side.isalnum() or side in "[]" for side in sides) and "EN#" in bracket[0]:
+            raise malformed("a word touches a bracket, and both would be one word", bracket[0])
         if "EN#" not in bracket[0] and not f" {line}"[bracket.start()].isspace():
             continue  # brackets inside a word are its letters
         text += _plain(line[done : bracket.start()], "a bracket opens inside a phrase", malformed)
@@ -112,7 +116,7 @@ def parse_sentence(
         chain, types = _parse_tag(tag, malformed)
         if not (words := words.strip()):
             raise malformed("a phrase has no words", bracket[0])
-        if types and types[-1] + words.split()[0] in TYPES:
+        if types and types[-1] + words.split()[0].split("/")[0] in TYPES:
             raise malformed("a type has a space in it", bracket[0])
         phrase = {"text": words, "start": len(text), "end": len(text) + len(words)}
         phrases.append({**phrase, "entity_id": chain, "types": types})
@@ -236,7 +240,7 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
             found=pixels,
             expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
         )
-    if look_normalised([pixels], width, height) or (pixels == [0, 0, 1, 1] and min(width, height) > 2):
+    if look_normalised([pixels], width, height):
         expected = "pixels, counted from 1"
         raise DataError("the box looks normalised", file=path, where=where, found=pixels, expected=expected)
     scaled = [(pixel - 1) / size for pixel, size in zip(pixels, (width, height) * 2, strict=True)]

@@ -184,6 +184,8 @@ def _read_message(record: Record, number: int) -> dict[str, str]:
 
 
 def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> Row:
+    if unknown := sorted(record.values.keys() - {"message", "start", "end", "boxes", "text"}):
+        raise record.error("unknown key of a phrase", found=unknown[0], expected="message, start, end, boxes, text")
     number, start, end = (record.integer(name, minimum=0) for name in ("message", "start", "end"))
     if not first <= number < first + len(messages):
         expected = f"an index from {first} and below {first + len(messages)}"
@@ -192,6 +194,8 @@ def _read_phrase(record: Record, messages: list[dict[str, str]], first: int) -> 
     text = messages[number]["text"]
     if not start < end <= len(text):
         raise record.error("bad span", found=(start, end), expected=f"0 <= start < end <= {len(text)}")
+    if record.values.get("text") not in (None, text[start:end]):
+        raise record.error("the span has other words", found=text[start:end], expected=record.values["text"])
     boxes = [_read_box(record, box) for box in record.items("boxes")]
     return {"sentence": number, "text": text[start:end], "start": start, "end": end, "boxes": boxes}
 

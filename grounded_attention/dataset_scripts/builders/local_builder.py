@@ -181,7 +181,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def _download_and_prepare(self, dl_manager: Any, verification_mode: Any, **kwargs: Any) -> None:
         super()._download_and_prepare(dl_manager, verification_mode, **kwargs)
-        if self.image_lists and "train" in self.config.requested_splits(self.config.available_splits()):
+        splits = self.config.requested_splits(self.config.available_splits())
+        if self.image_lists and ("train" in splits or getattr(self.config, "image_list", None)):
             self.image_lists.check_found()
         if self.report:
             with self._fs.open(posixpath.join(self._output_dir, REPORT_FILE), "w", encoding="utf-8") as file:

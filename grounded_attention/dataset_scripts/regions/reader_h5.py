@@ -15,7 +15,14 @@ from grounded_attention.dataset_scripts.files.records import Record, id_text, pl
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
 
-from .reader_records import FEATURE_SIZE, SourceRecord, import_library, regions_from_fields, whole_number
+from .reader_records import (
+    FEATURE_SIZE,
+    MAX_RECORD_BYTES,
+    SourceRecord,
+    import_library,
+    regions_from_fields,
+    whole_number,
+)
 from .rows import Regions, normalise_boxes
 
 logger = logging.getLogger(__name__)
@@ -206,5 +213,8 @@ def _read_volta(file: Any, name: str, feature_size: int) -> Regions:
         layouts = "groups with boxes and features, or image_features, or features and bboxes"
         raise DataError("not the group of an image", found=f"dataset {name}", expected=layouts)
     entries = {field: _own(group, field) for field in group}
-    values = {field: content[()] for field, content in entries.items() if hasattr(content, "shape")}
+    arrays = {field: content for field, content in entries.items() if hasattr(content, "shape")}
+    if large := [field for field, content in arrays.items() if content.nbytes > MAX_RECORD_BYTES]:
+        raise DataError("a dataset is too large for one image", found=f"{large[0]}, {arrays[large[0]].nbytes:,} bytes")
+    values = {field: content[()] for field, content in arrays.items()}
     return regions_from_fields(values, id_text(name), feature_size)

@@ -58,7 +58,7 @@ class GroundingCollator:
         phrases = [
             [
                 read_phrase(each, _texts(chat), f"row {i} of the batch, phrase {number}", grounded=True)
-                for number, each in enumerate(row.get("phrases") or ())
+                for number, each in enumerate(_listed(row.get("phrases")))
             ]
             for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
         ]
@@ -100,10 +100,14 @@ def _cut(batch: dict[str, Any], length: int, phrases: Sequence[Sequence[Phrase]]
 
 
 def _images(row: Row) -> list[Any]:
-    found = row.get("images") if row.get("images") is not None else row.get("image")
-    if found is None:
-        return []
-    return list(found) if isinstance(found, (list, tuple)) else [found]
+    return _listed(row.get("images")) or _listed(row.get("image"))
+
+
+def _listed(value: Any) -> list[Any]:
+    """The entries of a column of a row: a list, a tuple or an array of objects, or one entry; none for None."""
+    if isinstance(value, (list, tuple)) or getattr(getattr(value, "dtype", None), "hasobject", False):
+        return list(value)
+    return [] if value is None else [value]
 
 
 def _conversation(row: Row, image_count: int, name: str) -> list[dict[str, Any]]:
