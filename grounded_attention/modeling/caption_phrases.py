@@ -4,12 +4,12 @@
 import importlib
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from ..processing.phrase import Phrase, whole_words
+from ..processing.phrase import Phrase, read_phrase, whole_words
 
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"
@@ -42,8 +42,8 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
         caption (`str`): the text.
         wanted (`str` or `Sequence[str | Sequence[int]]`, *optional*):
             A text, or texts, to find in the caption, ignoring case, or spans `(start, end)` with `end` after the last
-            character. A text that is given twice selects its first and second occurrence. When not given: noun
-            phrases if spaCy and its model are installed, otherwise each content word.
+            character, or mappings with the keys of [`Phrase`]. A text that is given twice selects its first and second
+            occurrence. When not given: noun phrases if spaCy and its model are installed, otherwise each content word.
 
     Returns:
         `tuple[list[Phrase], str]`: the phrases in the order of the caption, and how they were found: `GIVEN`,
@@ -66,7 +66,9 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
 def _locate(caption: str, wanted: Sequence[str | Sequence[int]]) -> list[Phrase]:
     found: list[Phrase] = []
     for one in wanted:
-        if not isinstance(one, str):
+        if isinstance(one, Mapping | Phrase):
+            found.append(read_phrase(one, [caption], f"phrase {len(found)}"))
+        elif not isinstance(one, str):
             found.append(_span(caption, one))
         elif one.strip():
             found.append(_occurrence(caption, one.strip(), found))
@@ -77,7 +79,7 @@ def _span(caption: str, span: Sequence[int]) -> Phrase:
     try:
         start, end = map(int, span)
     except (TypeError, ValueError):
-        start = end = 0
+        raise ValueError(f"phrase {span!r:.80}: expected a text, a span (start, end), or a mapping") from None
     if not 0 <= start < end <= len(caption):
         raise ValueError(
             f"phrase {list(span)}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"

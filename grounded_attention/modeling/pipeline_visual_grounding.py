@@ -283,7 +283,10 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     def _encode(self, items: Sequence[GroundingItem]) -> Any:
         """The output of the processor for the batch, on the pipeline's device; the order of regions is unchanged."""
-        phrases = [item.phrases for item in items]
+        # As mappings in a form that processors of earlier checkpoints read too.
+        phrases = [
+            [{"text": 0, "start": phrase.start, "end": phrase.end} for phrase in item.phrases] for item in items
+        ]
         visual = (
             {"images": [item.image for item in items]}
             if self.reads_pixels

@@ -40,7 +40,8 @@ class GroundedBatch(BatchFeature):
         dropped_phrases: list[list[DroppedPhrase]] | None = None,
     ) -> None:
         super().__init__(data, tensor_type=tensor_type)
-        self.dropped_phrases = dropped_phrases or []
+        # A Trainer makes the batch anew from its entries.
+        self.dropped_phrases = dropped_phrases or (data or {}).get("dropped_phrases") or []
 
     def reported(self) -> dict[str, Any]:
         """Returns the inputs and, with phrases, the key `dropped_phrases`: so batches of collators keep the report."""

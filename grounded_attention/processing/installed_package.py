@@ -26,9 +26,16 @@ def load_extractor(*args: Any, **kwargs: Any) -> Any:
     return find_installed("processing.load_extractor", "load_extractor")(*args, **kwargs)
 
 
-def pad_pixels(*args: Any) -> Any:
-    """Pads images to one canvas, with the installed package."""
-    return find_installed("processing.image_processing_fast_rcnn", "pad_pixels")(*args)
+def read_images(given: Mapping[str, Any], image_processor: Any, detector: Any) -> Any:
+    """Opens the images of a batch for a detector, with the installed package; a batch of features has none."""
+    if given["images"] is None and detector is None:
+        return dict(given), None
+    return find_installed("processing.image_regions", "read_images")(given, image_processor, detector)
+
+
+def pixel_arrays(*args: Any) -> Any:
+    """Converts pictures to pixels, with the installed package."""
+    return find_installed("processing.image_regions", "pixel_arrays")(*args)
 
 
 def FastRCNNFeatures(config: Any) -> Any:
@@ -45,4 +52,11 @@ class FastRCNNImageProcessor:
         return find_installed("processing", "FastRCNNImageProcessor").from_dict(settings)
 
 
-__all__ = ["FastRCNNFeatures", "FastRCNNImageProcessor", "load_extractor", "load_region_features", "pad_pixels"]
+__all__ = [
+    "FastRCNNFeatures",
+    "FastRCNNImageProcessor",
+    "load_extractor",
+    "load_region_features",
+    "pixel_arrays",
+    "read_images",
+]

@@ -27,7 +27,7 @@ def test_words_are_found_in_any_text_and_checked_against_a_span():
     assert read(text="man", sentence=1) == read(start=4, end=7, sentence=1) == Phrase("man", 4, 7, 1)
     assert read(text="man", start=2, end=5) == Phrase("man", 2, 5)
     (phrase,), _ = find_phrases(TEXTS[0], ["red shirt"])
-    assert read_phrase(phrase, TEXTS, "x") == phrase
+    assert read_phrase(phrase, TEXTS, "x") == phrase == find_phrases(TEXTS[0], [{"text": "red shirt"}])[0][0]
 
 
 def test_keys_of_earlier_versions_are_read():

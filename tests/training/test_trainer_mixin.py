@@ -201,6 +201,23 @@ def test_trainers_without_a_collator_are_refused(tmp_path):
         kind(torch.nn.Linear(1, 1), TrainingArguments(str(tmp_path), use_cpu=True), method=method)
 
 
+def test_a_largest_length_does_not_get_lost_in_a_wrapped_collator(tmp_path):
+    from trl import SFTConfig, SFTTrainer
+
+    processor = make_processor("llava")
+    collator, kind = GroundingCollator(processor), type("Supervised", (GroundingTrainerMixin, SFTTrainer), {})
+    arguments = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_length=10, remove_unused_columns=False)
+    given = {"train_dataset": Dataset.from_list(make_rows()), "processing_class": processor}
+    with pytest.raises(ValueError, match="max_length=10 does not reach function"):
+        kind(
+            make_model("llava", processor.tokenizer),
+            arguments,
+            data_collator=lambda rows: collator(rows),
+            method=get_method("direct"),
+            **given,
+        )
+
+
 @pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "word"])
 def test_a_misspelt_key_of_a_phrase_names_the_nearest_one(key):
     row = make_rows()[0]

@@ -112,6 +112,9 @@ class GroundingTrainerMixin(SavedWeights):
             )
         if kwargs.get("data_collator") is None and len(args) < 3:
             raise ValueError("the batches have no phrases: give data_collator=GroundingCollator(processor)")
+        config = getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "accelerator_config", None)
+        if getattr(config, "dispatch_batches", False) is None:
+            config.dispatch_batches = False  # the default for streams sends parts of batches, which have lists too
         super().__init__(*args, **kwargs)
         use_one_gpu(self)
         trainer: Any = self
@@ -134,14 +137,17 @@ class GroundingTrainerMixin(SavedWeights):
                     f"{name}={found!r} has no effect on the batches of a GroundingCollator, whose labels are those of "
                     f"the assistant's texts: give {' or '.join(f'{name}={value!r}' for value in kept)}"
                 )
-        collator = trainer.data_collator
+        collator, length = trainer.data_collator, getattr(trainer.args, "max_length", None)
+        default = getattr(type(trainer.args), "__dataclass_fields__", {}).get("max_length")
+        is_default = default is not None and length == default.default
+        changed = [name for name in ("chat_template_path", "eos_token") if getattr(trainer.args, name, None)]
         if isinstance(collator, GroundingCollator):
-            collator.max_length = getattr(trainer.args, "max_length", None)
-            default = getattr(type(trainer.args), "__dataclass_fields__", {}).get("max_length")
-            collator.keeps_images = default is not None and collator.max_length == default.default
-            changed = [name for name in ("chat_template_path", "eos_token") if getattr(trainer.args, name, None)]
+            collator.max_length, collator.keeps_images = length, is_default
             if changed and trainer.processing_class is not collator.processor.processor:
                 raise ValueError(f"{changed[0]}: give GroundingCollator the processor that is processing_class")
+        elif changed or (length is not None and not is_default):
+            name = changed[0] if changed else f"max_length={length}"
+            raise ValueError(f"{name} does not reach {type(collator).__name__}: give the GroundingCollator itself")
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
         """Also counts the grounded rows of the step."""
