@@ -106,12 +106,12 @@ def parse_sentence(
     line = " ".join(line.split())
     text, phrases, done = "", list[dict[str, Any]](), 0
     for bracket in BRACKET.finditer(line):
-        sides = line[max(bracket.start() - 1, 0) : bracket.start()] + line[bracket.end() : bracket.end() + 1]
-        if any(side.isalnum() or side in "[]" for side in sides) and "EN#" in bracket[0]:
-            raise malformed("a word touches a bracket, and both would be one word", bracket[0])
         if "EN#" not in bracket[0] and not f" {line}"[bracket.start()].isspace():
             continue  # brackets inside a word are its letters
         text += _plain(line[done : bracket.start()], "a bracket opens inside a phrase", malformed)
+        sides = line[max(bracket.start() - 1, 0) : bracket.start()] + line[bracket.end() : bracket.end() + 1]
+        if any(side.isalnum() or side in "[]" for side in sides):
+            raise malformed("a word touches a bracket, and both would be one word", bracket[0])
         tag, _, words = bracket[1].partition(" ")
         chain, types = _parse_tag(tag, malformed)
         if not (words := words.strip()):
