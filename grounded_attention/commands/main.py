@@ -41,7 +41,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "data build": Command("build_data", "Build a data set from its official files; push it."),
         "data scenes": Command("draw_scenes", "Draw scenes: images, captions and regions for tests."),
         "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
-        "data check-scenes": Command("check_scenes", "Check drawn scenes and report how hard they are."),
         "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
         "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
         "regions refcoco-boxes": Command(

@@ -79,10 +79,10 @@ def _span(caption: str, span: Sequence[int]) -> Phrase:
     try:
         start, end = map(int, span)
     except (TypeError, ValueError):
-        raise ValueError(f"phrase {span!r:.80}: expected a text, a span (start, end), or a mapping") from None
+        start = end = 0
     if not 0 <= start < end <= len(caption):
         raise ValueError(
-            f"phrase {list(span)}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"
+            f"phrase {span!r:.80}: expected a text, or start and end of a span with 0 <= start < end <= {len(caption)}"
         )
     return Phrase(caption[start:end], start, end)
 

@@ -52,7 +52,6 @@ USUAL = {
     "completion": "bash",
     "convert": "vl_bert --checkpoint {base}/original.pth --output out",
     "data build": f"vgp {DATA} --output out negatives=random",
-    "data check-scenes": "{base}/scenes",
     "data pseudo-ground": f"--captions flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images "
     "--grounder scenes --phrases given --limit 2 --output out",
     "data scenes": "--output out --images 5 --seed 0",

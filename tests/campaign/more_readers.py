@@ -11,9 +11,10 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import torch
 
+from benchmarks import scene_difficulty
 from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.commands import audit_run, check_scenes, convert, join_vcr, pseudo_ground, vlm_run
+from grounded_attention.commands import audit_run, convert, join_vcr, pseudo_ground, vlm_run
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
 from grounded_attention.training.experiments.models import load_model, make_processor
@@ -186,7 +187,7 @@ def _read_boxes(folder: Path) -> int:
 
 
 def _check_scenes(folder: Path) -> int:
-    status = check_scenes.main([str(folder / "few")])
+    status = scene_difficulty.main([str(folder / "few")])
     if status == 0:
         keep("", 1)
     return status

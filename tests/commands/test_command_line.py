@@ -25,7 +25,6 @@ ABSENT = {
     "audit-run": "{absent}",
     "convert": "vl_bert --checkpoint {absent} --output {folder}/out",
     "data build": "vgp --data-dir {absent} --output {folder}/out",
-    "data check-scenes": "{absent}",
     "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
     "--phrases given --output {folder}/out",
     # Writes only: a file where a folder must be.

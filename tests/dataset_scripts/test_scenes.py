@@ -14,8 +14,8 @@ import pytest
 from defusedxml.ElementTree import parse
 from PIL import Image
 
-from grounded_attention.commands import check_scenes as report_command
-from grounded_attention.commands.check_scenes_work import report
+from benchmarks import scene_difficulty as report_command
+from benchmarks.scene_difficulty import report
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation
@@ -272,7 +272,7 @@ def test_commands_print_json_and_examples(tmp_path, capsys):
     for command in (main, report_command.main):
         with pytest.raises(SystemExit) as left:
             command(["--help"])
-        assert left.value.code == 0 and "examples:\n  grounded-attention data " in capsys.readouterr().out
+        assert left.value.code == 0 and "examples:\n  " in capsys.readouterr().out
         with pytest.raises(SystemExit) as left:
             command(["--no-such-option"])
         assert left.value.code == 2

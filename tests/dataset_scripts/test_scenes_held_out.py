@@ -12,7 +12,7 @@ from itertools import product
 
 import pytest
 
-from grounded_attention.commands.check_scenes_work import report
+from benchmarks.scene_difficulty import report
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command

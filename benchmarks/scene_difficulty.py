@@ -1,11 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Checks drawn scenes for `grounded-attention data check-scenes`, and measures how hard they are."""
+"""Checks drawn scenes, measures how hard they are, and prints a table.
+
+The regions are read from the folder, and the scenes are made again from the seed in its scenes.json. For scenes with
+combinations held out it also prints how many objects and captions have one, in train and val and in test.
+
+examples:
+  python -m benchmarks.scene_difficulty data/scenes
+  python -m benchmarks.scene_difficulty data/scenes --json
+"""
 
 import argparse
 import json
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 
@@ -244,7 +255,19 @@ def _mean(values: object) -> float:
     return float(np.mean(list(values)))  # type: ignore[call-overload]
 
 
-def work(options: argparse.Namespace) -> str:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    parser = make_parser("python -m benchmarks.scene_difficulty", __doc__)
+    parser.add_argument("folder", type=Path, help="folder that grounded-attention data scenes wrote")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    return run(parser, _work, arguments)
+
+
+def _work(options: argparse.Namespace) -> str:
     figures = report(options.folder)
     table = "\n".join(f"{name:55s} {value:8.3f}" for name, value in figures.items())
     return json.dumps(figures) if options.json else table
+
+
+if __name__ == "__main__":
+    sys.exit(main())
