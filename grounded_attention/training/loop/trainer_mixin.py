@@ -112,7 +112,7 @@ class GroundingTrainerMixin(SavedWeights):
             )
         if kwargs.get("data_collator") is None and len(args) < 3:
             raise ValueError("the batches have no phrases: give data_collator=GroundingCollator(processor)")
-        config = getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "accelerator_config", None)
+        config: Any = getattr(kwargs.get("args", args[1] if len(args) > 1 else None), "accelerator_config", None)
         if getattr(config, "dispatch_batches", False) is None:
             config.dispatch_batches = False  # the default for streams sends parts of batches, which have lists too
         super().__init__(*args, **kwargs)
