@@ -29,4 +29,8 @@ def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, sentence: int) 
 
     Their words are left out, because a task may exchange words of the text.
     """
-    return [{**each, "text": None, "sentence": sentence} for each in phrases or ()]
+    left_out = ("text", "sentence", "caption", "message")  # the last two in rows of earlier versions
+    return [
+        {**{key: value for key, value in each.items() if key not in left_out}, "sentence": sentence}
+        for each in phrases or ()
+    ]
