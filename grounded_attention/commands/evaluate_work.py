@@ -10,7 +10,7 @@ from typing import Any
 from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import layer_names
-from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.reports.report_pictures import Picture, embed
 from grounded_attention.supervision.supervise import find_calls

@@ -123,7 +123,7 @@ def _work(options: argparse.Namespace) -> str | None:
 
 def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
     from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
-    from grounded_attention.processing.open_images import open_image
+    from grounded_attention.utils.open_images import open_image
 
     images = list_images(options.images)
     device = find_device(options.device, join_processes(cpu=options.device == "cpu"))

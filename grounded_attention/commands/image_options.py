@@ -45,7 +45,7 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     Raises:
         ValueError: if the file is not an image, or is the one to be written, or the caption is empty or is not UTF-8.
     """
-    from grounded_attention.processing.open_images import open_image
+    from grounded_attention.utils.open_images import open_image
 
     refuse_same_files({"IMAGE": options.image, "--output": options.output})
     image = open_image(options.image)
@@ -145,7 +145,7 @@ def _from_table(path: str, image_id: str) -> DetectedRegions:
 
 def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
     """Returns a function from an image id to its picture in a folder, a .jpg, .jpeg or .png file."""
-    from grounded_attention.processing.open_images import open_image
+    from grounded_attention.utils.open_images import open_image
 
     def open_picture(image_id: str) -> Any:
         paths = [path_below(folder, f"{image_id}{suffix}") for suffix in SUFFIXES]

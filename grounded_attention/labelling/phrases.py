@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.rows import check_phrase
 from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_words
-from grounded_attention.processing.phrase import Phrase, whole_words
+from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.whole_words import whole_words
 
 SOURCES = ("textblob", "spacy", "words", "given")
 _INSTALL = {

@@ -24,7 +24,7 @@ from grounded_attention.dataset_scripts.pseudo_labels.writing import (
     part_bounds,
 )
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
-from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.open_images import open_image
 
 from .grounder import Candidates, Example, Grounder, Selection
 from .phrases import PhraseSource

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from ..processing.phrase import Phrase, read_phrase, whole_words
+from ..processing.phrase import Phrase, read_phrase
+from ..utils.whole_words import whole_words
 
 SPACY_MODEL = "en_core_web_sm"
 GIVEN, BY_SPACY, BY_WORDS = "given", f"noun phrases by spaCy ({SPACY_MODEL})", "each content word"

@@ -14,7 +14,7 @@ from .grounded_batch import DroppedPhrase, GroundedBatch
 from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_tokens import ImageTokens, locate_image_tokens
-from .open_images import open_image, open_images
+from ..utils.open_images import open_image, open_images
 from .patch_grounding import PatchGroundingProcessor
 from .phrase import Phrase, read_phrase
 from .processing_grounded import GroundedProcessor

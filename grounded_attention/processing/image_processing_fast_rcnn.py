@@ -25,7 +25,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from transformers.processing_utils import ImagesKwargs
 from transformers.utils import auto_docstring
 
-from .open_images import open_images
+from ..utils.open_images import open_images
 
 # Means of the network's Caffe weights, in the order blue, green, red, for pixels from 0 to 255.
 BGR_MEAN = (102.9801, 115.9465, 122.7717)

@@ -12,7 +12,7 @@ from PIL import Image
 
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .number_arrays import to_array
-from .open_images import open_image
+from ..utils.open_images import open_image
 
 # Arguments that a detector computes, so that they cannot be given together with one.
 DETECTOR_OUTPUTS = (

@@ -21,7 +21,7 @@ from .image_tokens import (
     image_layouts,
     place_image_tokens,
 )
-from .open_images import open_image
+from ..utils.open_images import open_image
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
 from .phrase_grounding import (
     NO_TOKEN,

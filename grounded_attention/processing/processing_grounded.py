@@ -32,7 +32,7 @@ from .grounded_batch import DroppedPhrase, GroundedBatch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
 from .load_extractor import load_extractor
-from .open_images import open_image
+from ..utils.open_images import open_image
 from .phrase_grounding import (
     NO_TOKEN,
     REGIONS_CUT,

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from .open_images import open_image
+from ..utils.open_images import open_image
 from .region_detection import BoxSource, Detections, dictionary_digest, model_provenance
 from .region_selection import clip_boxes, select_regions, widen_boxes
 

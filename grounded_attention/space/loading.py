@@ -24,7 +24,7 @@ from grounded_attention.analysis.image_attention import capture_image
 from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.modeling.caption_phrases import name_unknown
-from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
 
 from .settings import SpaceSettings

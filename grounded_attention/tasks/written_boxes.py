@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grounded_attention.processing.image_layouts import ImageSettings, qwen_size
-from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.open_images import open_image
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
 _GAP = r"(?:\s*[,;]\s*|\s+)"

@@ -70,7 +70,7 @@ READ_BY = {
     "grounded_attention/modeling/region_feature_models.py": "tests/dataset_scripts/test_extract_regions.py",
     "grounded_attention/processing/feature_pixels.py": "tests/dataset_scripts/test_extract_regions.py",
     "grounded_attention/processing/image_regions.py": "tests/processing/test_images.py",
-    "grounded_attention/processing/open_images.py": "pictures",
+    "grounded_attention/utils/open_images.py": "pictures",
     "grounded_attention/processing/patch_grounding.py": "pictures",
     "grounded_attention/processing/region_detection.py": "tests/dataset_scripts/test_extract_regions.py",
     "grounded_attention/processing/region_extraction.py": "tests/dataset_scripts/test_extract_regions.py",

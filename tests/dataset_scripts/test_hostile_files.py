@@ -30,7 +30,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, js
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import read_json as read_region_manifest
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
-from grounded_attention.processing.open_images import MAX_PIXELS, open_image
+from grounded_attention.utils.open_images import MAX_PIXELS, open_image
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml

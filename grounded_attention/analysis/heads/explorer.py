@@ -13,7 +13,7 @@ import torch
 
 from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.example_attention import ExampleAttention, find_words
-from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import head_layers

@@ -84,24 +84,42 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
             environment variable `GROUNDED_ATTENTION_MAX_PIXELS` or a changed `PIL.Image.MAX_IMAGE_PIXELS` says);
             pixels have 32 bits, whose range is unknown; an array has another shape, type or range.
     """
+    picture: Image.Image = _open_any(image, name, _to_rgb)
+    return picture
+
+
+def _open_any(image: Any, name: str, convert: Any) -> Any:
     if isinstance(image, (str, os.PathLike)):
-        return _open_file(os.fspath(image), name)
+        return _open_file(os.fspath(image), name, convert)
     if isinstance(image, Mapping):
-        image = image.get("bytes") or image.get("path")
-        return open_image(image, name)
+        return _open_any(image.get("bytes") or image.get("path"), name, convert)
     if isinstance(image, bytes):
-        return _read(io.BytesIO(image), name)
+        return _read(io.BytesIO(image), name, convert)
     if hasattr(image, "read"):
-        return _read(image, name)
+        return _read(image, name, convert)
     if isinstance(image, Image.Image):
         path = getattr(image, "filename", "")
-        return _to_rgb(image, f"{name} ({path})" if path else name)
+        return convert(image, f"{name} ({path})" if path else name)
     if hasattr(image, "shape") and hasattr(image, "dtype"):
-        return _to_rgb(_from_array(image, name), name)
+        return convert(_from_array(image, name), name)
     raise ValueError(f"{name}: {type(image).__name__} is not an image; expected a path, a PIL image or an array.")
 
 
-def _open_file(path: str, name: str) -> Image.Image:
+def picture_size(image: Any, name: str = "image") -> tuple[int, int]:
+    """Width and height in pixels of the upright picture of an image as for [`open_image`]; of a file only its header
+    is read. `ValueError` as there."""
+    size: tuple[int, int] = _open_any(image, name, _upright_size)
+    return size
+
+
+def _upright_size(picture: Image.Image, name: str) -> tuple[int, int]:
+    # A PNG file has its metadata before the pixels; to look behind them it would be decoded.
+    has_metadata = picture.format != "PNG" or "exif" in picture.info
+    turned = has_metadata and _orientation(picture) > 4  # 5 to 8 are turned by a quarter
+    return picture.size[::-1] if turned else picture.size
+
+
+def _open_file(path: str, name: str, convert: Any) -> Any:
     name = f"{name} ({path if len(path) <= 300 else f'{path[:80]}…{path[-40:]}'})"
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
@@ -110,12 +128,12 @@ def _open_file(path: str, name: str) -> Image.Image:
         raise ValueError(f"{name}: {found}; {hint}.")
     try:
         with open(path, "rb") as file:
-            return _read(file, name)
+            return _read(file, name, convert)
     except OSError as error:
         raise ValueError(_explain(name, error)) from error
 
 
-def _read(file: BinaryIO, name: str) -> Image.Image:
+def _read(file: BinaryIO, name: str, convert: Any) -> Any:
     limit = _limit()
     try:
         with warnings.catch_warnings():
@@ -127,7 +145,7 @@ def _read(file: BinaryIO, name: str) -> Image.Image:
         raise ValueError(_explain(name, error) if found in FORMATS else _foreign(name, found)) from error
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
-    return _to_rgb(picture, name)
+    return convert(picture, name)
 
 
 def _open(file: BinaryIO, limit: int | None) -> Image.Image:
@@ -203,11 +221,16 @@ def _to_rgb(picture: Image.Image, name: str) -> Image.Image:
 
 
 def _turn(picture: Image.Image) -> Image.Image:
-    try:
-        turn = _TURNS.get(picture.getexif().get(_ORIENTATION, 1))
-    except Exception:  # of many types: damaged metadata say nothing about pixels that could be read
-        turn = None
+    turn = _TURNS.get(_orientation(picture))
     return picture if turn is None else picture.transpose(turn)
+
+
+def _orientation(picture: Image.Image) -> int:
+    try:
+        found = picture.getexif().get(_ORIENTATION, 1)
+        return found if found in _TURNS else 1
+    except Exception:  # of many types: damaged metadata say nothing about pixels that could be read
+        return 1
 
 
 def _convert(picture: Image.Image) -> Image.Image:
