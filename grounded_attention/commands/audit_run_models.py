@@ -17,12 +17,12 @@ from grounded_attention.analysis.example_attention import ExampleAttention, capt
 from grounded_attention.analysis.heads.explorer import capture_patches
 from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.training.experiments.model_inputs import check_width
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.recipe import Data, Model
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
 from .vlm_options import load_vlm

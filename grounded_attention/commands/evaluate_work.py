@@ -10,7 +10,6 @@ from typing import Any
 from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import layer_names
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.reports.report_pictures import Picture, embed
 from grounded_attention.supervision.supervise import find_calls
@@ -19,6 +18,7 @@ from grounded_attention.training.experiments.prepared_data import PreparedData, 
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 

@@ -10,11 +10,11 @@ from transformers.models.auto.image_processing_auto import (
     AutoImageProcessor,  # the top-level import requires torchvision in transformers 5.4
 )
 
+from ..utils.open_images import open_image, open_images
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right, swap_left_right_spans
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_tokens import ImageTokens, locate_image_tokens
-from ..utils.open_images import open_image, open_images
 from .patch_grounding import PatchGroundingProcessor
 from .phrase import Phrase, read_phrase
 from .processing_grounded import GroundedProcessor

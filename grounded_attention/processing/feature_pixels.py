@@ -10,8 +10,8 @@ from PIL import Image
 from transformers import AutoConfig
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 
-from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from ..utils.open_images import open_images
+from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .region_detection import first_line
 
 # VL-BERT's region-feature network reads 600 x 1000 pixels; other backbones get the same ratio of the sides.

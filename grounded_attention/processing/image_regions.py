@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..utils.open_images import open_image
 from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .number_arrays import to_array
-from ..utils.open_images import open_image
 
 # Arguments that a detector computes, so that they cannot be given together with one.
 DETECTOR_OUTPUTS = (

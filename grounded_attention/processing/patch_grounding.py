@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ..utils.open_images import open_image
 from .batch_arguments import as_batch
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import DroppedPhrase, GroundedBatch
@@ -21,7 +22,6 @@ from .image_tokens import (
     image_layouts,
     place_image_tokens,
 )
-from ..utils.open_images import open_image
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
 from .phrase_grounding import (
     NO_TOKEN,

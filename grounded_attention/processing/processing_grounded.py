@@ -26,13 +26,13 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring
 
 from ..utils.boxes import IOU_THRESHOLD
+from ..utils.open_images import open_image
 from .batch_arguments import as_batch
 from .feature_sources import feature_mismatch, feature_source
 from .grounded_batch import DroppedPhrase, GroundedBatch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
 from .load_extractor import load_extractor
-from ..utils.open_images import open_image
 from .phrase_grounding import (
     NO_TOKEN,
     REGIONS_CUT,

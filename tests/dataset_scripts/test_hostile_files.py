@@ -30,11 +30,11 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, js
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import read_json as read_region_manifest
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
-from grounded_attention.utils.open_images import MAX_PIXELS, open_image
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_json, parse_yaml, read_text
+from grounded_attention.utils.open_images import MAX_PIXELS, open_image
 
 SECONDS = 60
 HINT = "get it again"

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from grounded_attention.analysis.audit.examples import AuditExample, entity_examples, size_of
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.open_images import open_image
 
 # Which tokens of a prompt ask where a phrase is.
 WORDS = ("mean", "last", "prompt")

@@ -13,10 +13,10 @@ import torch
 
 from grounded_attention.analysis.audit.examples import AuditExample
 from grounded_attention.analysis.example_attention import ExampleAttention, find_words
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import head_layers
+from grounded_attention.utils.open_images import open_image
 
 from .examples import Images, PromptSettings, find_picture, make_batch
 from .maps import TokenGrid

@@ -16,10 +16,10 @@ from grounded_attention.modeling.caption_phrases import find_phrases
 from grounded_attention.modeling.grounding_items import GroundingItem, download_image, is_url, read_caption
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import unwrap_model
+from grounded_attention.utils.open_images import open_image
 
 from .boxes import GroundedBox, ground_box
 from .chosen import ChosenHeads

@@ -12,13 +12,13 @@ from transformers import Trainer
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.metrics.attention_grounding import phrase_attention
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.reports.figures import WordAttention, method_comparison_figure
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
 from grounded_attention.training.recipes.model_family import head_class, processor_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
 from .prepared_data import PreparedData

@@ -13,12 +13,12 @@ import torch
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
-from grounded_attention.utils.open_images import open_image
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
 from grounded_attention.utils.boxes import same_shape
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
 from .joined_labels import join_labels
