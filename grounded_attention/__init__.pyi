@@ -11,6 +11,7 @@ from .analysis.heads.result import HeadRanking
 from .analysis.heads.run import evaluate_heads, rank_heads
 from .dataset_scripts.builders import BUILDERS
 from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from .dataset_scripts.rows import GroundedRows, grounded_rows
 from .families import FAMILIES, Family
 from .metrics.attention_grounding import AttentionGrounding
 from .modeling import (
@@ -99,6 +100,7 @@ __all__ = [
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
     "GroundedProcessor",
+    "GroundedRows",
     "GroundingCollator",
     "GroundingTrainer",
     "GroundingTrainerMixin",
@@ -160,6 +162,7 @@ __all__ = [
     "evaluate_heads",
     "get_method",
     "grounded_examples",
+    "grounded_rows",
     "grounding_loss",
     "load_recipe",
     "load_region_features",

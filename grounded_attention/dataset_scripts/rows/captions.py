@@ -1,0 +1,232 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows with captions and phrases in them: own rows, Entities, GRIT, ODVG, Localized Narratives."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .conversations import message_texts, read_messages
+from .raw import RawBox, RawPhrase, RawRow, RowError, first_of, items, plain, read_boxes, read_own_phrase, structured
+from .readings import Reading
+from .referring import XYXY_PIXELS, XYXY_SHARES, images_of, make_row
+
+if TYPE_CHECKING:
+    from .shapes import Columns, Context
+
+_MARKED = re.compile(r"\[/EN#(\d+)((?:/\w+)*) ([^\]]*)\]")  # the mark-up of Flickr30K Entities
+TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence", "sentences")
+
+
+# The form of this package
+
+
+def has_phrases(record: "Columns") -> bool:
+    value = record.get("phrases")
+    if isinstance(value, str) and value.strip().startswith("["):
+        value = structured(value, "phrases")
+    is_list = isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+    return is_list and (first_of(record, TEXTS) is not None or "caption1" in record or "prompt" in record)
+
+
+def read_phrases(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """Own rows: texts, and `phrases` with the keys of `Phrase`."""
+    given = structured(record["phrases"], "phrases")
+    marks = record.get("boxes") if isinstance(record.get("boxes"), Mapping) else None
+    phrases = [
+        read_own_phrase(_with_boxes(each, marks), f"phrases, element {number}") for number, each in enumerate(given)
+    ]
+    texts, pictures = _texts(record)
+    rest = {key: value for key, value in record.items() if key not in ("phrases", "messages", "conversations")}
+    yield make_row(rest, texts, phrases, images=images_of(record) or pictures)
+
+
+def _with_boxes(phrase: Any, boxes: Mapping[str, Any] | None) -> Any:
+    """A phrase that names its boxes by an id has those of the row's mapping."""
+    if boxes is None or not isinstance(phrase, Mapping) or "boxes" in phrase:
+        return phrase
+    name = first_of(phrase, ("entity", "entity_id", "phrase_id", "id"))
+    text = phrase.get("text", phrase.get("phrase"))
+    return {"text": text, "entity": phrase.get(name or ""), "boxes": boxes.get(str(phrase.get(name or "")), [])}
+
+
+def _texts(record: "Columns") -> tuple[dict[str, Any], list[Any]]:
+    """The texts of a row, and the pictures inside of its messages."""
+    name = first_of(record, TEXTS)
+    if name in ("messages", "conversations"):
+        messages, pictures, _ = read_messages(structured(record[name], name), name)
+        return {"messages": messages}, pictures
+    if "caption1" in record:
+        return {"captions": [record["caption1"], record["caption2"]]}, []
+    if name is None:
+        return {"prompt": record["prompt"], "completion": record.get("completion", "")}, []
+    value = record[name]
+    if isinstance(value, list):
+        if not all(isinstance(each, str) for each in value):
+            raise RowError(f"bad {name}", found=value, expected="texts")
+        return {"captions": value}, []
+    if not isinstance(value, str):
+        raise RowError(f"bad {name}", found=value, expected="a text")
+    return {"text": value}, []
+
+
+# Entities
+
+
+def has_entities(record: "Columns") -> bool:
+    marked = any(_MARKED.search(each) for each in _captions(record) if isinstance(each, str))
+    return marked or (isinstance(record.get("entities"), (list, Mapping)) and "captions" in record)
+
+
+def _captions(record: "Columns") -> list[Any]:
+    value = record.get("captions", record.get("caption", record.get("sentences", record.get("text"))))
+    return value if isinstance(value, list) else [value]
+
+
+def read_entities(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """Captions with phrases that name entities, or with the marks of Flickr30K Entities; entities have boxes."""
+    name = first_of(record, ("entities", "boxes", "bboxes"))
+    boxes = _entity_boxes(record[name], name) if name else {}
+    for caption in _captions(record):
+        if isinstance(caption, Mapping):
+            if caption.get("related", True) is False:
+                continue
+            text = caption["text"]
+            found = [(each, str(each["entity_id"])) for each in items(caption.get("phrases"), "phrases")]
+            phrases = [
+                RawPhrase(
+                    each["text"], boxes.get(key, []), each["start"], each["end"], 0, entity=key,
+                    types=[*(each.get("types") or ())],
+                )
+                for each, key in found
+            ]  # fmt: skip
+        else:
+            text, phrases = _unmarked(caption, boxes)
+        yield make_row(record, {"text": text}, phrases)
+
+
+def _entity_boxes(value: Any, name: str) -> dict[str, list[RawBox]]:
+    value = structured(value, name)
+    if isinstance(value, Mapping):
+        return {str(key): read_boxes(each, name) for key, each in value.items() if each is not None}
+    found = {}
+    for each in items(value, name):
+        key = first_of(each, ("entity_id", "id", "phrase_id"))
+        boxes = first_of(each, ("boxes", "bboxes", "bbox", "box"))
+        if key is None:
+            raise RowError(f"{name}: no id", found=each, expected="entity_id and boxes")
+        known = (Reading("xyxy", 1.0),) if key == "entity_id" else ()
+        found[str(each[key])] = read_boxes(each[boxes], name, known) if boxes else []
+    return found
+
+
+def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, list[RawPhrase]]:
+    text, phrases, end = "", [], 0
+    for match in _MARKED.finditer(caption):
+        text += caption[end : match.start()]
+        key, words = match[1], match[3]
+        types = [each for each in match[2].split("/") if each]
+        phrases.append(
+            RawPhrase(words, boxes.get(key, []), len(text), len(text) + len(words), 0, entity=key, types=types)
+        )
+        text, end = text + words, match.end()
+    return text + caption[end:], phrases
+
+
+# GRIT
+
+
+def has_chunks(record: "Columns") -> bool:
+    return "caption" in record and bool({"noun_chunks", "ref_exps"} & record.keys())
+
+
+def read_chunks(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """GRIT: lists of [start, end, x1, y1, x2, y2, score], characters of the caption."""
+    caption = record["caption"]
+    if not isinstance(caption, str):
+        raise RowError("bad caption", found=caption, expected="a text")
+    spans: dict[tuple[int, int], RawPhrase] = {}
+    for name in ("noun_chunks", "ref_exps"):
+        for number, entry in enumerate(structured(record.get(name), name) or []):
+            place = f"{name}, element {number}"
+            values = plain(entry)
+            if not isinstance(values, list) or len(values) < 6:
+                raise RowError(place, found=values, expected="[start, end, x1, y1, x2, y2, score]")
+            boxes = read_boxes(values[2:6], place, XYXY_SHARES)
+            start, end = (int(each) for each in values[:2])
+            if not 0 <= start < end <= len(caption):
+                expected = f"characters of a caption of {len(caption)}"
+                raise RowError(place, found=values[:2], expected=expected)
+            # Spans of a parser may begin or end with a blank.
+            words = caption[start:end]
+            start, end = start + len(words) - len(words.lstrip()), end - len(words) + len(words.rstrip())
+            phrase = spans.setdefault((start, end), RawPhrase(caption[start:end], [], start, end, 0))
+            phrase.boxes += [each for each in boxes if each.numbers not in [one.numbers for one in phrase.boxes]]
+    yield make_row(record, {"text": caption}, [*spans.values()])
+
+
+# ODVG, the form of Grounding DINO's training
+
+
+def has_grounding(record: "Columns") -> bool:
+    return isinstance(record.get("grounding"), (Mapping, str))
+
+
+def read_grounding(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """`{"grounding": {"caption": ..., "regions": [{"phrase": ..., "bbox": [x1, y1, x2, y2]}]}}`, pixels."""
+    value = structured(record["grounding"], "grounding")
+    caption = value.get("caption")
+    phrases = []
+    for number, each in enumerate(items(value.get("regions"), "regions")):
+        words = each.get("phrase")
+        for text in words if isinstance(words, list) else [words]:
+            if not isinstance(text, str) or text not in caption:
+                raise RowError(f"regions, element {number}", found=text, expected=f"words of {caption!r:.80}")
+            start = caption.index(text)
+            boxes = read_boxes(each.get("bbox"), "bbox", XYXY_PIXELS)
+            phrases.append(RawPhrase(text, boxes, start, start + len(text), 0))
+    yield make_row(record, {"text": caption}, phrases)
+
+
+# Localized Narratives
+
+
+def has_traces(record: "Columns") -> bool:
+    return {"timed_caption", "traces"} <= record.keys()
+
+
+def read_traces(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """Words with times, and the path of a mouse in shares of the picture: the box of words is that of their path."""
+    points = [each for trace in structured(record["traces"], "traces") or [] for each in items(trace, "traces")]
+    caption, phrases, place = record["caption"], [], 0
+    for number, each in enumerate(items(record["timed_caption"], "timed_caption")):
+        words = str(each.get("utterance", "")).strip()
+        start = caption.find(words, place) if words else -1
+        if start < 0:
+            context.leave_out("utterances that are not in the caption")
+            continue
+        place = start + len(words)
+        times = [each.get("start_time"), each.get("end_time")]
+        if None in times:
+            raise RowError(f"timed_caption, element {number}: no times", found=each, expected="start_time, end_time")
+        inside = [p for p in points if times[0] <= p["t"] <= times[1]]
+        boxes = []
+        if inside:
+            xs, ys = ([min(max(float(p[axis]), 0.0), 1.0) for p in inside] for axis in "xy")
+            boxes = [RawBox([min(xs), min(ys), max(xs), max(ys)], XYXY_SHARES)]
+        phrases.append(RawPhrase(words, boxes, start, place, 0))
+    yield make_row(record, {"text": caption}, phrases)
+
+
+def texts_in_order(texts: Mapping[str, Any]) -> Sequence[str]:
+    """The texts of a row, in the order that `sentence` counts."""
+    if "messages" in texts:
+        return message_texts(texts["messages"])
+    if "captions" in texts:
+        return [str(each) for each in texts["captions"]]
+    if "prompt" in texts:
+        return [
+            text
+            for value in (texts["prompt"], texts["completion"])
+            for text in ([value] if isinstance(value, str) else message_texts(value))
+        ]
+    return [texts["text"]]

@@ -1,0 +1,357 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Conversations about pictures, with boxes inside of the texts or beside them."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from .box_texts import (
+    SHARES,
+    Mention,
+    find_mentions,
+    whole_text,
+    without_boxes,
+    words_asked_for,
+    words_before,
+)
+from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
+from .readings import PIXELS, Reading
+from .referring import boxes_of, images_of, make_row
+
+if TYPE_CHECKING:
+    from .shapes import Columns, Context
+
+ROLES = {
+    "human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
+    "bot": "assistant", "system": "system",
+}  # fmt: skip
+# Columns of one exchange: what is asked, what is answered.
+PAIRS = (
+    ("query", "response"), ("prefix", "suffix"), ("prompt", "completion"), ("problem", "solution"),
+    ("instruction", "output"), ("question", "answer"),
+)  # fmt: skip
+_PLACE = re.compile(r"<ref-object>|<bbox>")
+# What only points to a box and is no name of a thing.
+_POINTING = re.compile(
+    r"(?:in |of |for )?(?:this|the|that|its|a)?\s*(?:region|area|box|bounding box|location|coordinates?|place|part)"
+    r"(?: is| are)?(?: (?:at|in|of))?|(?:here|it|this|that|there)(?: is| are| it is)?|(?:in|at|on|of|is|are)",
+    re.IGNORECASE,
+)
+_BBOX_TYPES = {"real": PIXELS, "norm1": 1.0, "norm1000": 1000.0, "norm100": 100.0}
+
+
+def matches(record: "Columns") -> bool:
+    if any(isinstance(record.get(name), (list, str)) for name in ("conversations", "messages", "conversation")):
+        return True
+    pair = _pair(record)
+    if pair is None or first_of(record, BOX_NAMES):
+        return False
+    return pair[0] not in ("question", "instruction") or bool(find_mentions(str(record[pair[1]])))
+
+
+def _pair(record: "Columns") -> tuple[str, str] | None:
+    return next((pair for pair in PAIRS if all(isinstance(record.get(key), (str, list)) for key in pair)), None)
+
+
+def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    name = first_of(record, ("conversations", "messages", "conversation"))
+    is_text = name is not None and isinstance(record[name], str)
+    if name is not None:
+        messages, pictures, beside = read_messages(structured(record[name], name), name)
+    else:
+        messages, pictures, beside = _exchange(record)
+    images = images_of(record) or pictures
+    texts = message_texts(messages)
+    roles = [message["role"] for message in messages for _ in message_texts([message])]
+    given = {key: value for key, value in record.items() if key not in ("conversations", "messages", "conversation")}
+    objects = structured(record.get("objects"), "objects")
+    if isinstance(objects, Mapping) and ("ref" in objects or "bbox" in objects):
+        phrases = _fill(messages, objects)
+    elif any(boxes is not None for boxes in beside):
+        phrases = _answers(messages, beside)
+    else:
+        phrases = _mentions(texts, roles)
+        own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
+        if not phrases and own:
+            phrases = _asked(texts, roles, own)
+    if not (name == "conversations" and isinstance(record.get("image"), str) and len(images) == 1):
+        phrases = [_unpadded(phrase) for phrase in phrases]
+    if is_text:  # UGround: whole numbers from 0 to 999
+        phrases = [_scaled(phrase, 999.0) for phrase in phrases]
+    yield make_row(given, {"messages": messages}, phrases, images=images)
+
+
+def read_messages(given: Any, name: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+    """Messages with `role` and `content`; the pictures inside of them; the boxes beside each text (GUI-Actor)."""
+    if not isinstance(given, list) or not given:
+        raise RowError(f"bad {name}", found=given, expected="a list of messages")
+    messages, pictures, beside = [], [], []
+    for number, each in enumerate(given):
+        where = f"{name}, message {number}"
+        if not isinstance(each, Mapping):
+            raise RowError(f"{where} is no message", found=each, expected="from and value, or role and content")
+        role = each.get("from", each.get("role"))
+        content = each.get("value", each.get("content", each.get("text")))
+        if role not in ROLES:
+            raise RowError(f"{where}: an unknown role", found=role, expected=", ".join(ROLES))
+        content = structured(content, where) if isinstance(content, str) and _is_parts(content) else content
+        if isinstance(content, list):
+            content, inside = _parts(content, where)
+            pictures += inside
+        elif not isinstance(content, str):
+            raise RowError(f"{where}: bad content", found=content, expected="a text, or a list of parts")
+        messages.append({"role": ROLES[role], "content": content})
+        beside += [each.get("bbox_gt")] * len(message_texts(messages[-1:]))
+    return messages, pictures, beside
+
+
+def _is_parts(content: str) -> bool:
+    return content.lstrip().startswith('[{"type"')
+
+
+def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], list[Any]]:
+    """The parts of a message in the form of chat templates, and the pictures that are inside of them."""
+    parts, pictures = [], []
+    for part in content:
+        if isinstance(part, str):
+            part = {"type": "text", "text": part}
+        part = {key: value for key, value in part.items() if value is not None}
+        if "text" in part and part.get("type", "text") == "text":
+            parts.append({"type": "text", "text": part["text"]})
+        elif part.get("type") in ("image", "image_url", "input_image") or "image" in part:
+            picture = part.get("image", part.get("image_url", part.get("url", part.get("path"))))
+            picture = picture.get("url") if isinstance(picture, Mapping) and "url" in picture else picture
+            pictures += [] if picture is None else [picture]
+            parts.append({"type": "image"})
+        else:
+            raise RowError(f"{where}: an unknown part", found=part, expected="type text or image")
+    return parts, pictures
+
+
+def message_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The texts of messages, in order; a message of parts may have several."""
+    found = []
+    for message in messages:
+        content = message["content"]
+        found += [content] if isinstance(content, str) else [each["text"] for each in content if "text" in each]
+    return found
+
+
+def _exchange(record: "Columns") -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+    pair = _pair(record)
+    assert pair is not None
+    history = structured(record.get("history"), "history") or []
+    texts = [each for exchange in history for each in exchange] + [record[key] for key in pair]
+    if record.get("input") and pair[0] == "instruction":
+        texts[-2] = f"{texts[-2]}\n{record['input']}"
+    messages: list[dict[str, Any]] = []
+    pictures: list[Any] = []
+    for number, text in enumerate(texts):
+        if isinstance(text, list) and text and isinstance(text[0], Mapping) and "role" in text[0]:
+            inner, inside, _ = read_messages(text, pair[number % 2])
+            messages, pictures = messages + inner, pictures + inside
+        else:
+            (words,) = texts_of(text, pair[number % 2])[:1] or [""]
+            messages.append({"role": ("user", "assistant")[number % 2], "content": words})
+    if isinstance(record.get("system"), str) and record["system"]:
+        messages.insert(0, {"role": "system", "content": record["system"]})
+    return messages, pictures, [None] * len(message_texts(messages))
+
+
+# Boxes in the texts
+
+
+def _mentions(texts: Sequence[str], roles: Sequence[str]) -> list[RawPhrase]:
+    """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
+    phrases: dict[Any, RawPhrase] = {}
+    found = [find_mentions(_after_thoughts(text)) for text in texts]
+    for number, (text, role) in enumerate(zip(texts, roles, strict=True)):
+        before = next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
+        after = next((i for i in range(number + 1, len(texts)) if roles[i] == "assistant"), None)
+        end = 0
+        for mention in found[number]:
+            place: tuple[int, tuple[int, int]] | None
+            if mention.words is not None:
+                place = (number, mention.words)
+            elif mention.label is not None and (there := _find_label(mention.label, texts)) is not None:
+                place = there
+            elif role == "assistant":
+                place = _of_answer(number, text, end, mention, texts, before, len(found[number]))
+            else:
+                place = _of_question(number, text, end, mention, texts, after)
+            end = mention.span[1]
+            if place is None:
+                raise RowError(
+                    "a box without words", found=text[slice(*mention.span)], expected="words before it, or a question"
+                )
+            sentence, (start, stop) = place
+            words = texts[sentence][start:stop]
+            key = (sentence, mention.image, words if mention.label is not None else (start, stop))
+            new = RawPhrase(words, [], start, stop, sentence, mention.image)
+            phrases.setdefault(key, new).boxes.extend(mention.boxes)
+    return [*phrases.values()]
+
+
+def _after_thoughts(text: str) -> str:
+    """A text whose thoughts are blank, so that characters stay where they are."""
+    end = max(
+        (text.rfind(mark) + len(mark) for mark in ("</think>", "</thinking>", "◁/think▷") if mark in text), default=0
+    )
+    return " " * end + text[end:]
+
+
+def _find_label(label: str, texts: Sequence[str]) -> tuple[int, tuple[int, int]] | None:
+    for number, text in enumerate(texts):
+        if label and (start := text.find(label)) >= 0:
+            return number, (start, start + len(label))
+    return None
+
+
+def _of_answer(
+    number: int, text: str, end: int, mention: Mention, texts: Sequence[str], before: int | None, count: int
+) -> tuple[int, tuple[int, int]] | None:
+    """Words of an answer's box: those just before it, or what the question asks for."""
+    own = words_before(text, end, mention.span[0])
+    if own is not None and _POINTING.fullmatch(text[slice(*own)].strip()):
+        own = None
+    rest = without_boxes(text, [mention]).strip(" .,:;\n[]()")
+    asked = None if before is None else words_asked_for(texts[before])
+    if own is not None and (count > 1 or asked is None or not _names_a_target(texts[before or 0])) and rest:
+        return number, own
+    if asked is not None and before is not None:
+        return before, asked
+    return None if own is None else (number, own)
+
+
+def _names_a_target(question: str) -> bool:
+    """Whether a question asks where one thing is, and not for a description with boxes."""
+    place = words_asked_for(question)
+    return place is not None and place != whole_text(question)
+
+
+def _of_question(
+    number: int, text: str, end: int, mention: Mention, texts: Sequence[str], after: int | None
+) -> tuple[int, tuple[int, int]] | None:
+    """Words of a question's box: a thing that is named just before it, or the answer."""
+    own = words_before(text, end, mention.span[0])
+    if own is not None and not re.search(
+        r"\b(?:region|area|box|location|coordinates?|place|part|point)\b", text[slice(*own)], re.IGNORECASE
+    ):
+        article = re.match(r"(?:an?|the|his|her|their|this|that)\b", text[slice(*own)], re.IGNORECASE)
+        if article or after is None:
+            return number, own
+    answer = None if after is None else whole_text(texts[after])
+    return (after, answer) if answer is not None and after is not None else None if own is None else (number, own)
+
+
+# Boxes beside the texts
+
+
+def _asked(texts: Sequence[str], roles: Sequence[str], boxes: list[RawBox]) -> list[RawPhrase]:
+    """The boxes of a row are what its first question asks for."""
+    number = next((i for i, role in enumerate(roles) if role == "user"), 0)
+    place = words_asked_for(texts[number]) if texts else None
+    if place is None:
+        raise RowError("boxes without words", found=list(texts), expected="a question that names what they are of")
+    return [RawPhrase(texts[number][slice(*place)], boxes, *place, number)]
+
+
+def _answers(messages: Sequence[Mapping[str, Any]], beside: Sequence[Any]) -> list[RawPhrase]:
+    """GUI-Actor: the box of an answer is what the instruction before it means."""
+    phrases, texts = [], message_texts(messages)
+    roles = [message["role"] for message in messages for _ in message_texts([message])]
+    for number, boxes in enumerate(beside):
+        if boxes is None:
+            continue
+        before = next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
+        place = None if before is None else whole_text(texts[before])
+        if place is None or before is None:
+            raise RowError("bbox_gt without an instruction", found=texts[number], expected="a message of the user")
+        read = read_boxes(boxes, "bbox_gt", SHARES)
+        phrases.append(RawPhrase(texts[before][slice(*place)], read, *place, before))
+    return phrases
+
+
+def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any]) -> list[RawPhrase]:
+    """ms-swift: `<ref-object>` and `<bbox>` are filled in order, each with its own list."""
+    refs = [each if isinstance(each, str) else str(each) for each in objects.get("ref") or []]
+    kind = objects.get("bbox_type")
+    if kind is not None and kind not in _BBOX_TYPES:
+        raise RowError("objects: an unknown bbox_type", found=kind, expected=", ".join(_BBOX_TYPES))
+    scales = [PIXELS, 1.0] if kind is None else [_BBOX_TYPES[kind]]
+    readings = tuple(Reading("xyxy", scale) for scale in scales)
+    lists = [read_boxes(each, "objects, bbox", readings) for each in objects.get("bbox") or []]
+    pictures = [int(each) for each in objects.get("image_id") or []] or [0] * len(lists)
+    if len(pictures) != len(lists):
+        found = (len(pictures), len(lists))
+        raise RowError("objects: image_id and bbox", found=found, expected="one image_id for each bbox")
+    places: list[tuple[int, int, int]] = []  # of each name: the text, and its characters there
+    owners: list[int] = []  # of each <bbox>: the name before it
+    number = -1
+    used = 0
+    for message in messages:
+        parts = [message] if isinstance(message["content"], str) else [p for p in message["content"] if "text" in p]
+        for part in parts:
+            key = "content" if part is message else "text"
+            number += 1
+            text, end, filled = part[key], 0, ""
+            for match in _PLACE.finditer(text):
+                filled, end = filled + text[end : match.start()], match.end()
+                if match[0] == "<ref-object>":
+                    if len(places) >= len(refs):
+                        raise RowError("objects: too few ref", found=len(refs), expected="one for each <ref-object>")
+                    words = refs[len(places)]
+                    places.append((number, len(filled), len(filled) + len(words)))
+                    filled += words
+                else:
+                    if used >= len(lists):
+                        raise RowError("objects: too few bbox", found=len(lists), expected="one for each <bbox>")
+                    owners.append(len(places) - 1)
+                    filled += json.dumps([*_short(lists[used])])
+                    used += 1
+            part[key] = filled + text[end:]
+    texts = message_texts(messages)
+    roles = [message["role"] for message in messages for _ in message_texts([message])]
+    if not refs:
+        phrases = _asked(texts, roles, [box for each in lists for box in each]) if lists else []
+        return [replace(phrase, image=pictures[0]) for phrase in phrases]
+    while len(places) < len(refs):  # names without a place in the texts
+        there = _find_label(refs[len(places)], texts)
+        if there is None:
+            raise RowError("objects: a ref that is in no text", found=refs[len(places)], expected="<ref-object>")
+        places.append((there[0], *there[1]))
+    if len(refs) != len(lists):
+        owner = [max(each, 0) for each in owners] + [len(refs) - 1] * (len(lists) - len(owners))
+    else:
+        owner = [*range(len(lists))]
+    phrases = []
+    for index, (place, words) in enumerate(zip(places, refs, strict=True)):
+        mine = [i for i in range(len(lists)) if owner[i] == index]
+        for picture in dict.fromkeys(pictures[i] for i in mine):
+            boxes = [box for i in mine if pictures[i] == picture for box in lists[i]]
+            phrases.append(RawPhrase(words, boxes, place[1], place[2], place[0], picture))
+    return phrases
+
+
+def _short(boxes: Sequence[RawBox]) -> Iterator[float | int]:
+    for box in boxes:
+        for number in box.numbers:
+            yield int(number) if number == int(number) else number
+
+
+def _unpadded(phrase: RawPhrase) -> RawPhrase:
+    """Only LLaVA's own form means the padded square."""
+    return _map(phrase, lambda readings: tuple(each for each in readings if not each.padded))
+
+
+def _scaled(phrase: RawPhrase, scale: float) -> RawPhrase:
+    def rescale(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
+        return (Reading(readings[0].order, scale),) if len(readings) > 1 else readings
+
+    return _map(phrase, rescale)
+
+
+def _map(phrase: RawPhrase, change: Any) -> RawPhrase:
+    return replace(phrase, boxes=[replace(box, readings=change(box.readings)) for box in phrase.boxes])

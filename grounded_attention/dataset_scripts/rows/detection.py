@@ -1,0 +1,134 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows with objects and the names of their classes; a phrase is the name of a class with all of its boxes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .masks import MASK_NAMES
+from .raw import BOX_NAMES, NAME_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, items, structured, texts_of
+from .referring import XYXY_PIXELS, boxes_of, each_text, make_row
+
+if TYPE_CHECKING:
+    from .shapes import Columns, Context
+
+LIST_NAMES = ("objects", "annotations", "object", "instances", "detections", "ground_truth", "target_instances")
+
+
+def matches(record: "Columns") -> bool:
+    name = first_of(record, LIST_NAMES)
+    if name is None:
+        return _beside(record) is not None
+    value = record[name]
+    return isinstance(value, (list, Mapping, str)) and "question" not in record
+
+
+def _beside(record: "Columns") -> tuple[str, str] | None:
+    """Columns with a list of boxes and a list of names beside each other, such as `boxes` and `labels`."""
+    boxes = first_of(record, BOX_NAMES)
+    value = record.get(boxes) if boxes else None
+    if not isinstance(value, list) or not all(isinstance(each, (list, Mapping)) for each in value):
+        return None
+    known = (
+        "category",
+        "categories",
+        "label",
+        "labels",
+        "classes",
+        "class",
+        "category_id",
+        "category_names",
+        "phrases",
+    )
+    names = next((key for key in known if isinstance(record.get(key), list)), None)
+    return None if names is None or boxes is None or len(record[names]) != len(value) else (boxes, names)
+
+
+def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    name = first_of(record, LIST_NAMES)
+    if name is None:
+        pair = _beside(record)
+        assert pair is not None
+        columns = [pair[0], pair[1], *(key for key in ("area", *MASK_NAMES) if isinstance(record.get(key), list))]
+        objects = [
+            dict(zip(columns, each, strict=True)) for each in zip(*(record[key] for key in columns), strict=True)
+        ]
+        name, rest = "", {key: value for key, value in record.items() if key not in columns}
+    else:
+        objects = items(record[name], name)
+        rest = {key: value for key, value in record.items() if key != name}
+    for reason, count in (record.get("skipped") or {}).items() if isinstance(record.get("skipped"), Mapping) else ():
+        context.leave_out(f"annotations: {reason}", count)
+    found: list[tuple[str, list[RawBox], Mapping[str, Any]]] = []
+    for number, each in enumerate(objects):
+        readings = context.readings
+        if not readings and "bbox_id" in each:  # detection-datasets/fashionpedia
+            readings = XYXY_PIXELS
+        if not readings and context.kind.startswith("detection-datasets/"):
+            readings = XYXY_PIXELS
+        boxes = boxes_of(each, readings)
+        found.append((_name_of(each, name, number, context), boxes, each))
+    yield from _rows(rest, found, context)
+
+
+def _name_of(each: Mapping[str, Any], column: str, number: int, context: "Context") -> str:
+    key = first_of(each, ("sentences", *NAME_NAMES, "category_id", "class_id", "label_id"))
+    if key is None:
+        raise RowError(f"{column}, object {number}: no name", found=dict(each), expected=", ".join(NAME_NAMES[:8]))
+    value = structured(each[key], key)
+    if isinstance(value, list):
+        texts = texts_of(value, key)
+        if not texts:
+            raise RowError(f"{column}, object {number}: no name", found=value, expected="a text")
+        return texts[0]
+    names = context.classes.get(f"{column}.{key}" if column else key) or context.classes.get("names") or {}
+    if isinstance(value, float) and value == int(value):
+        value = int(value)
+    if value in names:
+        return names[value]
+    if isinstance(value, str) and value.strip() and not (value.isdecimal() and int(value) in names):
+        return value
+    if isinstance(value, str) and value.isdecimal():
+        return names[int(value)]
+    if names:
+        raise RowError(f"{column}, object {number}: an unknown class", found=value, expected=f"0 to {len(names) - 1}")
+    context.leave_out("names of classes: the numbers have none (give columns={'names': [...]})")
+    return str(value)
+
+
+def _rows(
+    record: "Columns", found: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: "Context"
+) -> Iterator[RawRow]:
+    caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), None)
+    if caption and any(each.get("tokens_positive") for _, _, each in found):  # MDETR
+        phrases = [_spanned(caption, boxes, each) for _, boxes, each in found if each.get("tokens_positive")]
+        yield make_row(record, {"text": caption}, phrases)
+        return
+    written = [each for _, _, each in found if isinstance(each.get("caption"), str) or each.get("sentences")]
+    if written and len(written) == len(found):  # a sentence for each object
+        for name, boxes, each in found:
+            texts = texts_of(each.get("sentences") or each["caption"], "sentences")
+            yield from each_text(record, texts or [name], boxes)
+        return
+    names: dict[str, list[RawBox]] = {}
+    for name, boxes, _ in found:
+        names.setdefault(name.strip(), []).extend(boxes)
+    text, phrases = caption or "", []
+    if caption is None or any(name not in caption for name in names):
+        text = f"{caption} " if caption else ""
+        for name, boxes in names.items():
+            phrases.append(RawPhrase(name, boxes, len(text), len(text) + len(name), 0))
+            text += f"{name}. "
+        text = text.rstrip(" ")
+    else:
+        for name, boxes in names.items():
+            start = caption.index(name)
+            phrases.append(RawPhrase(name, boxes, start, start + len(name), 0))
+    yield make_row(record, {"text": text}, phrases)
+
+
+def _spanned(caption: str, boxes: list[RawBox], each: Mapping[str, Any]) -> RawPhrase:
+    spans = [[int(edge) for edge in span] for span in structured(each["tokens_positive"], "tokens_positive")]
+    start, end = min(span[0] for span in spans), max(span[1] for span in spans)
+    if not 0 <= start < end <= len(caption):
+        raise RowError("tokens_positive outside of the caption", found=spans, expected=f"0 to {len(caption)}")
+    return RawPhrase(caption[start:end], boxes, start, end, 0)

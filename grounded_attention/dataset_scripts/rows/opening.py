@@ -1,0 +1,71 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Opens what people give as data: files, patterns, folders, data sets of `datasets`, and names on the Hub."""
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Mapping, Sized
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+
+from .folders import open_file, open_folder
+from .sources import FILES, Source, class_names, dataset_name, dataset_records, open_files
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+
+
+def open_source(
+    source: Any, split: str | None = None, config: str | None = None, revision: str | None = None, **options: Any
+) -> Source:
+    """Opens data; nothing but headers is read.
+
+    Args:
+        source: A file or pattern, a folder, a `Dataset`, `IterableDataset` or dictionary of them, a list of rows, or
+            `ORG/NAME` on the Hub.
+        split (`str`, *optional*): The split that will be read.
+        config (`str`, *optional*): The configuration on the Hub.
+        revision (`str`, *optional*): The revision on the Hub.
+        options: Further arguments of `datasets.load_dataset`.
+
+    Raises:
+        DataError: There is no such file, or nothing in it that is read.
+    """
+    if isinstance(source, str | os.PathLike):
+        text = os.fspath(source)
+        if os.path.isdir(text):
+            return open_folder(Path(text))
+        if os.path.isfile(text):
+            return open_file(Path(text))
+        if paths := sorted(glob.glob(text, recursive=True)):
+            return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
+        if _HUB_NAME.fullmatch(text) and not text.lower().endswith(FILES):
+            return _open_hub(text, split, config, revision, options)
+        raise MissingFileError("no such file or folder", file=text, expected="data, or ORG/NAME on the Hub")
+    if isinstance(source, Mapping):
+        parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in source.items()}
+        first = next(iter(source.values()), ())
+        return Source(type(source).__name__, parts, classes=class_names(first), kind=dataset_name(first))
+    if isinstance(source, Iterable):
+        size = len(source) if isinstance(source, Sized) else None
+        name = str(getattr(source, "split", None) or "")
+        known: dict[str, list[Any]] = {name: [partial(dataset_records, source)]}
+        kind = dataset_name(source)
+        return Source(kind or type(source).__name__, known, classes=class_names(source), kind=kind, size=size)
+    raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
+
+
+def _open_hub(name: str, split: str | None, config: str | None, revision: str | None, options: Any) -> Source:
+    import datasets
+
+    repository, _, given = name.partition("@")
+    with hub_errors("reading the data set", repository, "check the name, and log in for a gated one"):
+        found = datasets.load_dataset(repository, config, split=split, revision=given or revision, **options)
+    opened = open_source(found)
+    opened.name, opened.is_foreign, opened.kind = name, True, repository
+    if split is not None:
+        opened.parts = {split: next(iter(opened.parts.values()))}
+    return opened

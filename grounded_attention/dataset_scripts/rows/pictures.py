@@ -1,0 +1,140 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Finds the pictures of rows: inside of the row, or files beside it."""
+
+import base64
+import binascii
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
+from grounded_attention.utils.open_images import picture_size
+from grounded_attention.utils.safe_paths import path_below
+
+from .raw import RowError
+
+# Files in folders that are listed to find a picture by its name alone.
+_MOST_FILES = 1_000_000
+_SIZES = 4096  # that are remembered, for pictures that several rows have
+_UPLOAD = re.compile(r"^[0-9a-f]{8}-")  # Label Studio's before the name of a file
+
+
+class MissingPicture(RowError):
+    """There is no file of a picture; `name` is what the row calls it."""
+
+    def __init__(self, name: str, folders: list[Path]) -> None:
+        searched = ", ".join(map(str, folders)) or "no folder: give images="
+        super().__init__(f"the picture {name} is missing", expected=f"a file in {searched}")
+        self.name = name
+
+
+class Pictures:
+    """The pictures of a source.
+
+    Args:
+        folder (`Path`, *optional*): The folder of the file that has the rows.
+        images (`str` or `os.PathLike`, *optional*): A folder of pictures that the user gives.
+        is_foreign (`bool`): Whether the rows come from the Hub: then they may not name files outside of `images`.
+    """
+
+    def __init__(self, folder: Path | None, images: str | os.PathLike[str] | None, is_foreign: bool) -> None:
+        self.folders = [Path(each) for each in (images, folder) if each is not None]
+        self.is_foreign = is_foreign
+        self._by_name: dict[str, Path] | None = None
+        self._sizes: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    def find(self, image: Any, file: Path | None = None) -> Any:
+        """A picture as `open_image` takes it: bytes, a mapping with them, a PIL image, an array, or an existing path;
+        `file` is the one that has the row.
+
+        Raises:
+            MissingPicture: There is no such file.
+        """
+        if isinstance(image, Mapping):
+            if image.get("bytes"):
+                return image
+            image = image.get("path") or image.get("url") or image.get("file_name")
+        if isinstance(image, str | os.PathLike):
+            return self._decoded(str(image)) or str(self._file(str(image), file))
+        if image is None or (hasattr(image, "__len__") and not isinstance(image, bytes) and not len(image)):
+            raise MissingPicture("(null)", self.folders)
+        return image
+
+    def size(self, found: Any) -> tuple[int, int]:
+        """Width and height of the upright picture; of a file or bytes only the header is read."""
+        if not isinstance(found, str):
+            return picture_size(found, "its picture")
+        if found not in self._sizes:
+            self._sizes[found] = picture_size(found, "its picture")
+            if len(self._sizes) > _SIZES:
+                self._sizes.popitem(last=False)
+        return self._sizes[found]
+
+    def _decoded(self, text: str) -> bytes | None:
+        """A picture that is written as a text: a data URI, or base64 alone."""
+        if text.startswith("data:"):
+            text = text.partition(",")[2]
+        elif len(text) < 200 or re.search(r"\.\w{2,5}$", text):
+            return None
+        try:
+            return base64.b64decode(text, validate=False) or None
+        except (binascii.Error, ValueError):
+            return None
+
+    def _file(self, name: str, file: Path | None) -> Path:
+        """The file of a name: where it says, below a folder, or by its last part."""
+        shown, name = name, _local_name(name)
+        if not self.is_foreign and os.path.isabs(name) and os.path.isfile(name):
+            return Path(name)
+        relative = name.lstrip("/\\").replace("\\", "/")
+        beside = [] if file is None else [file.parent, file.parent.parent]
+        for folder in dict.fromkeys([*self.folders[:-1], *beside, *self.folders[-1:]]):
+            for below in ("", "images", "image", "img"):
+                if self.is_foreign or ".." not in relative.split("/"):
+                    path = path_below(folder / below, relative)
+                else:
+                    path = folder / below / relative
+                if path.is_file():
+                    return path
+        base = relative.rsplit("/", 1)[-1]
+        for candidate in (base, _UPLOAD.sub("", base), _without_object(base)):
+            if found := self._index().get(candidate):
+                return found
+        raise MissingPicture(shown, self.folders)
+
+    def _index(self) -> dict[str, Path]:
+        """The files of all folders by their names, and by their stems where a name has no suffix."""
+        if self._by_name is None:
+            self._by_name, twice = {}, set()
+            for folder in self.folders:
+                for parent, _, names in os.walk(folder):
+                    for name in names:
+                        if name.lower().endswith(SUFFIXES):
+                            for key in {name, os.path.splitext(name)[0], _UPLOAD.sub("", name)}:
+                                if self._by_name.setdefault(key, Path(parent, name)) != Path(parent, name):
+                                    twice.add(key)
+                    if len(self._by_name) > _MOST_FILES:
+                        break
+            for key in twice:  # two files of one name: which is meant is not guessed
+                del self._by_name[key]
+        return self._by_name
+
+
+def _local_name(name: str) -> str:
+    """The path in an address, such as Label Studio's `/data/local-files/?d=images/1.png`, or a `file://`."""
+    parts = urlsplit(name)
+    if parts.query and (given := parse_qs(parts.query).get("d")):
+        return given[0]
+    if parts.scheme in ("http", "https", "s3", "gs", "file", "hf") and parts.path:
+        path = unquote(parts.path)
+        return path if parts.scheme == "file" else path.lstrip("/")
+    return name
+
+
+def _without_object(name: str) -> str:
+    """`COCO_train2014_000000000301_1.jpg` names an object of the picture `COCO_train2014_000000000301.jpg`."""
+    return re.sub(r"^(COCO_\w+?_\d{12})_\d+(\.\w+)$", r"\1\2", name)

@@ -1,0 +1,310 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows before their boxes are read: what the readers of shapes return, and what they share."""
+
+import ast
+import dataclasses
+import difflib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+
+from .readings import PIXELS, Reading
+
+# Names of columns with four numbers, or with lists of them, in the order in which they are looked for.
+BOX_NAMES = (
+    "boxes", "box", "bbox", "bboxs", "bboxes", "box_coordinates", "bbox_2d", "box_2d", "bounding_box",
+    "bounding_boxes", "gt_bbox", "bbox_gt", "proposal",
+)  # fmt: skip
+# Names of the four sides, the order that they say, and whether the scale of a value up to 1 is open.
+SIDE_NAMES: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
+    ("xyxy", ("x1", "y1", "x2", "y2")),
+    ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
+    ("xyxy", ("x_min", "y_min", "x_max", "y_max")),
+    ("xyxy", ("left", "top", "right", "bottom")),
+    ("xyxy", ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")),
+    ("xywh", ("bbox_x", "bbox_y", "bbox_w", "bbox_h")),
+    ("xywh", ("left", "top", "width", "height")),
+    ("xywh", ("x", "y", "width", "height")),
+    ("xywh", ("x", "y", "w", "h")),
+    ("cxcywh", ("cx", "cy", "w", "h")),
+)
+NAME_NAMES = (
+    "phrase", "text", "ref", "expression", "caption", "instruction", "category_name", "class_name", "category",
+    "categories", "label", "labels", "class", "name", "classes",
+)  # fmt: skip
+
+
+@dataclass
+class RawBox:
+    """Four numbers, or two of a point, as they are written.
+
+    Args:
+        numbers (`list[float]`): The numbers.
+        readings (sequence of [`Reading`]): What they may mean by where they stand; none: not known.
+        area (`float`, *optional*): The area in pixels that the row says.
+        hull (sequence of `float`, *optional*): Corners in pixels of its mask or polygon.
+    """
+
+    numbers: list[float]
+    readings: tuple[Reading, ...] = ()
+    area: float | None = None
+    hull: Sequence[float] | None = None
+
+
+@dataclass
+class RawPhrase:
+    """A phrase with boxes as they are written; the other fields are those of `Phrase`."""
+
+    text: str = ""
+    boxes: list[RawBox] = field(default_factory=list)
+    start: int | None = None
+    end: int | None = None
+    sentence: int | None = None
+    image: int = 0
+    weight: float | None = None
+    entity: str | None = None
+    types: Sequence[str] = ()
+    scores: Sequence[float] | None = None
+    regions: Sequence[int] | None = None
+
+
+# The keys of a phrase in rows of the product's own form, and earlier names.
+OWN_KEYS = tuple(each.name for each in dataclasses.fields(RawPhrase))
+FORMER_KEYS = {"words": "text", "message": "sentence", "entity_id": "entity", "bbox": "boxes", "box": "boxes"}
+
+
+@dataclass
+class RawRow:
+    """A row with its pictures as they are given, its texts, phrases, and what else it has.
+
+    Args:
+        images (`list`): The pictures: paths, bytes, mappings, PIL images or arrays.
+        texts (`dict`): `{"text": ...}`, `{"captions": [...]}` or `{"messages": [...]}`.
+        phrases (`list[RawPhrase]`): The phrases.
+        size (`tuple[int, int]`, *optional*): Width and height to which boxes in pixels refer, if the row says it.
+        image_id (`str`, *optional*): The id of the picture.
+        more (`dict`): Other columns that are kept.
+    """
+
+    images: list[Any]
+    texts: dict[str, Any]
+    phrases: list[RawPhrase] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+    image_id: str | None = None
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+class RowError(DataError):
+    """A row that cannot be read; the reader adds the file and the row."""
+
+    def __init__(self, problem: str, **details: Any) -> None:
+        super().__init__(problem, **details)
+        self.problem, self.details = problem, details
+
+
+def plain(value: Any) -> Any:
+    """Numpy values, decimals and tuples as plain Python; a picture as it is."""
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, np.ndarray):
+        return value if value.dtype == np.uint8 and value.ndim > 1 else [plain(each) for each in value.tolist()]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, Decimal):
+        return float(value)
+    if hasattr(value, "detach"):  # a tensor
+        return plain(value.detach().cpu().numpy())
+    return value
+
+
+def structured(value: Any, name: str) -> Any:
+    """A column that may be written as a text of JSON, or of a Python list."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if not text:
+        return None
+    if text[0] not in "[{(":
+        return value
+    try:
+        return json.loads(text)
+    except ValueError:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            raise RowError(f"{name} is neither JSON nor a list", found=value, expected="[...] or {...}") from None
+
+
+def items(value: Any, name: str) -> list[dict[str, Any]]:
+    """The entries of a list of mappings, or of a mapping of lists."""
+    value = structured(value, name)
+    if value is None:
+        return []
+    if isinstance(value, Mapping):
+        lists = {key: each for key, each in value.items() if isinstance(each, list)}
+        if not lists:
+            return [dict(value)]
+        lengths = {key: len(each) for key, each in lists.items() if each or key in BOX_NAMES}
+        if len(set(lengths.values())) > 1:
+            raise RowError(f"{name}: lists of several lengths", found=lengths, expected="one entry for each object")
+        number = next(iter(lengths.values()), 0)
+        return [{key: each[i] for key, each in lists.items() if i < len(each)} for i in range(number)]
+    if isinstance(value, list) and all(isinstance(each, Mapping) for each in value):
+        return value
+    raise RowError(f"bad {name}", found=value, expected="a list of objects, or an object of lists")
+
+
+def first_of(record: Mapping[str, Any], names: Sequence[str]) -> str | None:
+    """The first of some columns that has a value."""
+    return next((name for name in names if record.get(name) is not None), None)
+
+
+def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> list[RawBox]:
+    """One box, a list of boxes, a text of them, or mappings with named sides; none for null or an empty list."""
+    value = structured(value, name)
+    if isinstance(value, str):
+        value = [each for each in value.replace(",", " ").replace(";", " ").split() if each]
+    if value is None or (isinstance(value, list) and not value):
+        return []
+    if isinstance(value, Mapping):
+        return [_named_sides(value, name, readings)]
+    if not isinstance(value, list):
+        raise RowError(f"bad {name}", found=value, expected="x, y, x, y, or a list of boxes")
+    if isinstance(value[0], (list, Mapping)) or value[0] is None:
+        if len(value) == 2 and all(isinstance(each, list) and len(each) == 2 for each in value) and name in BOX_NAMES:
+            return read_boxes(sum(value, []), name, readings or tuple(_corner_readings()))
+        return [box for each in value for box in read_boxes(each, name, readings)]
+    return [RawBox(_numbers(value, name), readings)]
+
+
+def _corner_readings() -> list[Reading]:
+    return [Reading("xyxy", scale) for scale in (PIXELS, 1.0)]
+
+
+def _numbers(value: Sequence[Any], name: str) -> list[float]:
+    try:
+        if any(isinstance(each, bool) or each is None for each in value):
+            raise TypeError
+        numbers = [float(each) for each in value]
+    except (TypeError, ValueError):
+        raise RowError(f"bad {name}", found=value, expected="numbers") from None
+    if not all(map(math.isfinite, numbers)):
+        raise RowError(f"bad {name}", found=value, expected="finite numbers")
+    if len(numbers) == 8:  # the corners of a quadrilateral
+        return _enclosing(numbers)
+    if len(numbers) not in (2, 4):
+        raise RowError(f"bad {name}", found=value, expected="four numbers of a box, or the two of a point")
+    return numbers
+
+
+def _enclosing(numbers: Sequence[float]) -> list[float]:
+    return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
+
+
+def _named_sides(value: Mapping[str, Any], name: str, readings: tuple[Reading, ...]) -> RawBox:
+    for order, sides in SIDE_NAMES:
+        if all(value.get(side) is not None for side in sides):
+            numbers = _numbers([value[side] for side in sides], name)
+            return RawBox(numbers, readings or (Reading(order, PIXELS), Reading(order, 1.0)))
+    if value.get("x") is not None and value.get("y") is not None:
+        return RawBox(_numbers([value["x"], value["y"]], name), readings)
+    raise RowError(f"bad {name}", found=value, expected="x1, y1, x2, y2, or x, y, width, height, or x, y")
+
+
+def texts_of(value: Any, name: str) -> list[str]:
+    """The texts of a column: a text, a list of texts, or of mappings with one (`raw`, `sent`, ...); no empty one."""
+    if isinstance(value, str) and value.strip()[:2] in ('["', "['", "[{"):
+        value = structured(value, name)
+    found = []
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, Mapping):
+            key = first_of(each, ("raw", "sent", "text", "caption", "expression"))
+            each = each[key] if key else None
+        if each is None:
+            continue
+        if isinstance(each, bytes):
+            each = each.decode("utf-8", "replace")
+        if not isinstance(each, str):
+            raise RowError(f"bad {name}", found=each, expected="a text or a list of texts")
+        if each.strip() and each not in found:
+            found.append(each)
+    return found
+
+
+def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "img_size", "original_size")) -> Any:
+    """Width and height that a row says, as whole numbers."""
+    if name := first_of(record, names):
+        value = structured(record[name], name)
+        if isinstance(value, Mapping):
+            value = [value.get("width"), value.get("height")]
+        pair: Sequence[Any] = value if isinstance(value, list) and len(value) == 2 else ()
+    else:
+        pair = [record.get(key) for key in ("width", "height")]
+        if None in pair:
+            pair = [record.get(key) for key in ("image_width", "image_height")]
+        if None in pair:
+            return None
+    try:
+        size = tuple(int(float(each)) for each in pair)
+    except (TypeError, ValueError):
+        size = ()
+    if len(size) != 2 or min(size) < 1:
+        raise RowError("bad width or height", found=list(pair), expected="two whole numbers from 1")
+    return size
+
+
+def read_own_phrase(given: Any, name: str) -> RawPhrase:
+    """A phrase of the product's own form; its boxes are x1, y1, x2, y2 in [0, 1] unless the user says otherwise."""
+    if not isinstance(given, Mapping):
+        raise RowError(f"{name} is no object", found=given, expected="text, boxes, and perhaps start, end, sentence")
+    values: dict[str, Any] = {
+        FORMER_KEYS.get(str(key), str(key)): value for key, value in given.items() if value is not None
+    }
+    if unknown := [key for key in values if key not in OWN_KEYS]:
+        close = difflib.get_close_matches(str(unknown[0]), [*OWN_KEYS, *FORMER_KEYS], n=1, cutoff=0.5)
+        hint = f"did you mean {FORMER_KEYS.get(close[0], close[0])!r}?" if close else None
+        raise RowError(f"{name}: an unknown key", found=unknown[0], expected=", ".join(OWN_KEYS), hint=hint)
+    if "boxes" not in values and "regions" not in values and not ("text" in values and "boxes" in given):
+        raise RowError(f"{name}: neither boxes nor regions", found=dict(given), expected='"boxes": [] if it has none')
+    boxes = read_boxes(values.pop("boxes", None), f"{name}, boxes", (Reading("xyxy", 1.0),))
+    for key in ("start", "end", "sentence", "image"):
+        if key in values:
+            values[key] = _whole(values[key], f"{name}, {key}")
+    if "weight" in values and not (isinstance(values["weight"], Real) and float(values["weight"]) >= 0):
+        raise RowError(f"{name}: bad weight", found=values["weight"], expected="a number from 0")
+    for key in ("text", "entity"):
+        if key in values:
+            values[key] = str(values[key])
+    return RawPhrase(boxes=boxes, **values)
+
+
+def _whole(value: Any, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, Real) or float(value) % 1 or value < 0:
+        raise RowError(f"bad {name}", found=value, expected="a whole number from 0")
+    return int(float(value))
+
+
+def as_path(value: Any) -> str | None:
+    """The name of a picture's file, of which its id is made; None for a picture inside of the row."""
+    if isinstance(value, Mapping):
+        value = value.get("path")
+    if isinstance(value, Path):
+        value = str(value)
+    return value if isinstance(value, str) and len(value) < 1000 and not value.startswith("data:") else None
+
+
+def named(names: Sequence[str], numbers: Mapping[Any, str]) -> Iterator[str]:
+    """Names of classes that are given as names or as numbers."""
+    for each in names:
+        yield numbers.get(each, str(each))

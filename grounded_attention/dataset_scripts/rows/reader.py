@@ -1,0 +1,453 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows with grounded phrases from whatever people have."""
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.whole_words import whole_words
+
+from .captions import texts_in_order
+from .opening import open_source
+from .pictures import MissingPicture, Pictures
+from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, plain
+from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
+from .referring import IMAGE_NAMES, TEXT_NAMES
+from .report import RowsReport
+from .shapes import Context, Shape, find_shape
+from .sources import SAME_SPLIT, Record, Source
+
+logger = logging.getLogger(__name__)
+
+# Boxes that are counted to find a convention, and, where several hold, in a second look.
+COUNTED = (200, 2000)
+# Records that are read for it at most while no box was found.
+LOOKED_AT = 2000
+# Names of columns that a user may give.
+COLUMNS = (
+    "image", "images", "image_id", "width", "height", "text", "caption", "captions", "boxes", "phrases", "messages",
+    "conversations", "objects", "points", "question", "answer", "instruction", "label", "names", "mask", "category",
+)  # fmt: skip
+
+
+def grounded_rows(
+    source: Any,
+    columns: Mapping[str, Any] | None = None,
+    boxes: str | None = None,
+    split: str | None = None,
+    *,
+    images: str | os.PathLike[str] | None = None,
+    config: str | None = None,
+    revision: str | None = None,
+    max_rows: int | None = None,
+    **options: Any,
+) -> "GroundedRows":
+    """Reads rows with grounded phrases from data as people have them: on the Hub, JSON, Parquet, CSV, COCO, YOLO ...
+
+    The shape of the rows is recognised by their columns (docs/data.md has a table). How boxes are written is said by
+    `boxes`, known from the shape, or found by counting which readings keep every box inside of its picture; if several
+    hold, nothing is guessed.
+
+    Args:
+        source: A `datasets.Dataset`, `IterableDataset` or dictionary of them; `ORG/NAME` or `ORG/NAME@REVISION` on the
+            Hub; a .jsonl, .json, .parquet, .csv or .tsv file, or a pattern of files; an image folder with metadata; a
+            COCO or Label Studio JSON file; a folder of YOLO or Pascal VOC; or a list of rows.
+        columns (`Mapping[str, str]`, *optional*): What a column is -> its name, such as `{"text": "answer", "boxes":
+            "bbox"}`; `boxes` may be a list of four columns, `names` a list of the names of classes.
+        boxes (`str`, *optional*): How boxes are written: an order (`xyxy`, `xywh`, `cxcywh`, `yxyx`, `points`), a
+            scale (`pixels`, `0..1`, `0..1000`, any `0..N`), or both, such as `"xywh pixels"`.
+        split (`str`, *optional*): The split to read, by any name; all by default.
+        images (`str` or `os.PathLike`, *optional*): A folder of the pictures that rows name.
+        config (`str`, *optional*): The configuration of a data set on the Hub.
+        revision (`str`, *optional*): Its revision.
+        max_rows (`int`, *optional*): The largest number of rows.
+        options: Further arguments of `datasets.load_dataset`, such as `streaming=True`.
+
+    Returns:
+        `GroundedRows`: The rows, which can be iterated again and again, and their `report`.
+
+    Raises:
+        DataError: The source, a column or a row cannot be read; the message names file, row, what was found and what
+            was expected.
+        UnclearBoxes: Several readings of the boxes hold, or they are against what is said or known; the message names
+            the readings.
+    """
+    if unknown := sorted(set(columns or ()) - set(COLUMNS)):
+        raise DataError("columns: an unknown name", found=unknown[0], expected=", ".join(COLUMNS))
+    if max_rows is not None and max_rows < 1:
+        raise DataError("bad max_rows", found=max_rows, expected="a whole number from 1")
+    said = Reading() if boxes is None else parse_reading(boxes)
+    opened = open_source(source, split, config, revision, **options)
+    chosen = _choose_split(opened, split)
+    return GroundedRows(
+        opened, columns or {}, said, chosen, Pictures(opened.folder, images, opened.is_foreign), max_rows
+    )
+
+
+def _choose_split(source: Source, split: str | None) -> str | None:
+    """The name of the split in the source; None reads all."""
+    if split is None or [*source.parts] == [""]:
+        return None
+    for name in (split, SAME_SPLIT.get(split, split)):
+        if name in source.parts:
+            return name
+    same = [name for name in source.parts if SAME_SPLIT.get(name, name) == SAME_SPLIT.get(split, split)]
+    if len(same) != 1:
+        known = ", ".join(name or "(none)" for name in source.parts)
+        raise DataError("no such split", file=source.name, found=split, expected=known)
+    return same[0]
+
+
+class GroundedRows:
+    """Rows with `image` or `images` (upright RGB), texts (`text`, `captions` or `messages`), `phrases` and further
+    columns of the source; made by [`grounded_rows`].
+
+    Each iteration reads the source again, lazily. A phrase is a mapping with the keys of [`Phrase`]; its boxes are x1,
+    y1, x2, y2 in [0, 1], clipped to the picture. `report` has the convention, counts, and what was left out.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        columns: Mapping[str, Any],
+        said: Reading,
+        split: str | None,
+        pictures: Pictures,
+        max_rows: int | None,
+    ) -> None:
+        self._source, self._columns, self._said, self._split = source, columns, said, split
+        self._pictures, self._max_rows, self._decodes = pictures, max_rows, True
+        self._decisions: dict[tuple[Reading, ...], Decision] = {}
+        self._shape: Shape | None = None
+        self._known_columns: set[str] = set()
+        self.report = RowsReport(source.name)
+        self._look()
+        for _ in self._read(decode=False, limit=COUNTED[0]):
+            pass
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield from self._read(self._decodes)
+        for reason, count in self.report.dropped.items():
+            logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
+
+    def __repr__(self) -> str:
+        return f"GroundedRows({self.report})"
+
+    def decode(self, enable: bool = True) -> "GroundedRows":
+        """The same rows with pictures as they are stored: paths, or mappings with bytes, for `open_image`.
+
+        Args:
+            enable (`bool`, *optional*, defaults to `True`): Whether pictures are decoded, upright RGB.
+
+        Returns:
+            `GroundedRows`: The rows; nothing is read again.
+        """
+        rows = copy(self)
+        rows._decodes = enable
+        return rows
+
+    # Reading
+
+    def _records(self) -> Iterator[tuple[str, Record]]:
+        classes = self._columns.get("names")
+        if isinstance(classes, list | tuple):
+            self._source.classes["names"] = dict(enumerate(classes))
+        for split, (file, where, record) in self._source.records(self._split):
+            yield split, (file, where, self._renamed(record, file, where))
+
+    def _renamed(self, record: dict[str, Any], file: Path | None, where: str) -> dict[str, Any]:
+        """Plain values, with the columns that the user names under their known names, before all others."""
+        record = {key: plain(value) for key, value in record.items() if value is not None}
+        if not self._columns:
+            return record
+        renamed = {}
+        used: set[str] = set()
+        for name, column in self._columns.items():
+            if name == "names":
+                continue
+            given = [column] if isinstance(column, str) else list(column)
+            if missing := [each for each in given if each not in record]:
+                if not set(missing) & self._known_columns:
+                    known = ", ".join(record)
+                    raise DataError(
+                        f"no column {missing[0]}", file=file, where=where, found=known, expected=missing[0]
+                    )
+                continue
+            values = [record[each] for each in given]
+            renamed[name] = values[0] if isinstance(column, str) else values
+            used |= set(given)
+        self._known_columns |= set(record)
+        rest = {key: value for key, value in record.items() if key not in used and key not in renamed}
+        # Other columns of the same meaning step back: what the user names is what is read.
+        return {**renamed, **{key: value for key, value in rest.items() if not _says_the_same(key, renamed)}}
+
+    def _raw_rows(self, notes: dict[str, int]) -> Iterator[tuple[str, Path | None, str, RawRow]]:
+        context = Context(self._source.kind, self._source.readings, self._source.classes, notes)
+        for split, (file, where, record) in self._records():
+            place: dict[str, Any] = {"file": file or self._source.name, "where": where}
+            shape = self._shape if self._shape is not None and self._shape.matches(record) else None
+            shape = shape or find_shape(record, **place)
+            if self._shape is None:
+                self._shape = shape
+            try:
+                made = list(shape.read(record, context))
+            except RowError as error:
+                raise DataError(error.problem, **{**error.details, **place}) from None
+            except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
+                raise DataError(
+                    f"no row of the shape {shape.name!r} ({type(error).__name__}: {error})",
+                    **place,
+                    found=record,
+                    expected=shape.columns,
+                ) from error
+            for row in made:
+                yield split, file, where, row
+
+    def _look(self) -> None:
+        """Finds the shape, and how boxes are written."""
+        for limit in COUNTED:
+            samples, complete = self._samples(limit)
+            try:
+                self._decide(samples)
+                return
+            except UnclearBoxes:
+                if complete or limit == COUNTED[-1]:
+                    raise
+
+    def _samples(self, limit: int) -> tuple[dict[tuple[Reading, ...], list[Sample]], bool]:
+        samples: dict[tuple[Reading, ...], list[Sample]] = {}
+        count = records = 0
+        previous = None
+        for _, file, where, row in self._raw_rows({}):
+            if where != previous:
+                previous, records = where, records + 1
+            if count >= limit or records > LOOKED_AT:
+                return samples, False
+            if not row.phrases:
+                continue
+            sizes: dict[int, tuple[int, int]] = {}
+            for phrase in row.phrases:
+                for box in phrase.boxes:
+                    try:
+                        size = sizes.get(phrase.image) or self._size(row, phrase.image, file, where)
+                    except (MissingPicture, DataError):
+                        continue  # reported when rows are made
+                    sizes[phrase.image] = size
+                    key = (Reading("point"),) * (len(box.numbers) == 2 and not box.readings) or box.readings
+                    samples.setdefault(key, []).append(Sample(box.numbers, size, box.area, box.hull))
+                    count += 1
+        return samples, True
+
+    def _size(self, row: RawRow, image: int, file: Path | None, where: str) -> tuple[int, int]:
+        """Width and height to which boxes in pixels refer: those that the row says, or those of the picture."""
+        if row.size is not None and image == 0:
+            return row.size
+        if not 0 <= image < len(row.images):
+            raise DataError(
+                "a phrase of a picture that the row does not have",
+                file=file or self._source.name,
+                where=where,
+                found=image,
+                expected=f"0 to {len(row.images) - 1}",
+            )
+        return self._pictures.size(self._pictures.find(row.images[image], file))
+
+    def _decide(self, samples: Mapping[tuple[Reading, ...], Sequence[Sample]]) -> None:
+        assert self._shape is not None or not samples
+        for key, some in samples.items():
+            readings = () if key == (Reading("point"),) else key
+            self._decisions[key] = decide(some, readings, self._said, self._told_by(), file=self._source.name)
+        self._tell()
+
+    def _told_by(self) -> str:
+        assert self._shape is not None
+        if self._source.readings:
+            return f"the format of {self._source.kind}"
+        if self._shape.name == "conversation":
+            return "the marks in the texts"
+        return f"the columns, as in {self._shape.sets}"
+
+    def _tell(self) -> None:
+        self.report.shape = self._shape.name if self._shape else "no rows"
+        self.report.convention = " and ".join(dict.fromkeys(str(each.reading) for each in self._decisions.values()))
+        self.report.known_by = "; ".join(dict.fromkeys(each.known_by for each in self._decisions.values()))
+        if self._decisions:
+            logger.info("%s: boxes are %s (%s)", self.report.source, self.report.convention, self.report.known_by)
+
+    # Rows
+
+    def _read(self, decode: bool, limit: int | None = None) -> Iterator[dict[str, Any]]:
+        report = RowsReport(self._source.name)
+        report.shape, report.convention = self.report.shape, self.report.convention
+        report.known_by = self.report.known_by
+        notes: dict[str, int] = {}
+        complete = True
+        made = missing = 0
+        for split, file, where, raw in self._raw_rows(notes):
+            if self._max_rows is not None and made >= self._max_rows:
+                break
+            if limit is not None and made + missing >= limit:
+                complete = False
+                break
+            try:
+                row = self._row(raw, file, where, decode, report, made)
+            except MissingPicture as error:
+                missing += 1
+                report.drop("the picture is missing", f"{where}: {error.name}")
+                if error.name not in report.missing:
+                    report.missing.append(error.name)
+                continue
+            if split:
+                row.setdefault("split", split)
+            made += 1
+            report.add(row, split)
+            yield row
+        for reason, count in notes.items():
+            report.dropped[reason] = report.dropped.get(reason, 0) + count
+        report.complete = complete
+        vars(self.report).update(vars(report))
+        if not made and missing:
+            searched = ", ".join(map(str, self._pictures.folders)) or "no folder"
+            raise DataError(
+                "no picture was found",
+                file=self._source.name,
+                found=report.missing[0],
+                expected=f"files in {searched}",
+                hint="give the folder: images=",
+            )
+        if not made and complete:
+            raise DataError("no rows", file=self._source.name, expected="at least one row")
+
+    def _row(
+        self, raw: RawRow, file: Path | None, where: str, decode: bool, report: RowsReport, number: int
+    ) -> dict[str, Any]:
+        place: dict[str, Any] = {"file": file or self._source.name, "where": where}
+        found = [self._pictures.find(each, file) for each in raw.images]
+        try:
+            pictures = [open_image(each, "its picture") for each in found] if decode else found
+            sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in found]
+            if sizes:
+                check_shape(raw.size, sizes[0], raw.image_id or where, "picture")
+        except ValueError as error:
+            raise DataError(str(error), **place) from None
+        texts = texts_in_order(raw.texts)
+        row: dict[str, Any] = {"image_id": raw.image_id or f"row {number}", **raw.texts}
+        if len(pictures) == 1:
+            row["image"] = pictures[0]
+        elif pictures:
+            row["images"] = pictures
+        if sizes:
+            row["width"], row["height"] = sizes[0]
+        row["phrases"] = [
+            self._phrase(each, index, raw, sizes, texts, place, report) for index, each in enumerate(raw.phrases)
+        ]
+        for key, value in raw.more.items():
+            row.setdefault(key, value)
+        return row
+
+    def _phrase(
+        self,
+        raw: RawPhrase,
+        index: int,
+        row: RawRow,
+        sizes: Sequence[tuple[int, int]],
+        texts: Sequence[str],
+        place: Mapping[str, Any],
+        report: RowsReport,
+    ) -> dict[str, Any]:
+        name = f"{place['where']}, phrase {index} ({raw.text!r:.40})"
+        sentence, start, end = _locate(raw, texts, {**place, "where": name})
+        if raw.boxes and not 0 <= raw.image < len(sizes):
+            problem = "boxes without a picture" if not sizes else "image is out of range"
+            raise DataError(
+                problem, file=place["file"], where=name, found=raw.image, expected=f"0 to {len(sizes) - 1}"
+            )
+        boxes = []
+        for box in raw.boxes:
+            size = row.size if row.size is not None and raw.image == 0 else sizes[raw.image]
+            read = self._box(box, size, name)
+            if read is None:
+                report.drop("a box that is inverted or outside of its picture", name)
+            else:
+                boxes.append(read)
+        if not raw.boxes and raw.regions is None:
+            report.drop("a phrase without boxes (the phrase stays)", name)
+        phrase: dict[str, Any] = {
+            "text": texts[sentence][start:end],
+            "start": start,
+            "end": end,
+            "sentence": sentence,
+            "boxes": boxes,
+            "image": raw.image,
+        }
+        for key in ("weight", "entity", "scores", "regions"):
+            if getattr(raw, key) is not None:
+                phrase[key] = getattr(raw, key)
+        if raw.types:
+            phrase["types"] = list(raw.types)
+        return phrase
+
+    def _box(self, box: RawBox, size: tuple[int, int], name: str) -> list[float] | None:
+        """x1, y1, x2, y2 in [0, 1]; None if nothing of it is in the picture."""
+        is_point = len(box.numbers) == 2
+        key = (Reading("point"),) * (is_point and not box.readings) or box.readings
+        if key not in self._decisions:  # a kind that the first rows do not have
+            self._decisions[key] = decide(
+                [Sample(box.numbers, size, box.area, box.hull)],
+                () if key == (Reading("point"),) else key,
+                self._said,
+                self._told_by(),
+                file=self._source.name,
+                where=name,
+            )
+            self._tell()
+        x1, y1, x2, y2 = (float(each) for each in self._decisions[key].reading.corners(box.numbers, size))
+        inside = x1 <= 1 and y1 <= 1 and x2 >= 0 and y2 >= 0
+        if not inside or x1 > x2 or y1 > y2:
+            return None
+        clipped = [min(max(each, 0.0), 1.0) for each in (x1, y1, x2, y2)]
+        if not is_point and (clipped[0] == clipped[2] or clipped[1] == clipped[3]):
+            return None
+        return clipped
+
+
+def _says_the_same(key: str, renamed: Mapping[str, Any]) -> bool:
+    """Whether a column that the user did not name would be taken for one that was named."""
+    groups = (
+        (BOX_NAMES, ("boxes",)),
+        (IMAGE_NAMES, ("image", "images")),
+        (TEXT_NAMES, ("text", "caption", "captions")),
+    )
+    return any(key in names and set(own) & renamed.keys() for names, own in groups)
+
+
+def _locate(raw: RawPhrase, texts: Sequence[str], place: Mapping[str, Any]) -> tuple[int, int, int]:
+    """The text of a phrase and its characters there: as given, or where its words occur once as whole words."""
+    if raw.sentence is not None and not 0 <= raw.sentence < len(texts):
+        raise DataError("sentence is out of range", **place, found=raw.sentence, expected=f"0 to {len(texts) - 1}")
+    if (raw.start is None) != (raw.end is None) or (raw.start is None and not raw.text):
+        raise DataError("start and end", **place, found=[raw.start, raw.end], expected="both, or a text and neither")
+    if raw.start is not None and raw.end is not None:
+        sentence = raw.sentence or 0
+        words = texts[sentence][raw.start : raw.end] if texts else ""
+        if not 0 <= raw.start < raw.end <= len(texts[sentence]) or (raw.text and words != raw.text):
+            raise DataError(
+                f"characters {raw.start} to {raw.end} are not its words",
+                **place,
+                found=words,
+                expected=repr(raw.text) if raw.text else f"characters of {texts[sentence]!r:.80}",
+            )
+        return sentence, raw.start, raw.end
+    searched = range(len(texts)) if raw.sentence is None else [raw.sentence]
+    found = [(number, *each) for number in searched for each in whole_words(re.escape(raw.text), texts[number])]
+    if len(found) != 1:
+        problem = "the words are not in the texts" if not found else f"the words are {len(found)} times in the texts"
+        raise DataError(problem, **place, found=raw.text, expected="start, end and sentence")
+    return found[0]

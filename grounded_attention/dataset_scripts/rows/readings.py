@@ -1,0 +1,300 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""How four numbers are read as a box: said, known from the shape of the rows, or found by counting; never guessed."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+
+PIXELS = 0.0  # the scale of boxes in pixels
+# A box may end this much outside of its picture: a part of the side, or a pixel.
+MARGIN = 0.01
+# With more boxes than this part against it, a convention that was said or is known is refused.
+REFUSED = 0.05
+# With at least MANY boxes, a reading with a few of them against it is still the one, if all others have many.
+MANY, FEW = 100, 0.01
+_ORDERS = {
+    "xyxy": "xyxy", "corners": "xyxy", "x1y1x2y2": "xyxy", "ltrb": "xyxy", "voc": "xyxy", "xywh": "xywh",
+    "coco": "xywh", "ltwh": "xywh", "cxcywh": "cxcywh", "centre": "cxcywh", "center": "cxcywh", "xcycwh": "cxcywh",
+    "yolo": "cxcywh", "yxyx": "yxyx", "y1x1y2x2": "yxyx", "points": "points", "point": "points", "xy": "points",
+}  # fmt: skip
+_SCALES = {
+    "pixels": PIXELS, "pixel": PIXELS, "px": PIXELS, "absolute": PIXELS, "normalised": 1.0, "normalized": 1.0,
+    "relative": 1.0, "norm1": 1.0, "norm": 1.0, "percent": 100.0, "%": 100.0, "voc": PIXELS, "coco": PIXELS,
+    "yolo": 1.0, "real": PIXELS, "norm1000": 1000.0,
+}  # fmt: skip
+_RANGE = re.compile(r"\[?0(?:\.0)?\s*(?:\.\.+|-|–|to|,)\s*(\d+(?:\.\d+)?)\]?")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A convention of boxes, or a part of one.
+
+    Args:
+        order (`str`, *optional*): `xyxy`, `xywh`, `cxcywh`, `yxyx` or `points`; None if it is not known.
+        scale (`float`, *optional*): The number at the right and lower edge; 0 for pixels, None if it is not known.
+        padded (`bool`, *optional*, defaults to `False`): Whether the numbers are those of the picture after it was
+            padded to a square.
+    """
+
+    order: str | None = None
+    scale: float | None = None
+    padded: bool = False
+
+    def __str__(self) -> str:
+        scale = {None: "", PIXELS: " pixels"}.get(self.scale, f" 0..{self.scale:g}" if self.scale else "")
+        return f"{self.order or 'boxes'}{scale}{' padded' * self.padded}"
+
+    def allows(self, other: "Reading") -> bool:
+        """Whether a whole reading agrees with what this one says."""
+        order = self.order in (None, other.order) or "points" in (self.order, other.order)
+        return order and self.scale in (None, other.scale) and (self.padded <= other.padded)
+
+    def corners(self, numbers: Sequence[float], size: tuple[int, int]) -> npt.NDArray[np.float64]:
+        """Reads four numbers, or the two of a point, as x1, y1, x2, y2, divided by width and height; not clipped."""
+        first, second, *rest = (float(number) for number in numbers)
+        if self.order == "yxyx":
+            first, second, rest = second, first, rest[::-1]
+        if not rest:
+            rest = [first, second]
+        elif self.order == "xywh":
+            rest = [first + rest[0], second + rest[1]]
+        elif self.order == "cxcywh":
+            half = (rest[0] / 2, rest[1] / 2)
+            first, second, rest = first - half[0], second - half[1], [first + half[0], second + half[1]]
+        box = np.array([first, second, *rest])
+        sides = np.array([*size, *size], dtype=np.float64)
+        if self.scale == PIXELS:
+            return box / sides
+        box = box / (self.scale or 1.0)
+        if self.padded:
+            longest = max(size)
+            box = (box * longest - (longest - sides) / 2) / sides
+        return box
+
+    def holds(self, numbers: Sequence[float], size: tuple[int, int]) -> bool:
+        """Whether a box read so is inside of its picture and not inverted."""
+        x1, y1, x2, y2 = self.corners(numbers, size)
+        across, down = (max(MARGIN, (self.scale == PIXELS) * 1.01 / side) for side in size)
+        inside = min(x1 + across, y1 + down, 1 + across - x2, 1 + down - y2) >= 0
+        return inside and (len(numbers) == 2 or (x1 < x2 and y1 < y2))
+
+
+# What four numbers may mean where nothing says it; the second line only if nothing of the first one holds.
+_USUAL = (
+    [Reading(order, scale) for order, scale in (("xyxy", PIXELS), ("xywh", PIXELS), ("xyxy", 1.0))]
+    + [Reading("xywh", 1.0), Reading("cxcywh", 1.0)],
+    [Reading(order, scale) for scale in (PIXELS, 1.0) for order in ("cxcywh", "yxyx")]
+    + [Reading(order, scale) for scale in (100.0, 1000.0) for order in ("xyxy", "xywh", "cxcywh", "yxyx")],
+    [Reading(order, 1024.0) for order in ("xyxy", "xywh", "yxyx")],
+)
+_USUAL_POINTS = (
+    [Reading("points", scale) for scale in (PIXELS, 1.0, 100.0)],
+    [Reading("points", 1000.0)],
+)
+
+
+def parse_reading(text: str | Reading) -> Reading:
+    """Reads a convention as users write it, such as `"xywh pixels"`, `"cxcywh 0..1"` or `"yxyx 0..1000"`.
+
+    Args:
+        text (`str`): An order (`xyxy`, `xywh`, `cxcywh`, `yxyx`, `points`), a scale (`pixels`, `0..1`, `0..100`,
+            `0..1000`, any `0..N`), or both; `padded` for pictures padded to a square.
+
+    Returns:
+        `Reading`: The convention, or the part that is said.
+
+    Raises:
+        DataError: A word is unknown.
+    """
+    if isinstance(text, Reading):
+        return text
+    order = scale = None
+    words = str(text).lower()
+    if found := _RANGE.search(words):
+        scale, words = float(found[1]), words.replace(found[0], " ")
+    padded = False
+    for word in re.findall(r"[\w%]+", words):
+        if word in ("padded", "square"):
+            padded = True
+        elif word in ("of", "the", "in", "boxes", "to", "a"):
+            continue
+        elif word in _ORDERS or word in _SCALES:
+            order, scale = _ORDERS.get(word, order), _SCALES.get(word, scale)
+        else:
+            raise DataError(
+                "boxes: an unknown word",
+                found=word,
+                expected="an order (xyxy, xywh, cxcywh, yxyx, points) and a scale (pixels, 0..1, 0..100, 0..1000)",
+                hint="for example boxes='xywh pixels'",
+            )
+    return Reading(order, scale, padded)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A box for counting: its numbers, the size of its picture, and what else the row says of it.
+
+    Args:
+        numbers (sequence of `float`): Four numbers, or two.
+        size (`tuple[int, int]`): Width and height to which pixels refer.
+        area (`float`, *optional*): Its area in pixels.
+        hull (sequence of `float`, *optional*): Corners in pixels of what it encloses: a mask or a polygon.
+    """
+
+    numbers: Sequence[float]
+    size: tuple[int, int]
+    area: float | None = None
+    hull: Sequence[float] | None = None
+
+    def agrees(self, reading: Reading) -> bool | None:
+        """Whether a reading gives this area and this hull; None if the row says neither."""
+        box = reading.corners(self.numbers, self.size) * np.array([*self.size, *self.size])
+        found = []
+        if self.area:
+            found.append(abs((box[2] - box[0]) * (box[3] - box[1]) - self.area) <= 0.01 * self.area + 1)
+        if self.hull is not None:
+            near = 2 + 0.02 * max(self.size)
+            found.append(bool(np.abs(box - np.asarray(self.hull, dtype=np.float64)).max() <= near))
+        return all(found) if found else None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The reading of the boxes of one kind, and what told it."""
+
+    reading: Reading
+    known_by: str
+
+
+class UnclearBoxes(DataError):
+    """Several readings of the boxes hold, or none; `readings` are those that may be meant."""
+
+    def __init__(self, problem: str, readings: Sequence[Reading], **details: object) -> None:
+        super().__init__(problem, **details)  # type: ignore[arg-type]
+        self.readings = list(readings)
+
+
+def decide(
+    samples: Sequence[Sample], readings: Sequence[Reading], said: Reading, known_by: str, **place: object
+) -> Decision:
+    """Finds the one reading of boxes.
+
+    Args:
+        samples (sequence of [`Sample`]): Some of the boxes.
+        readings (sequence of [`Reading`]): What they may mean by the shape of the rows; one is known, none is all.
+        said (`Reading`): What the user says of them.
+        known_by (`str`): What tells `readings`, for the report.
+        place: `file` and `where` of errors.
+
+    Returns:
+        `Decision`: The reading and one line of how it is known, with counts.
+
+    Raises:
+        UnclearBoxes: Several readings hold, none does, or the boxes are against what is said or known.
+    """
+    samples = [each for each in samples if each.size[0] and each.size[1]]
+    if said.order is not None and said.scale is not None:
+        return _checked(said, samples, "said", place)
+    allowed = [each for each in readings if said.allows(each)]
+    if readings and not allowed and said != Reading():
+        raise UnclearBoxes(
+            f"boxes: {said} is said, but {known_by} {_listed(readings)}", readings, hint="leave it out", **place
+        )
+    if allowed and allowed[0].padded:  # the padded square is usual there; a box beyond it says that it is not meant
+        allowed = [next((each for each in allowed if all(each.holds(s.numbers, s.size) for s in samples)), allowed[0])]
+    if len(allowed) == 1:
+        return _checked(allowed[0], samples, known_by, place)
+    points = bool(samples) and len(samples[0].numbers) == 2
+    tiers: Sequence[Sequence[Reading]] = [allowed] if allowed else (_USUAL_POINTS if points else _USUAL)
+    if not allowed and not points and said.order is not None and said.scale is None:
+        tiers = [[Reading(said.order, PIXELS), Reading(said.order, 1.0)], [Reading(said.order, 100.0)], []]
+        tiers[-1].append(Reading(said.order, 1000.0))  # type: ignore[attr-defined]
+    counted: dict[Reading, int] = {}
+    for tier in tiers:
+        tried = [each for each in tier if said.allows(each)]
+        counts = count_holding(samples, tried)
+        counted |= counts
+        holding = [each for each in tried if counts[each] == len(samples)]
+        agreeing = _agreeing(samples, holding or tried)
+        if len(agreeing) == 1 and len(holding or tried) > 1:
+            return Decision(agreeing[0], f"the counts: {agreeing[0]} alone agrees with areas or masks")
+        if not holding:
+            holding = _almost_holding(counts, len(samples))
+        if len(holding) == 1:
+            return Decision(holding[0], f"the counts: {_counts(counted, len(samples))}")
+        if holding:
+            raise UnclearBoxes(
+                f"boxes: {_listed(holding)} hold all {len(samples)} boxes that were counted, and nothing tells which "
+                "is meant",
+                holding,
+                hint=f"say it: {' or '.join(f'boxes={str(each)!r}' for each in holding)}",
+                **place,
+            )
+    raise UnclearBoxes(
+        f"boxes: no reading keeps all {len(samples)} boxes that were counted inside of their pictures "
+        f"({_counts(counted, len(samples))})",
+        [*counted],
+        hint="say how they are written, such as boxes='xywh pixels' or boxes='xyxy 0..1000'",
+        **place,
+    )
+
+
+def count_holding(samples: Iterable[Sample], readings: Sequence[Reading]) -> dict[Reading, int]:
+    """How many boxes each reading keeps inside of their pictures and not inverted. Boxes of which none is above 1 are
+    shares of the picture and nothing else."""
+    kept = list(samples)
+    shares = all(max(map(abs, each.numbers)) <= 1 + MARGIN for each in kept)
+    return {
+        reading: 0 if shares and reading.scale != 1.0 else sum(reading.holds(s.numbers, s.size) for s in kept)
+        for reading in readings
+    }
+
+
+def _checked(reading: Reading, samples: Sequence[Sample], known_by: str, place: Mapping[str, object]) -> Decision:
+    """A reading that is said or known; refused if the boxes are against it."""
+    counts = count_holding(samples, [reading])
+    against = len(samples) - counts[reading]
+    agreed = [each for each in (sample.agrees(reading) for sample in samples) if each is not None]
+    if against > REFUSED * len(samples) or (agreed and not any(agreed) and _agreeing(samples, [*_USUAL[0]])):
+        others = [*_USUAL[0], *_USUAL[1]] if len(samples[0].numbers) == 4 else [*_USUAL_POINTS[0], *_USUAL_POINTS[1]]
+        counted = count_holding(samples, others)
+        holding = [each for each in others if counted[each] == len(samples) and each != reading]
+        first = next((s for s in samples if not reading.holds(s.numbers, s.size)), samples[0])
+        box = ", ".join(f"{number:g}" for number in first.numbers)
+        raise UnclearBoxes(
+            f"boxes: read as {reading} ({known_by}), {against or len(samples)} of {len(samples)} boxes leave their "
+            f"picture, are inverted, or differ from their area or mask, such as [{box}] in a picture of "
+            f"{first.size[0]} x {first.size[1]}",
+            holding or [reading],
+            hint=f"{_listed(holding)} would hold: say boxes={str(holding[0])!r}" if holding else "correct the boxes",
+            **place,
+        )
+    checked = f", {counts[reading]} of {len(samples)} boxes counted fit" if samples else ""
+    return Decision(reading, f"{known_by}{checked}")
+
+
+def _agreeing(samples: Sequence[Sample], readings: Sequence[Reading]) -> list[Reading]:
+    """The readings that agree with every area and mask, if there are any."""
+    telling = [each for each in samples if each.area or each.hull is not None]
+    if not telling:
+        return []
+    return [each for each in readings if all(sample.agrees(each) for sample in telling)]
+
+
+def _almost_holding(counts: Mapping[Reading, int], number: int) -> list[Reading]:
+    best = [each for each, count in counts.items() if number >= MANY and count >= (1 - FEW) * number]
+    others = [count for each, count in counts.items() if each not in best]
+    return best if len(best) == 1 and all(count <= (1 - 10 * FEW) * number for count in others) else []
+
+
+def _counts(counts: Mapping[Reading, int], number: int) -> str:
+    return ", ".join(f"{reading} {count} of {number}" for reading, count in counts.items())
+
+
+def _listed(readings: Sequence[Reading]) -> str:
+    return " and ".join(map(str, readings))

@@ -1,0 +1,230 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows with a text, or several, and one thing that each of them means: referring expressions, screens, regions."""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from .masks import mask_hull
+from .raw import (
+    BOX_NAMES,
+    SIDE_NAMES,
+    RawBox,
+    RawPhrase,
+    RawRow,
+    RowError,
+    as_path,
+    first_of,
+    items,
+    read_boxes,
+    size_of,
+    structured,
+    texts_of,
+)
+from .readings import PIXELS, Reading
+
+if TYPE_CHECKING:
+    from .shapes import Columns, Context
+
+XYXY_PIXELS, XYWH_PIXELS = (Reading("xyxy", PIXELS),), (Reading("xywh", PIXELS),)
+XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
+
+IMAGE_NAMES = (
+    "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
+    "image_file", "img_filename", "image_filename", "filename", "file_name", "file", "image_url", "img_url", "url",
+)  # fmt: skip
+TEXT_NAMES = (
+    "text", "caption", "captions", "sentences", "sentence", "expressions", "expression", "referring_expression",
+    "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
+    "title", "name", "category",
+)  # fmt: skip
+
+
+def images_of(record: "Columns") -> list[Any]:
+    """The pictures of a record, as they are given."""
+    name = first_of(record, IMAGE_NAMES)
+    if name is None:
+        numbered = [record[key] for key in ("image_0", "image_1", "image_2", "image_3") if record.get(key) is not None]
+        return numbered or ([str(record["image_id"])] if record.get("image_id") is not None else [])
+    value = record[name]
+    if isinstance(value, str) and value.strip().startswith("["):
+        value = structured(value, name)
+    if isinstance(value, (list, tuple)):
+        return [each for each in value if each is not None]
+    return [value]
+
+
+def id_of(record: "Columns", images: list[Any]) -> str | None:
+    """The id of the picture: a column with it, or the name of its file without the suffix."""
+    name = first_of(record, ("image_id", "img_id", "imageId", "global_image_id"))
+    if name is not None and not isinstance(record[name], (list, Mapping)):
+        return str(record[name])
+    path = as_path(images[0]) if images else None
+    path = path or as_path(record.get("file_name"))
+    return None if not path else path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./")
+
+
+def make_row(record: "Columns", texts: dict[str, Any], phrases: list[RawPhrase], **given: Any) -> RawRow:
+    """A row with the pictures, the size, the id and the further columns of a record."""
+    images = given.pop("images", None) or images_of(record)
+    more = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
+    more = {key: value for key, value in more.items() if key not in IMAGE_NAMES or key == "file_name"}
+    more = {key: value for key, value in more.items() if not (isinstance(value, str) and len(value) > 1000)}
+    return RawRow(images, texts, phrases, given.pop("size", None) or size_of(record), id_of(record, images), more)
+
+
+def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawBox]:
+    """The boxes of a record: of a column of them, or of four columns with a side each; and its masks."""
+    name = first_of(record, BOX_NAMES)
+    if name is not None:
+        boxes = read_boxes(record[name], name, readings)
+    else:
+        boxes = []
+        for order, sides in SIDE_NAMES:
+            if all(record.get(side) is not None for side in sides):
+                known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
+                boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
+                break
+    hull = mask_hull(record)
+    if not boxes and hull is not None and not any(each in record for each in BOX_NAMES):
+        return [RawBox(list(hull), XYXY_PIXELS)]
+    if len(boxes) == 1:
+        boxes[0].hull = hull
+        area = record.get("area", record.get("bbox_area"))
+        boxes[0].area = float(area) if isinstance(area, (int, float)) and not isinstance(area, bool) else None
+    return boxes
+
+
+def has_boxes(record: "Columns") -> bool:
+    """Whether a record has boxes of its own."""
+    return any(name in record for name in BOX_NAMES) or any(
+        all(side in record for side in sides) for order, sides in SIDE_NAMES if order != "xywh" or "x" in sides
+    )
+
+
+def each_text(record: "Columns", texts: list[str], boxes: list[RawBox], **given: Any) -> Iterator[RawRow]:
+    """A row for each text, all of which mean the same boxes."""
+    for text in texts:
+        start = len(text) - len(text.lstrip())
+        words = text.strip()
+        phrase = RawPhrase(words, boxes, start, start + len(words), 0)
+        yield make_row(record, {"text": text}, [phrase], **given)
+
+
+# Referring expressions
+
+
+def matches(record: "Columns") -> bool:
+    return (has_boxes(record) or "mask" in record or "segmentation" in record) and has_text(record)
+
+
+def has_text(record: "Columns") -> bool:
+    return any(isinstance(record.get(name), (str, list)) for name in TEXT_NAMES)
+
+
+def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    readings: tuple[Reading, ...] = ()
+    name = first_of(record, TEXT_NAMES)
+    raw = structured(record["raw_anns"], "raw_anns") if record.get("raw_anns") else None
+    size = None
+    if raw is not None or {"ref_id", "sentences", "captions"} <= record.keys():  # jxu124/refcoco and its siblings
+        readings = XYXY_PIXELS
+        name = first_of(record, ("captions", "sentences", "raw_sentences"))
+        about = structured(record.get("raw_image_info"), "raw_image_info")
+        size = size_of(about) if isinstance(about, Mapping) else None
+    elif {"question_id", "answer"} <= record.keys() or isinstance(record.get("answer"), list):  # lmms-lab/RefCOCO
+        readings, name = XYWH_PIXELS, "answer"
+    elif {"caption", "bbox_id"} <= record.keys() or "ori_category_id" in record or "is_rewrite" in record:  # Ref-L4
+        readings, name = XYWH_PIXELS, "caption"
+    elif "proposal" in record:  # OpenRef
+        readings = XYWH_SHARES
+    elif {"expression", "dataset_name"} <= record.keys():  # Visual-CoT's referring expressions
+        readings = XYXY_PIXELS
+    if name is None:
+        raise RowError("no text", found=list(record), expected=f"one of {', '.join(TEXT_NAMES[:8])}")
+    boxes = boxes_of(record, readings)
+    if isinstance(raw, Mapping) and len(boxes) == 1 and raw.get("bbox"):
+        x, y, w, h = read_boxes(raw["bbox"], "raw_anns, bbox")[0].numbers
+        boxes[0].hull = (x, y, x + w, y + h)
+    texts = texts_of(record[name], name)
+    if not texts:
+        raise RowError(f"{name} is empty", found=record[name], expected="a text or a list of texts")
+    if len(boxes) == len(texts) > 1 and not readings and isinstance(record[name], list) and name.endswith("s"):
+        for text, box in zip(texts, boxes, strict=True):  # a list of texts beside a list of boxes
+            yield from each_text(record, [text], [box], size=size)
+        return
+    yield from each_text(record, texts, boxes, size=size)
+
+
+def read_text(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """A text without boxes."""
+    name = first_of(record, TEXT_NAMES)
+    texts = texts_of(record[name], name) if name else []
+    yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, [])
+
+
+# Several things of a picture
+
+
+def has_samples(record: "Columns") -> bool:
+    value = record.get("samples", record.get("refs"))
+    return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+
+
+def read_samples(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """moondream/refcoco-m: objects with sentences, a box x, y, width, height and a mask."""
+    name = "samples" if "samples" in record else "refs"
+    for each in items(record[name], name):
+        texts = texts_of(each.get("sentences", each.get("sentence", each.get("label"))), f"{name}, sentences")
+        yield from each_text(record, texts, boxes_of(each, XYWH_PIXELS))
+
+
+def has_elements(record: "Columns") -> bool:
+    value = record.get("elements", record.get("regions"))
+    return isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+
+
+def read_elements(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """OS-Atlas's `elements`, shares of the picture; Visual Genome's `regions`, x, y, width, height in pixels."""
+    name = "elements" if "elements" in record else "regions"
+    about = {key: value for key, value in record.items() if key != name}
+    if "image_id" not in about and "image" not in about and about.get("id") is not None:
+        about["image_id"] = about["id"]
+    for number, each in enumerate(items(record[name], name)):
+        key = first_of(each, ("instruction", "phrase", "text", "caption", "expression"))
+        if key is None:
+            raise RowError(f"{name}, element {number}: no text", found=each, expected="instruction or phrase")
+        readings: tuple[Reading, ...] = XYXY_SHARES if name == "elements" or "box" in each else XYWH_PIXELS
+        if first_of(each, BOX_NAMES) and name == "regions" and "box" not in each:
+            readings = ()
+        yield from each_text(about, texts_of(each[key], key), boxes_of(each, readings))
+
+
+# Screens
+
+
+def has_instruction(record: "Columns") -> bool:
+    return isinstance(record.get("instruction"), (str, list)) and has_boxes(record)
+
+
+def read_instruction(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """ScreenSpot and its versions, OSWorld-G, OS-Atlas."""
+    readings: tuple[Reading, ...]
+    size = size_of(record)
+    if "box_coordinates" in record:  # OSWorld-G
+        readings = XYWH_PIXELS
+        value = structured(record["box_coordinates"], "box_coordinates")
+        kind = record.get("box_type")
+        if kind == "refusal":
+            record = {**record, "box_coordinates": None}
+        elif isinstance(value, list) and value and not isinstance(value[0], list) and len(value) > 4:
+            xs, ys = value[::2], value[1::2]
+            readings, record = XYXY_PIXELS, {**record, "box_coordinates": [min(xs), min(ys), max(xs), max(ys)]}
+    elif {"ui_type", "img_size"} & record.keys() or "application" in record:  # ScreenSpot-Pro; v2 of GUI-Actor
+        readings = XYXY_PIXELS
+    elif {"img_filename", "data_source"} <= record.keys():  # v2 of OS-Copilot
+        readings = (*XYWH_PIXELS, *XYXY_SHARES)
+    elif {"data_type", "data_source"} <= record.keys() or "img_filename" in record:  # v1; OS-Atlas
+        readings = (*XYXY_SHARES, *XYXY_PIXELS, *XYWH_PIXELS)
+    else:
+        readings = ()
+    yield from each_text(record, texts_of(record["instruction"], "instruction"), boxes_of(record, readings), size=size)

@@ -1,0 +1,75 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What was read of a source: convention, counts, and what was left out."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+EXAMPLES = 5  # of each reason and of missing pictures
+
+
+@dataclass
+class RowsReport:
+    """What was read of a source.
+
+    Args:
+        source (`str`): Its name.
+        shape (`str`): The shape of its rows.
+        convention (`str`): How boxes are written, such as `"xywh pixels"`; several are joined by `" and "`.
+        known_by (`str`): How that is known, with counts.
+        rows (`int`): Rows made.
+        phrases (`int`): Phrases in them.
+        boxes (`int`): Boxes of them.
+        boxes_per_phrase (`dict`): Number of boxes -> phrases.
+        sizes (`dict`): `"WIDTH x HEIGHT"` -> pictures; the 20 most frequent are kept.
+        splits (`dict`): Split -> rows.
+        dropped (`dict`): Reason -> number of what is left out.
+        examples (`dict`): Reason -> the first places.
+        missing (`list[str]`): The first pictures that are missing.
+        complete (`bool`): Whether all rows were read; else the counts are those of the first ones.
+    """
+
+    source: str
+    shape: str = ""
+    convention: str = ""
+    known_by: str = ""
+    rows: int = 0
+    phrases: int = 0
+    boxes: int = 0
+    boxes_per_phrase: dict[int, int] = field(default_factory=Counter)
+    sizes: dict[str, int] = field(default_factory=Counter)
+    splits: dict[str, int] = field(default_factory=Counter)
+    dropped: dict[str, int] = field(default_factory=Counter)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+    missing: list[str] = field(default_factory=list)
+    complete: bool = False
+
+    def drop(self, reason: str, place: str) -> None:
+        """Counts something that is left out."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        kept = self.examples.setdefault(reason, [])
+        if len(kept) < EXAMPLES:
+            kept.append(place)
+
+    def add(self, row: dict[str, Any], split: str) -> None:
+        """Counts a row that was made."""
+        self.rows += 1
+        self.splits[split or "(none)"] = self.splits.get(split or "(none)", 0) + 1
+        size = f"{row['width']} x {row['height']}" if "width" in row else "without a picture"
+        if size in self.sizes or len(self.sizes) < 1000:
+            self.sizes[size] = self.sizes.get(size, 0) + 1
+        for phrase in row["phrases"]:
+            self.phrases += 1
+            count = len(phrase["boxes"])
+            self.boxes += count
+            self.boxes_per_phrase[count] = self.boxes_per_phrase.get(count, 0) + 1
+
+    def __str__(self) -> str:
+        counted = "" if self.complete else "the first "
+        lines = [f"{self.source}: {self.shape}; {counted}{self.rows} rows, {self.phrases} phrases, {self.boxes} boxes"]
+        if self.convention:
+            lines.append(f"boxes: {self.convention} ({self.known_by})")
+        for reason, count in self.dropped.items():
+            places = ", ".join(self.examples.get(reason, ()))
+            lines.append(f"left out: {count} x {reason}{f' ({places})' if places else ''}")
+        return "\n".join(lines)

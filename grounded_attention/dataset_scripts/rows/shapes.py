@@ -1,0 +1,96 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The shapes of rows that are known: one line a shape. They are tried in this order on the columns of a row."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+
+from . import captions, conversations, detection, questions, referring
+from .raw import BOX_NAMES, RawRow
+from .readings import Reading
+
+Columns = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a reader of a shape may need beside the row.
+
+    Args:
+        kind (`str`): The format, or the repository, of the source.
+        readings (sequence of [`Reading`]): How the format writes boxes.
+        classes (`dict`): Column, or column and key -> number -> name of a class.
+        notes (`dict`): Reason -> number of what is left out; readers add to it.
+    """
+
+    kind: str = ""
+    readings: tuple[Reading, ...] = ()
+    classes: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
+    notes: Any = field(default_factory=dict)
+
+    def leave_out(self, what: str, count: int = 1) -> None:
+        """Counts something that is not read."""
+        if count:
+            self.notes[what] = self.notes.get(what, 0) + count
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape of rows.
+
+    Args:
+        name (`str`): Its name in reports.
+        sets (`str`): Public data that have it.
+        columns (`str`): The columns that it needs.
+        matches (`Callable`): Whether a row has it.
+        read (`Callable`): Makes rows of a record, which is given with a [`Context`].
+    """
+
+    name: str
+    sets: str
+    columns: str
+    matches: Callable[[Columns], bool]
+    read: Callable[[Columns, Context], Iterator[RawRow]]
+
+
+SHAPES: Sequence[Shape] = (
+    Shape("own phrases", "rows of this package", "a text, phrases", captions.has_phrases, captions.read_phrases),
+    Shape("entities", "Flickr30K Entities", "captions, entities", captions.has_entities, captions.read_entities),
+    Shape("GRIT", "zzliang/GRIT", "caption, noun_chunks, ref_exps", captions.has_chunks, captions.read_chunks),
+    Shape("grounding", "ODVG", "grounding", captions.has_grounding, captions.read_grounding),
+    Shape("narratives", "Localized Narratives", "timed_caption, traces", captions.has_traces, captions.read_traces),
+    Shape("samples", "moondream/refcoco-m", "samples", referring.has_samples, referring.read_samples),
+    Shape("conversation", "LLaVA, Qwen, ms-swift, LLaMA-Factory, GUI-Actor, UGround", "conversations or messages",
+          conversations.matches, conversations.read),
+    Shape("elements", "OS-Atlas, Visual Genome regions", "elements or regions", referring.has_elements,
+          referring.read_elements),
+    Shape("detection", "COCO, cppe-5, YOLO, Pascal VOC, Label Studio", "objects or annotations", detection.matches,
+          detection.read),
+    Shape("points", "allenai/pixmo-points", "points, label", questions.has_points, questions.read_points),
+    Shape("screen", "ScreenSpot, ScreenSpot-Pro, OSWorld-G", "instruction, bbox", referring.has_instruction,
+          referring.read_instruction),
+    Shape("question", "Visual-CoT, TreeBench, V*", "question, bbox", questions.matches, questions.read),
+    Shape("referring expression", "lmms-lab/RefCOCO, jxu124/refcoco, Ref-L4", "a text or texts, bbox",
+          referring.matches, referring.read),
+    Shape("text", "captions without boxes", "a text", referring.has_text, referring.read_text),
+)  # fmt: skip
+
+
+def find_shape(record: Columns, **place: Any) -> Shape:
+    """The shape of a record.
+
+    Raises:
+        DataError: None is known.
+    """
+    for shape in SHAPES:
+        if shape.matches(record):
+            return shape
+    raise DataError(
+        "rows of an unknown shape",
+        found=", ".join(map(str, record)),
+        expected=f"a picture, a text (text, caption, answer, ...) and boxes ({', '.join(BOX_NAMES[:4])}, ...)",
+        hint="name them: columns={'image': ..., 'text': ..., 'boxes': ...}",
+        **place,
+    )

@@ -1,0 +1,239 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Records of files with rows, and of data sets of `datasets`."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.utils.bounded_files import read_json
+
+from .raw import plain
+from .readings import Reading
+
+FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
+_SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)
+SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
+ROWS = 64  # of a Parquet file that are decoded together
+Record = tuple[Path | None, str, dict[str, Any]]  # its file, its place there, its columns
+
+
+@dataclass
+class Source:
+    """Records to read, again and again.
+
+    Args:
+        name (`str`): For errors and reports.
+        parts (`dict`): Split or "" -> functions that each iterate over the records of a file.
+        folder (`Path`, *optional*): Where the names of pictures start.
+        is_foreign (`bool`): Whether it comes from the Hub.
+        kind (`str`, *optional*): The format, if it says more than its columns: "coco", "yolo", "voc", "label studio".
+        readings (sequence of [`Reading`]): How the format writes boxes.
+        classes (`dict`): Column, or column and key -> number -> name of a class.
+        size (`int`, *optional*): The number of records, if it is known at once.
+    """
+
+    name: str
+    parts: dict[str, list[Callable[[], Iterator[Record]]]]
+    folder: Path | None = None
+    is_foreign: bool = False
+    kind: str = ""
+    readings: tuple[Reading, ...] = ()
+    classes: dict[str, dict[Any, str]] = field(default_factory=dict)
+    size: int | None = None
+
+    def records(self, split: str | None) -> Iterator[tuple[str, Record]]:
+        """The split of each record, and the record, of all parts or of those of a split."""
+        for name, part in self.parts.items():
+            if split is None or name == split:
+                for read in part:
+                    for each in read():
+                        yield name, each
+
+
+def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
+    """Opens files with rows, each for the split of its name."""
+    folder = folder if folder.is_dir() else folder.parent
+    readers = {".jsonl": _jsonl, ".ndjson": _jsonl, ".json": _json, ".parquet": _parquet, ".csv": _csv, ".tsv": _csv}
+    parts: dict[str, list[Any]] = {}
+    classes: dict[str, dict[Any, str]] = {}
+    size: int | None = 0
+    for path in paths:
+        reader = readers.get(path.suffix.lower())
+        if reader is None:
+            raise DataError("a kind of file that is not read", file=path, expected=", ".join(FILES))
+        if reader is _parquet:
+            file = _open_parquet(path)
+            classes |= class_names(_features(file.schema_arrow))
+            size = None if size is None else size + file.metadata.num_rows
+        else:
+            size = None
+        parts.setdefault(split_of(path, folder) if len(paths) > 1 else "", []).append(partial(reader, path))
+    return Source(name, parts, folder, classes=classes, size=size)
+
+
+def split_of(path: Path, folder: Path) -> str:
+    """The split that the name of a file or folder says, such as `data/val-00000-of-00001.parquet`; or ""."""
+    found = _SPLIT.findall(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name)
+    return SAME_SPLIT.get(found[-1].lower(), found[-1]) if found else ""
+
+
+def _jsonl(path: Path) -> Iterator[Record]:
+    for number, line in text_lines(path, "expected one JSON object a line"):
+        if line.strip():
+            yield path, f"line {number}", _object(_parsed(line, path, number), path, f"line {number}")
+
+
+def _parsed(line: str, path: Path, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(
+            f"no JSON ({error})", file=path, where=f"line {number}", found=line, expected="one JSON object a line"
+        ) from None
+
+
+def _object(value: Any, path: Path | None, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise DataError("not a row", file=path, where=where, found=value, expected="an object with columns")
+    return dict(value)
+
+
+def _json(path: Path) -> Iterator[Record]:
+    """The elements of a list, of the only list of an object, or the members of an object of objects."""
+    if _starts_with_list(path):
+        for _, index, element in json_elements(path, "expected a list of rows"):
+            yield path, f"element {index}", _object(element, path, f"element {index}")
+        return
+    whole = read_json(path)
+    if not isinstance(whole, Mapping):
+        raise DataError("no rows", file=path, found=whole, expected="a list of objects")
+    lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
+    lists = {key: value for key, value in lists.items() if all(isinstance(each, Mapping) for each in value)}
+    if len(lists) == 1 and not any(isinstance(value, (str, int)) for value in whole.values()):
+        for index, element in enumerate(next(iter(lists.values()))):
+            yield path, f"element {index}", dict(element)
+    elif whole and all(isinstance(value, Mapping) for value in whole.values()):
+        for key, value in whole.items():
+            yield path, f"member {key!r}", {"id": key, **value}
+    else:
+        yield path, "the object", dict(whole)
+
+
+def _starts_with_list(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+
+
+def _csv(path: Path) -> Iterator[Record]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        start = file.read(4096).partition("\n")[0]
+        file.seek(0)
+        comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
+        csv.field_size_limit(2**31 - 1)
+        reader = csv.DictReader(file, delimiter=comma)
+        try:
+            for row in reader:
+                where = f"line {reader.line_num}"
+                if None in row or None in row.values():
+                    found = len([value for key, value in row.items() if key is not None and value is not None])
+                    found += len(row.get(None) or ())
+                    expected = f"{len(reader.fieldnames or ())} cells, as in the first line"
+                    raise DataError("a row of another length", file=path, where=where, found=found, expected=expected)
+                yield path, where, {key: value if value != "" else None for key, value in row.items()}
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise DataError(f"no CSV in UTF-8 ({error})", file=path, where=f"line {reader.line_num + 1}") from None
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"no Parquet file ({error})", file=path, hint="it is damaged or cut: get it again") from None
+
+
+def _parquet(path: Path) -> Iterator[Record]:
+    file, row = _open_parquet(path), 0
+    batches = file.iter_batches(batch_size=ROWS)
+    while True:
+        try:
+            batch = next(batches, None)
+            found = [] if batch is None else batch.to_pylist()
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
+        if batch is None:
+            return
+        for record in found:
+            yield path, f"row {row}", record
+            row += 1
+
+
+def _features(schema: pa.Schema) -> Any:
+    """The features of `datasets` that a Parquet file has."""
+    import datasets
+
+    try:
+        return datasets.Features.from_arrow_schema(schema)
+    except Exception:  # of many types: foreign metadata say nothing
+        return None
+
+
+def class_names(source: Any) -> dict[str, dict[Any, str]]:
+    """The names of the classes of features, by their column, or column and key."""
+    import datasets
+
+    features = source if isinstance(source, datasets.Features) else getattr(source, "features", None)
+    found: dict[str, dict[Any, str]] = {}
+
+    def visit(feature: Any, place: str) -> None:
+        if isinstance(feature, datasets.ClassLabel):
+            found[place] = dict(enumerate(feature.names))
+        elif isinstance(feature, Mapping):
+            for key, each in feature.items():
+                visit(each, f"{place}.{key}" if place else key)
+        elif isinstance(feature, (list, tuple)):
+            for each in feature[:1]:
+                visit(each, place)
+        elif hasattr(feature, "feature"):
+            visit(feature.feature, place)
+
+    visit(dict(features) if features else {}, "")
+    return found
+
+
+def dataset_records(source: Any) -> Iterator[Record]:
+    """The rows of a `Dataset` or `IterableDataset`, pictures not decoded; or of a list of mappings."""
+    for number, record in enumerate(_undecoded(source)):
+        yield (
+            None,
+            f"row {number}",
+            {key: plain(value) for key, value in _object(record, None, f"row {number}").items()},
+        )
+
+
+def _undecoded(source: Any) -> Any:
+    import datasets
+
+    if not isinstance(source, datasets.Dataset | datasets.IterableDataset):
+        return source
+    source = source.with_format(None)
+    for name, feature in (source.features or {}).items():
+        if isinstance(feature, datasets.Image):
+            source = source.cast_column(name, datasets.Image(decode=False))
+        elif isinstance(getattr(feature, "feature", None), datasets.Image):
+            source = source.cast_column(name, datasets.List(datasets.Image(decode=False)))
+    return source
+
+
+def dataset_name(source: Any) -> str:
+    """The repository of a data set of `datasets`, if it is known."""
+    return str(getattr(getattr(source, "info", None), "dataset_name", None) or "")
