@@ -17,6 +17,7 @@ _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
 _NUMBERS = re.compile(_NUMBER)
 THOUSANDTHS = (Reading("xyxy", 1000.0),)
 SHARES: tuple[Reading, ...] = (Reading("xyxy", 1.0),)
+POINT_SHARES: tuple[Reading, ...] = (Reading("points", 1.0),)
 STEPS_999 = (Reading("xyxy", 999.0),)
 # The same key has pixels in Qwen2.5-VL, thousandths in Qwen3-VL, shares in Kimi-VL: the numbers must tell.
 OPEN_SCALE = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Reading("xyxy", 1.0))
@@ -228,7 +229,7 @@ def _clicks(text: str) -> Iterator[Mention]:
     readings = (Reading("points", 1.0), Reading("points", PIXELS), Reading("points", 1000.0))
     for match in pattern.finditer(text):
         numbers = [float(match[1]), float(match[2])]
-        yield Mention([RawBox(numbers, SHARES if max(numbers) <= 1 else readings)], match.span())
+        yield Mention([RawBox(numbers, POINT_SHARES if max(numbers) <= 1 else readings)], match.span())
 
 
 # Four numbers, or several fours: `[0.1, 0.2, 0.3, 0.4]`, `[[012,345,678,900]]`, `(x1,y1),(x2,y2)`, `[a;b]`.
@@ -258,7 +259,7 @@ def _bare(text: str) -> Iterator[Mention]:
 def _bare_points(text: str) -> Iterator[Mention]:
     for match in _BARE_POINT.finditer(text):
         numbers = [float(match[1]), float(match[2])]
-        readings = SHARES if max(numbers) <= 1 else (Reading("points", PIXELS), Reading("points", 1000.0))
+        readings = POINT_SHARES if max(numbers) <= 1 else (Reading("points", PIXELS), Reading("points", 1000.0))
         yield Mention([RawBox(numbers, readings)], match.span())
 
 

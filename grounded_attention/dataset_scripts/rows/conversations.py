@@ -57,7 +57,7 @@ def _pair(record: "Columns") -> tuple[str, str] | None:
 
 def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     name = first_of(record, ("conversations", "messages", "conversation"))
-    is_text = name is not None and isinstance(record[name], str)
+    is_text = name == "conversations" and isinstance(record[name], str)
     if name is not None:
         messages, pictures, beside = read_messages(structured(record[name], name), name)
     else:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import chain
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -183,7 +184,7 @@ def read_boxes(value: Any, name: str, readings: tuple[Reading, ...] = ()) -> lis
         raise RowError(f"bad {name}", found=value, expected="x, y, x, y, or a list of boxes")
     if isinstance(value[0], (list, Mapping)) or value[0] is None:
         if len(value) == 2 and all(isinstance(each, list) and len(each) == 2 for each in value) and name in BOX_NAMES:
-            return read_boxes(sum(value, []), name, readings or tuple(_corner_readings()))
+            return read_boxes([*chain(*value)], name, readings or tuple(_corner_readings()))
         return [box for each in value for box in read_boxes(each, name, readings)]
     return [RawBox(_numbers(value, name), readings)]
 

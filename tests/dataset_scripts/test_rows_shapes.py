@@ -1,0 +1,318 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Each shape of rows, made from the documented columns: one box of a picture of 400 x 300, written in each way."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grounded_attention import grounded_rows, read_phrase
+from grounded_attention.dataset_scripts.rows import UnclearBoxes
+from tests.helpers.expected_rows import texts_of
+
+SIZE = (400, 300)
+BOX = [0.1, 0.2, 0.6, 0.9]
+XYXY, XYWH = [40, 60, 240, 270], [40, 60, 200, 210]
+# Read as corners it is inverted, and so it cannot be taken for x, y, width, height.
+INVERTED = [300, 200, 80, 60]
+WORDS = "the red kite"
+
+
+def talk(question, answer, **more):
+    turns = [{"from": "human", "value": f"<image>\n{question}"}, {"from": "gpt", "value": answer}]
+    return {"image": "p.png", "conversations": turns, **more}
+
+
+def messages(question, answer, **more):
+    turns = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
+    return {"messages": turns, "images": ["p.png"], **more}
+
+
+ASKED = f"Please provide the bounding box coordinate of the region this sentence describes: {WORDS}."
+MASK = {"counts": [40 * 300 + 60, *([210, 90] * 199), 210, 30 + 160 * 300], "size": [300, 400]}
+POLYGON = [[40, 60, 240, 60, 240, 270, 40, 270]]
+IN_PIXELS, IN_SHARES = "xyxy pixels", "xyxy 0..1"
+# Name -> a row, or several, and the convention that must be found.
+CASES = {
+    "lmms-lab/RefCOCO": (
+        {"question_id": "1", "image": "p.png", "question": "Describe it.", "answer": [WORDS], "bbox": XYWH,
+         "segmentation": POLYGON[0], "iscrowd": 0, "file_name": "p.png"},
+        "xywh pixels",
+    ),
+    "jxu124/refcoco": (
+        {"sentences": [{"raw": WORDS, "sent": WORDS}], "captions": [WORDS], "ref_id": 1, "bbox": XYXY,
+         "raw_anns": json.dumps({"bbox": XYWH}), "raw_image_info": json.dumps({"width": 400, "height": 300}),
+         "image_path": "p.png"},
+        IN_PIXELS,
+    ),
+    "jxu124/refcoco without captions": (
+        {"sentences": json.dumps([{"sent": WORDS}]), "ref_id": 1, "bbox": XYXY, "image_path": "p.png",
+         "raw_anns": json.dumps({"bbox": XYWH})},
+        IN_PIXELS,
+    ),
+    "Ref-L4": (
+        {"id": 1, "caption": WORDS, "bbox": XYWH, "bbox_area": 42000, "bbox_id": 5, "ori_category_id": "3",
+         "image_id": 9, "height": 300, "width": 400, "file_name": "p.png", "is_rewrite": False, "split": "val"},
+        "xywh pixels",
+    ),
+    "refcoco-m": (
+        {"image": "p.png", "image_id": 3,
+         "samples": [{"id": 1, "sentences": [WORDS], "bbox": XYWH, "mask": MASK, "label": "kite"}]},
+        "xywh pixels",
+    ),
+    "OpenRef": ({"image": "p.png", "caption": WORDS, "proposal": [0.1, 0.2, 0.5, 0.7], "original_size": [400, 300]},
+                "xywh 0..1"),
+    "Visual-CoT expressions": (
+        {"img_path": "p.png", "expression": WORDS, "bbox": XYXY, "dataset_name": "refcoco", "height": 300,
+         "width": 400, "image_id": 3, "sent_id": 4, "split": "val"},
+        IN_PIXELS,
+    ),
+    "text and box, by the counts": (
+        [{"image": "p.png", "text": WORDS, "bbox": XYWH}, {"image": "p.png", "text": "sun", "bbox": INVERTED}],
+        "xywh pixels",
+    ),
+    "by the area": ({"image": "p.png", "text": WORDS, "bbox": XYWH, "area": 42000.0}, "xywh pixels"),
+    "by the mask": ({"image": "p.png", "text": WORDS, "bbox": XYXY, "mask": MASK}, IN_PIXELS),
+    "by a polygon": ({"image": "p.png", "text": WORDS, "bbox": XYXY, "segmentation": POLYGON}, IN_PIXELS),
+    "a mask alone": ({"image": "p.png", "text": WORDS, "mask": MASK}, IN_PIXELS),
+    "named sides": ({"image": "p.png", "text": WORDS, "bbox": {"xmin": 40, "ymin": 60, "xmax": 240, "ymax": 270}},
+                    IN_PIXELS),
+    "four columns": ({"image": "p.png", "text": WORDS, "x1": 40, "y1": 60, "x2": 240, "y2": 270}, IN_PIXELS),
+    "Visual Genome": (
+        {"image": "p.png", "id": 4, "regions": [{"phrase": WORDS, "x": 40, "y": 60, "width": 200, "height": 210}]},
+        "xywh pixels",
+    ),
+    "GRIT": ({"caption": f"{WORDS} flies", "noun_chunks": [[0.0, 12.0, *BOX, 0.9]], "ref_exps": [], "image": "p.png"},
+             IN_SHARES),
+    "ODVG": ({"filename": "p.png", "width": 400, "height": 300,
+              "grounding": {"caption": f"{WORDS} flies", "regions": [{"phrase": WORDS, "bbox": XYXY}]}}, IN_PIXELS),
+    "Localized Narratives": (
+        {"image_id": "p", "caption": f"In front is {WORDS}.",
+         "timed_caption": [{"utterance": "In front is", "start_time": 0.0, "end_time": 1.0},
+                           {"utterance": f"{WORDS}.", "start_time": 1.1, "end_time": 2.0}],
+         "traces": [[{"x": 0.1, "y": 0.2, "t": 1.2}, {"x": 0.6, "y": 0.9, "t": 1.9}, {"x": 0.9, "y": 0.1, "t": 3.0}]]},
+        IN_SHARES,
+    ),
+    "marks of Entities": (
+        {"image": "p.png", "caption": f"[/EN#7/other {WORDS}] flies", "boxes": {"7": [XYXY]}}, IN_PIXELS,
+    ),
+    "own rows": ({"image": "p.png", "caption": f"{WORDS} flies", "phrases": [{"text": WORDS, "boxes": [BOX]}]},
+                 IN_SHARES),
+    "own phrases that name boxes": (
+        {"image": "p.png", "caption": f"{WORDS} flies", "phrases": [{"phrase": WORDS, "phrase_id": "3"}],
+         "boxes": {"3": [BOX]}},
+        IN_SHARES,
+    ),
+    "list of objects": ({"image": "p.png", "objects": [{"bbox": XYWH, "category": WORDS, "area": 42000}]},
+                        "xywh pixels"),
+    "fashionpedia": (
+        {"image": "p.png", "objects": {"bbox_id": [1], "category": [WORDS], "bbox": [XYXY], "area": [42000]}},
+        IN_PIXELS,
+    ),
+    "moondream/car_part_damage": (
+        {"image": "p.png", "annotations": [{"id": 1, "category": WORDS, "bbox": XYXY, "segmentation": POLYGON}]},
+        IN_PIXELS,
+    ),
+    "boxes and labels": (
+        {"image": "p.png", "boxes": [BOX, [0.6, 0.6, 0.7, 0.7]], "labels": [WORDS, "sun"]}, IN_SHARES),
+    "objects as a text": ({"image": "p.png", "objects": json.dumps([{"bbox": XYXY, "label": WORDS, "bbox_id": 1}])},
+                          IN_PIXELS),
+    "TreeBench": ({"image": "p.png", "question": WORDS, "multi-choice options": "A", "answer": "A",
+                   "target_instances": str([XYXY])}, IN_PIXELS),
+    "V*": ({"image": "p.png", "target_object": [WORDS], "bbox": [XYWH], "question": f"What colour is {WORDS}?",
+            "options": ["red", "blue"]}, "xywh pixels"),
+    "Saliency-R1": ({"image": "p.png", "question": WORDS, "answer": "x", "bbox": "[0.1, 0.2, 0.6, 0.9]"}, IN_SHARES),
+    "Visual-CoT": (
+        [{"image": "p.png", "question": WORDS, "answer": "x", "bboxs": [XYXY], "width": 400, "height": 300},
+         {"image": "p.png", "question": "sun", "answer": "x", "bboxs": [[290, 250, 390, 290]], "width": 400,
+          "height": 300}],
+        IN_PIXELS,
+    ),
+    "ScreenSpot": ({"image": "p.png", "instruction": WORDS, "bbox": BOX, "data_type": "icon", "data_source": "ios"},
+                   IN_SHARES),
+    "ScreenSpot v2": (
+        {"img_filename": "p.png", "instruction": WORDS, "bbox": XYWH, "data_type": "icon", "data_source": "ios"},
+        "xywh pixels",
+    ),
+    "ScreenSpot v2 of GUI-Actor": (
+        {"img_filename": "p.png", "bbox": XYXY, "instruction": WORDS, "img_size": [400, 300], "platform": "shop",
+         "ui_type": "text", "group": "web"},
+        IN_PIXELS,
+    ),
+    "ScreenSpot-Pro of TIGER-Lab": (
+        {"id": "c1", "img_filename": "p.png", "img_size": "[400, 300]", "bbox": str(XYXY), "instruction": WORDS,
+         "instruction_cn": "x", "application": "cad", "ui_type": "icon", "group": "CAD"},
+        IN_PIXELS,
+    ),
+    "OSWorld-G": ({"image_path": "p.png", "image_size": [400, 300], "instruction": WORDS, "box_type": "bbox",
+                   "box_coordinates": XYWH}, "xywh pixels"),
+    "OSWorld-G, polygon": ({"image_path": "p.png", "image_size": [400, 300], "instruction": WORDS,
+                            "box_type": "polygon", "box_coordinates": POLYGON[0]}, IN_PIXELS),
+    "OS-Atlas": ({"img_filename": "p.png", "instruction": WORDS, "bbox": BOX}, IN_SHARES),
+    "OS-Atlas, elements": ({"img_filename": "p.png", "elements": [{"instruction": WORDS, "bbox": BOX}]}, IN_SHARES),
+    "GUI-Actor": (
+        {"image": "p.png", "conversations": [
+            {"from": "system", "value": "You act."}, {"from": "human", "value": f"<image>{WORDS}"},
+            {"from": "gpt", "value": "pyautogui.click(x=0.35, y=0.55)", "recipient": "os", "end_turn": True,
+             "bbox_gt": BOX}]},
+        IN_SHARES,
+    ),
+    "UGround": (
+        {"image": "p.png", "conversations": json.dumps([{"from": "human", "value": f"<image>\n{WORDS}"},
+                                                        {"from": "gpt", "value": "(350, 549)"}])},
+        "points 0..999",
+    ),
+    "PixMo-Points": ({"image": "p.png", "points": [{"x": 35.0, "y": 55.0}], "count": 1, "label": WORDS,
+                      "collection_method": "pointing"}, "points 0..100"),
+    "Molmo": (messages("Point.", f'<point x="35.0" y="55.0" alt="{WORDS}">{WORDS}</point>'), "points 0..100"),
+    "Molmo 2": (messages("Point.", f'<points coords="1 1 350 550">{WORDS}</points>'), "points 0..1000"),
+    "a click": (messages(f"Click on {WORDS}.", "pyautogui.click(x=0.35, y=0.55)"), "points 0..1"),
+    "LLaVA": (talk(ASKED, "[0.10, 0.275, 0.60, 0.80]"), "xyxy 0..1 padded"),
+    "Shikra": (messages(f"Where is {WORDS}?", "[0.100,0.200,0.600,0.900]"), IN_SHARES),
+    "Shikra, in a caption": (
+        messages("Describe it.", f"There is {WORDS}[0.100,0.200,0.600,0.900] in the air."), IN_SHARES),
+    "Qwen-VL": (messages("Describe.", f"<ref>{WORDS}</ref><box>(100,200),(600,900)</box>"), "xyxy 0..1000"),
+    "Qwen2-VL, box alone": (
+        messages(f"Find {WORDS}.", "<|box_start|>(100,200),(600,900)<|box_end|>"), "xyxy 0..1000"),
+    "Qwen2.5-VL": (
+        [messages(f"Locate {WORDS}.", f'```json\n[{{"bbox_2d": {XYXY}, "label": "{WORDS}"}}]\n```'),
+         messages("Locate the sun.", '[{"bbox_2d": [350, 20, 390, 60], "label": "the sun"}]')],
+        "ask or xyxy pixels",
+    ),
+    "Qwen3-VL": (
+        talk(f"Locate {WORDS} in this image and output the bbox coordinates in JSON format.",
+             f'[{{"bbox_2d": [100, 200, 600, 900], "label": "{WORDS}"}}]'),
+        "xyxy 0..1000",
+    ),
+    "Kimi-VL": (messages(f"Locate {WORDS}.", f'{{"bbox_2d": {BOX}, "label": "{WORDS}"}}'), IN_SHARES),
+    "Gemma 4": (messages("Detect.", f'[{{"box_2d": [200, 100, 900, 600], "label": "{WORDS}"}}]'), "yxyx 0..1000"),
+    "GLM": (messages(f"Please pinpoint the bounding box as per the given description. {WORDS}",
+                     "<|begin_of_box|>[[100, 200, 600, 900]]<|end_of_box|>"), "xyxy 0..1000"),
+    "InternVL": (
+        talk(f"Please provide the bounding box coordinate of the region this sentence describes: <ref>{WORDS}</ref>",
+             f"<ref>{WORDS}</ref><box>[[100, 200, 600, 900]]</box>", width=400, height=300),
+        "xyxy 0..1000",
+    ),
+    "InternVL, old": (messages("x", f"<ref>{WORDS}</ref><box>[[0.1, 0.2, 0.6, 0.9]]</box>"), IN_SHARES),
+    "MiniCPM-V": (messages("Describe.", f"<ref>{WORDS}</ref><box>100 200 600 900</box>"), "xyxy 0..1000"),
+    "Ovis": (messages("Describe.", f"<ref>{WORDS}</ref><box>(0.1,0.2),(0.6,0.9)</box>"), IN_SHARES),
+    "DeepSeek-VL2": (
+        messages(f"<|ref|>{WORDS}<|/ref|>", f"<|ref|>{WORDS}<|/ref|><|det|>[[100, 200, 599, 899]]<|/det|>"),
+        "xyxy 0..999",
+    ),
+    "Rex-Omni": (
+        messages("Detect.", f"<|object_ref_start|>{WORDS}<|object_ref_end|><|box_start|><100><200><599><899>"
+                            "<|box_end|>"),
+        "xyxy 0..999",
+    ),
+    "CogVLM": (messages(f"Where is {WORDS}?", "[[100,200,600,900;012,020,030,040]]"), "xyxy 0..1000", 2),
+    "PaliGemma": (
+        {"image": "p.png", "prefix": f"detect {WORDS}", "suffix": f"<loc0205><loc0102><loc0922><loc0614> {WORDS}"},
+        "yxyx 0..1024",
+    ),
+    "Florence-2": (messages("<OD>", f"{WORDS}<loc_100><loc_200><loc_600><loc_900>"), "xyxy 0..1000"),
+    "Kosmos-2": (
+        messages("<grounding>", f"<phrase> {WORDS}</phrase><object><patch_index_0195><patch_index_0915></object>"),
+        IN_SHARES,
+    ),
+    "ms-swift, shares": (
+        messages("<image>Where is <ref-object>?", "<bbox>",
+                 objects={"ref": [WORDS], "bbox": [BOX], "bbox_type": "norm1"}),
+        IN_SHARES,
+    ),
+    "query and response": ({"image": "p.png", "query": f"Find {WORDS}", "response": "<box>(100,200),(600,900)</box>"},
+                           "xyxy 0..1000"),
+    "TRL": ({"image": "p.png", "prompt": f"Find {WORDS}", "completion": "<box>(100,200),(600,900)</box>"},
+            "xyxy 0..1000"),
+    "VLM-R1": (
+        {"image": "p.png", "problem": f'Give the box of "{WORDS}".', "solution": "<box>(100,200),(600,900)</box>"},
+        "xyxy 0..1000",
+    ),
+    "alpaca": ({"images": ["p.png"], "instruction": f"<image>Find {WORDS}.", "input": "",
+                "output": "<|box_start|>(100,200),(600,900)<|box_end|>"}, "xyxy 0..1000"),
+    "pictures inside of messages": (
+        {"messages": [{"role": "user", "content": [{"type": "image", "image": "p.png"},
+                                                   {"type": "text", "text": f"Find {WORDS}."}]},
+                      {"role": "assistant", "content": [{"type": "text", "text": "<box>(100,200),(600,900)</box>"}]}]},
+        "xyxy 0..1000",
+    ),
+    "OpenAI's messages": (
+        {"messages": json.dumps([{"role": "user", "content": [
+            {"type": "image_url", "image_url": {"url": "p.png"}}, {"type": "text", "text": f"Find {WORDS}."}]},
+            {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"}])},
+        "xyxy 0..1000",
+    ),
+    "a box beside a conversation": (messages(f"Where is {WORDS}?", "On the left.", bbox=BOX), IN_SHARES),
+    "own phrases beside messages": (
+        messages("Where?", f"See {WORDS}.", phrases=[{"text": WORDS, "sentence": 1, "boxes": [BOX]}]), IN_SHARES),
+}  # fmt: skip
+
+
+def picture():
+    return Image.linear_gradient("L").resize(SIZE).convert("RGB")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    picture().save(tmp_path / "p.png")
+    return tmp_path
+
+
+def write(folder, rows):
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return path
+
+
+def phrases_of(rows):
+    return {
+        phrase["text"]: phrase["boxes"]
+        for row in rows
+        for phrase in row["phrases"]
+        if read_phrase(phrase, texts_of(row), "phrase", grounded=True)
+    }
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_shape(case, folder):
+    given, convention, *count = CASES[case]
+    source = write(folder, given if isinstance(given, list) else [given])
+    if convention.startswith("ask or "):
+        convention = convention.removeprefix("ask or ")
+        with pytest.raises(UnclearBoxes, match="boxes="):
+            grounded_rows(source)
+        rows = grounded_rows(source, boxes=convention)
+    else:
+        rows = grounded_rows(source)
+    assert rows.report.convention == convention, rows.report
+    boxes = next(boxes for text, boxes in phrases_of(rows).items() if WORDS in text)
+    assert len(boxes) == (count[0] if count else 1)
+    wanted = [0.35, 0.55, 0.35, 0.55] if "points" in convention else BOX
+    near = 0.03 if case == "Kosmos-2" else 0.002
+    assert np.abs(np.array(boxes[0]) - wanted).max() < near, boxes
+    assert rows.report.complete and rows.report.boxes >= 1
+
+
+# The same boxes are refused, or a question is asked, when a convention is said that is not theirs.
+WRONG = {
+    "xyxy pixels": "xyxy 0..1",
+    "xywh pixels": "xywh 0..1",
+    "xyxy 0..1": "xyxy pixels",
+    "xywh 0..1": "xywh pixels",
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_wrong_convention_is_caught(case, folder):
+    given, convention, *_ = CASES[case]
+    source = write(folder, given if isinstance(given, list) else [given])
+    found = convention.removeprefix("ask or ")
+    wrong = WRONG.get(found, "points 0..1" if "points" in found else "xyxy 0..1")
+    if found == "points 0..1":
+        wrong = "points 0..1000"
+    if "padded" in found:
+        wrong = "xyxy 0..1000"
+    with pytest.raises(UnclearBoxes) as error:
+        grounded_rows(source, boxes=wrong)
+    assert wrong in str(error.value) and str(source) in str(error.value)
