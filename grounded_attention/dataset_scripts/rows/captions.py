@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .conversations import message_texts, read_messages
 from .raw import RawBox, RawPhrase, RawRow, RowError, first_of, items, plain, read_boxes, read_own_phrase, structured
 from .readings import Reading
-from .referring import XYXY_PIXELS, XYXY_SHARES, images_of, make_row
+from .referring import XYXY_PIXELS, XYXY_SHARES, has_boxes, images_of, make_row
 
 if TYPE_CHECKING:
     from .shapes import Columns, Context
@@ -24,7 +24,7 @@ def has_phrases(record: "Columns") -> bool:
     value = record.get("phrases")
     if isinstance(value, str) and value.strip().startswith("["):
         value = structured(value, "phrases")
-    is_list = isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+    is_list = isinstance(value, list) and (all(isinstance(each, Mapping) for each in value) or not has_boxes(record))
     return is_list and (first_of(record, TEXTS) is not None or "caption1" in record or "prompt" in record)
 
 

@@ -127,6 +127,7 @@ class GroundedRows:
         self._decisions: dict[tuple[Reading, ...], Decision] = {}
         self._shape: Shape | None = None
         self._known_columns: set[str] = set()
+        self._first: list[str] | None = None  # the columns of the first record
         self.report = RowsReport(source.name)
         self._look()
         for _ in self._read(decode=False, limit=COUNTED[0]):
@@ -195,7 +196,7 @@ class GroundedRows:
             shape = self._shape if self._shape is not None and self._shape.matches(record) else None
             shape = shape or find_shape(record, **place)
             if self._shape is None:
-                self._shape = shape
+                self._shape, self._first = shape, list(record)
             try:
                 made = list(shape.read(record, context))
             except RowError as error:
@@ -214,6 +215,14 @@ class GroundedRows:
         """Finds the shape, and how boxes are written."""
         for limit in COUNTED:
             samples, complete = self._samples(limit)
+            if not samples and complete and self._shape is not None and self._shape.name == "text":
+                raise DataError(
+                    "rows without boxes",
+                    file=self._source.name,
+                    found=f"columns {', '.join(self._first or ())}",
+                    expected=f"boxes, in a column such as {', '.join(BOX_NAMES[:4])}",
+                    hint="name it: columns={'boxes': ...}",
+                )
             try:
                 self._decide(samples)
                 return
@@ -237,7 +246,7 @@ class GroundedRows:
                 for box in phrase.boxes:
                     try:
                         size = sizes.get(phrase.image) or self._size(row, phrase.image, file, where)
-                    except (MissingPicture, DataError):
+                    except ValueError:
                         continue  # reported when rows are made
                     sizes[phrase.image] = size
                     key = (Reading("point"),) * (len(box.numbers) == 2 and not box.readings) or box.readings
@@ -291,9 +300,8 @@ class GroundedRows:
         complete = True
         made = missing = 0
         for split, file, where, raw in self._raw_rows(notes):
-            if self._max_rows is not None and made >= self._max_rows:
-                break
-            if limit is not None and made + missing >= limit:
+            limits = [each for each in (self._max_rows, limit) if each is not None]
+            if limits and made + missing >= min(limits):
                 complete = False
                 break
             try:

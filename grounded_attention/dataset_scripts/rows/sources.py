@@ -135,23 +135,30 @@ def _starts_with_list(path: Path) -> bool:
 
 
 def _csv(path: Path) -> Iterator[Record]:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        start = file.read(4096).partition("\n")[0]
-        file.seek(0)
-        comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
-        csv.field_size_limit(2**31 - 1)
-        reader = csv.DictReader(file, delimiter=comma)
-        try:
-            for row in reader:
-                where = f"line {reader.line_num}"
-                if None in row or None in row.values():
-                    found = len([value for key, value in row.items() if key is not None and value is not None])
-                    found += len(row.get(None) or ())
-                    expected = f"{len(reader.fieldnames or ())} cells, as in the first line"
-                    raise DataError("a row of another length", file=path, where=where, found=found, expected=expected)
-                yield path, where, {key: value if value != "" else None for key, value in row.items()}
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise DataError(f"no CSV in UTF-8 ({error})", file=path, where=f"line {reader.line_num + 1}") from None
+    number = 1
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            start = file.read(4096).partition("\n")[0]
+            file.seek(0)
+            comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
+            csv.field_size_limit(2**31 - 1)
+            reader = csv.reader(file, delimiter=comma)
+            names = next(reader, [])
+            for cells in reader:
+                number = reader.line_num
+                if len(cells) != len(names) and cells:
+                    expected = f"{len(names)}, as in the first line"
+                    raise DataError(
+                        "a row of another length",
+                        file=path,
+                        where=f"line {number}",
+                        found=len(cells),
+                        expected=expected,
+                    )
+                if cells:
+                    yield path, f"line {number}", dict(zip(names, (cell or None for cell in cells), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"no CSV in UTF-8 ({error})", file=path, where=f"after line {number}") from None
 
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
