@@ -255,12 +255,8 @@ def test_values_of_lists_of_rows(tmp_path):
     assert_is_box(found["the cat"], [0.75, 2 / 3, 0.95, 0.8667])
 
 
-FEATURES = datasets.Features(
-    {
-        "image": datasets.Image(),
-        "objects": datasets.List({"bbox": datasets.List(datasets.Value("float32")), "category": datasets.ClassLabel(names=["cat", "dog"])}),
-    }
-)  # fmt: skip
+OBJECT = {"bbox": datasets.List(datasets.Value("float32")), "category": datasets.ClassLabel(names=["cat", "dog"])}
+FEATURES = datasets.Features({"image": datasets.Image(), "objects": datasets.List(OBJECT)})
 
 
 @pytest.mark.parametrize("form", ["Dataset", "numpy", "torch", "IterableDataset", "DatasetDict", "Parquet"])
@@ -373,8 +369,13 @@ def test_a_wrong_box_late_in_the_rows_is_counted(tmp_path):
 
 GOOD = {"image": "p.png", "text": "the dog", "bbox": TALL}
 OWN = {"image": "p.png", "text": "the dog", "phrases": [{"text": "the dog", "boxes": [BOX]}]}
-CHAT = {"image": "p.png", "messages": [{"role": "user", "content": "Where is the dog?"},
-                                       {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"}]}  # fmt: skip
+CHAT = {
+    "image": "p.png",
+    "messages": [
+        {"role": "user", "content": "Where is the dog?"},
+        {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"},
+    ],
+}
 SWIFT = {"messages": [{"role": "user", "content": "<image>Find <ref-object>."},
                       {"role": "assistant", "content": "<bbox>"}], "images": ["p.png"],
          "objects": {"ref": ["the dog"], "bbox": [[0.1, 0.2, 0.6, 0.9]], "bbox_type": "norm1"}}  # fmt: skip
@@ -436,6 +437,7 @@ DAMAGED = {
     "no name": {**DETECTION, "objects": {"bbox": [TALL]}},
     "objects that are a number": {**DETECTION, "objects": [1]},
     "unknown columns": {"a": 1, "b": 2},
+    "no column of boxes": {"image": "p.png", "text": "the dog", "where": [1, 2, 3, 4]},
 }  # fmt: skip
 
 

@@ -48,14 +48,21 @@ def open_source(
     if isinstance(source, Mapping):
         parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in source.items()}
         first = next(iter(source.values()), ())
-        return Source(type(source).__name__, parts, classes=class_names(first), kind=dataset_name(first))
+        return Source(type(source).__name__, parts, classes=class_names(_features(first)), kind=dataset_name(first))
     if isinstance(source, Iterable):
         size = len(source) if isinstance(source, Sized) else None
         name = str(getattr(source, "split", None) or "")
         known: dict[str, list[Any]] = {name: [partial(dataset_records, source)]}
         kind = dataset_name(source)
-        return Source(kind or type(source).__name__, known, classes=class_names(source), kind=kind, size=size)
+        return Source(
+            kind or type(source).__name__, known, classes=class_names(_features(source)), kind=kind, size=size
+        )
     raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
+
+
+def _features(source: Any) -> Any:
+    features = getattr(source, "features", None)
+    return features.to_dict() if features else {}
 
 
 def _open_hub(name: str, split: str | None, config: str | None, revision: str | None, options: Any) -> Source:

@@ -73,7 +73,7 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
             raise DataError("a kind of file that is not read", file=path, expected=", ".join(FILES))
         if reader is _parquet:
             file = _open_parquet(path)
-            classes |= class_names(_features(file.schema_arrow))
+            classes |= class_names(_stored_features(file.schema_arrow))
             size = None if size is None else size + file.metadata.num_rows
         else:
             size = None
@@ -163,7 +163,7 @@ def _csv(path: Path) -> Iterator[Record]:
 
 def _open_parquet(path: Path) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(path, memory_map=True)
+        return pq.ParquetFile(path, buffer_size=2**20, pre_buffer=False)
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"no Parquet file ({error})", file=path, hint="it is damaged or cut: get it again") from None
 
@@ -184,37 +184,33 @@ def _parquet(path: Path) -> Iterator[Record]:
             row += 1
 
 
-def _features(schema: pa.Schema) -> Any:
-    """The features of `datasets` that a Parquet file has."""
-    import datasets
-
-    try:
-        return datasets.Features.from_arrow_schema(schema)
-    except Exception:  # of many types: foreign metadata say nothing
-        return None
-
-
-def class_names(source: Any) -> dict[str, dict[Any, str]]:
-    """The names of the classes of features, by their column, or column and key."""
-    import datasets
-
-    features = source if isinstance(source, datasets.Features) else getattr(source, "features", None)
+def class_names(features: Any) -> dict[str, dict[Any, str]]:
+    """Column, or column and key -> number -> name of a class, from features of `datasets` as a dictionary."""
     found: dict[str, dict[Any, str]] = {}
 
     def visit(feature: Any, place: str) -> None:
-        if isinstance(feature, datasets.ClassLabel):
-            found[place] = dict(enumerate(feature.names))
-        elif isinstance(feature, Mapping):
+        if isinstance(feature, list):
+            feature = {"feature": feature[0]} if feature else {}
+        if not isinstance(feature, Mapping):
+            return
+        if feature.get("_type") == "ClassLabel":
+            found[place] = dict(enumerate(feature.get("names") or ()))
+        elif "feature" in feature:
+            visit(feature["feature"], place)
+        else:
             for key, each in feature.items():
                 visit(each, f"{place}.{key}" if place else key)
-        elif isinstance(feature, (list, tuple)):
-            for each in feature[:1]:
-                visit(each, place)
-        elif hasattr(feature, "feature"):
-            visit(feature.feature, place)
 
-    visit(dict(features) if features else {}, "")
+    visit(features, "")
     return found
+
+
+def _stored_features(schema: pa.Schema) -> Any:
+    """The features that `datasets` has written into a Parquet file; `datasets` itself takes seconds to import."""
+    try:
+        return json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, ValueError, TypeError):
+        return {}
 
 
 def dataset_records(source: Any) -> Iterator[Record]:
