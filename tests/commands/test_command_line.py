@@ -28,6 +28,7 @@ ABSENT = {
     "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
     "--phrases given --output {folder}/out",
     # Writes only: a file where a folder must be.
+    "data show": "{absent}",
     "data scenes": "--output {file}/out --images 24 --seed 0",
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "export": "{absent} caption --model m --regions r --output {folder}/a.npz",

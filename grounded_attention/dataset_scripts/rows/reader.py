@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 COUNTED = (200, 2000)
 # Records that are read for it at most while no box was found.
 LOOKED_AT = 2000
+_WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
 # Names of columns that a user may give.
 COLUMNS = (
     "image", "images", "image_id", "width", "height", "text", "caption", "captions", "boxes", "phrases", "messages",
@@ -128,6 +129,7 @@ class GroundedRows:
         self._shape: Shape | None = None
         self._known_columns: set[str] = set()
         self._first: list[str] | None = None  # the columns of the first record
+        self._told: set[str] = set()  # reasons that were logged
         self.report = RowsReport(source.name)
         self._look()
         for _ in self._read(decode=False, limit=COUNTED[0]):
@@ -136,7 +138,9 @@ class GroundedRows:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         yield from self._read(self._decodes)
         for reason, count in self.report.dropped.items():
-            logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
+            if reason not in self._told and reason != _WITHOUT_BOXES:
+                self._told.add(reason)
+                logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
 
     def __repr__(self) -> str:
         return f"GroundedRows({self.report})"
@@ -154,6 +158,20 @@ class GroundedRows:
         rows._decodes = enable
         return rows
 
+    def first(self, count: int | None) -> "GroundedRows":
+        """The first rows alone; all with None.
+
+        Args:
+            count (`int`, *optional*): Their largest number.
+
+        Returns:
+            `GroundedRows`: The rows; nothing is read again.
+        """
+        rows = copy(self)
+        rows._max_rows = min((each for each in (self._max_rows, count) if each is not None), default=None)
+        rows.report = copy(self.report)
+        return rows
+
     # Reading
 
     def _records(self) -> Iterator[tuple[str, Record]]:
@@ -165,7 +183,8 @@ class GroundedRows:
 
     def _renamed(self, record: dict[str, Any], file: Path | None, where: str) -> dict[str, Any]:
         """Plain values, with the columns that the user names under their known names, before all others."""
-        record = {key: plain(value) for key, value in record.items() if value is not None}
+        # A null says no more than a column that is not there, but for boxes: there it says that there are none.
+        record = {key: plain(value) for key, value in record.items() if value is not None or key in BOX_NAMES}
         if not self._columns:
             return record
         renamed = {}
@@ -386,7 +405,7 @@ class GroundedRows:
             else:
                 boxes.append(read)
         if not raw.boxes and raw.regions is None:
-            report.drop("a phrase without boxes (the phrase stays)", name)
+            report.drop(_WITHOUT_BOXES, name)
         phrase: dict[str, Any] = {
             "text": texts[sentence][start:end],
             "start": start,

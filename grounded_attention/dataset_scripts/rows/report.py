@@ -64,6 +64,10 @@ class RowsReport:
             self.boxes += count
             self.boxes_per_phrase[count] = self.boxes_per_phrase.get(count, 0) + 1
 
+    def to_dict(self) -> dict[str, Any]:
+        """The fields, as JSON can hold them."""
+        return {key: dict(value) if isinstance(value, Counter) else value for key, value in vars(self).items()}
+
     def __str__(self) -> str:
         counted = "" if self.complete else "the first "
         lines = [f"{self.source}: {self.shape}; {counted}{self.rows} rows, {self.phrases} phrases, {self.boxes} boxes"]

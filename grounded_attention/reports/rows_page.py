@@ -1,0 +1,108 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The page of `grounded-attention data show`: some rows with their boxes, and what was counted."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from PIL import Image
+
+from .failures import GOLD, Box
+from .html_page import html_page, html_table
+from .report_pictures import draw, embed
+
+_STYLE = """
+.rows { display: grid; grid-template-columns: repeat(auto-fill, minmax(330px, 1fr)); gap: 18px; }
+.rows figure { margin: 0; padding: 10px; border: 1px solid var(--line); border-radius: 6px; }
+.rows svg { width: 100%; height: auto; display: block; margin-bottom: 6px; }
+.rows svg text { font: bold 17px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 4px; }
+.rows .frame { fill: #eef1f4; }
+.rows p { margin: 4px 0; font-size: 14px; }
+.rows mark { background: #d7e9f7; padding: 0 2px; }
+.sides { display: grid; grid-template-columns: 1fr 1fr; gap: 28px; }
+"""
+# A point is drawn as a box of this part of the picture.
+_POINT = 0.008
+_MOST_LINES = 20
+
+
+def rows_page(
+    title: str,
+    about: Sequence[tuple[str, str]],
+    sides: Mapping[str, Sequence[Mapping[str, Any]]],
+    counts: Sequence[tuple[str, Mapping[Any, int]]],
+    dropped: Sequence[tuple[str, int, str]],
+) -> str:
+    """Builds the page.
+
+    Args:
+        title (`str`): the name of the data.
+        about (`Sequence[tuple[str, str]]`): (name, text) lines below the heading.
+        sides (`Mapping[str, Sequence[Mapping]]`): heading -> rows of `grounded_rows`; two stand side by side.
+        counts (`Sequence[tuple[str, Mapping]]`): name of what is counted -> value -> number.
+        dropped (`Sequence[tuple[str, int, str]]`): reason, number and examples of what is left out.
+
+    Returns:
+        `str`: HTML in one file that loads nothing.
+    """
+    drawn = [
+        f'<section><h2>{escape(heading)}</h2><div class="rows">{"".join(map(_figure, rows))}</div></section>'
+        for heading, rows in sides.items()
+    ]
+    body = f'<div class="sides">{"".join(drawn)}</div>' if len(drawn) > 1 else "".join(drawn)
+    for name, counted in counts:
+        most = sorted(counted.items(), key=lambda each: -each[1])[:_MOST_LINES]
+        if most:
+            body += f"<h2>{escape(name)}</h2>" + html_table([name, "number"], [(str(v), f"{n:,}") for v, n in most])
+    if dropped:
+        lines = [(reason, where, f"{number:,}") for reason, number, where in dropped]
+        body += "<h2>What was left out</h2>" + html_table(["why", "for example", "number"], lines, text_columns=2)
+    return html_page(title, body, _STYLE, about=about)
+
+
+def _figure(row: Mapping[str, Any]) -> str:
+    """The pictures of a row with numbered boxes, and its texts with the phrases marked."""
+    images: Sequence[Image.Image] = row.get("images") or ([row["image"]] if "image" in row else [])
+    shown = ""
+    for place, image in enumerate(images):
+        boxes = [
+            Box(GOLD, _visible(box), str(number))
+            for number, phrase in enumerate(row["phrases"], 1)
+            if phrase["image"] == place
+            for box in phrase["boxes"]
+        ]
+        shown += draw(embed(image), boxes, f"image {row['image_id']}")
+    texts = "".join(f"<p>{_marked(text, row['phrases'], number)}</p>" for number, text in enumerate(_texts(row)))
+    return f"<figure>{shown}{texts}<figcaption>{escape(row['image_id'])}</figcaption></figure>"
+
+
+def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:
+    x1, y1, x2, y2 = box
+    if (x1, y1) == (x2, y2):
+        return x1 - _POINT, y1 - _POINT, x2 + _POINT, y2 + _POINT
+    return x1, y1, x2, y2
+
+
+def _texts(row: Mapping[str, Any]) -> list[str]:
+    if "messages" in row:
+        return [
+            part["text"]
+            for message in row["messages"]
+            for part in ([{"text": message["content"]}] if isinstance(message["content"], str) else message["content"])
+            if "text" in part
+        ]
+    return [*row["captions"]] if "captions" in row else [row.get("text", "")]
+
+
+def _marked(text: str, phrases: Sequence[Mapping[str, Any]], sentence: int) -> str:
+    """A text as HTML, its phrases marked with their numbers; of phrases inside of others only the number."""
+    inside = [(each, number) for number, each in enumerate(phrases, 1) if each["sentence"] == sentence]
+    made, end = "", 0
+    for phrase, number in sorted(inside, key=lambda each: (each[0]["start"], -each[0]["end"])):
+        start, stop = phrase["start"], phrase["end"]
+        if start < end:
+            made += f"<sup>{number}</sup>"
+            continue
+        made += f"{escape(text[end:start])}<mark>{escape(text[start:stop])}</mark><sup>{number}</sup>"
+        end = stop
+    return made + escape(text[end:])
