@@ -39,3 +39,5 @@ SPACY_MODEL = "en_core_web_sm"
 BOXES_PER_PHRASE, THRESHOLD, NMS = 1, 0.0, 0.7
 # reports/bertviz_export.py
 VIEWS = ("head", "model")
+# The splits that heads are chosen and reported on.
+USUAL_SPLITS = ("train", "validation")

@@ -12,7 +12,13 @@ the chosen heads into the card of a model that train.py made. docs/vlm.md explai
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
+--data takes rows as people have them (see `grounded-attention data show`). Without both splits, half of the images are
+chosen on and the others reported, by --seed.
+
 examples:
+  grounded-attention heads --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --data lmms-lab/RefCOCO --split testA
+
+  # official files
   grounded-attention heads --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --data refcoco --config refcoco \\
       --data-dir data/refer --images data/coco/train2014 image_id_format=file_stem
 
@@ -32,9 +38,10 @@ from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 
-from .choices import BESIDE_MODEL, HEAD_RANKS, HEAD_WORDS, HEADS_ABLATED, HEADS_FILE
+from .choices import BESIDE_MODEL, HEAD_RANKS, HEAD_WORDS, HEADS_ABLATED, HEADS_FILE, USUAL_SPLITS
 from .command_line import make_parser, run
 from .number_options import count, seed_number
+from .rows_options import add_rows_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
@@ -54,8 +61,13 @@ def check_options(options: argparse.Namespace) -> None:
     for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("explore", 0), ("batch_size", 1)):
         if getattr(options, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected {least} or more")
-    if not Path(options.images).is_dir():
+    if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
+    if options.data in BUILDERS:
+        if missing := [name for name in ("data_dir", "images") if getattr(options, name) is None]:
+            raise ValueError(f"--data {options.data} needs --{missing[0].replace('_', '-')}, a folder")
+    elif options.options:
+        raise ValueError(f"{options.options[0]}: only with a data set of `data build`, not with --data {options.data}")
     if options.evaluate is not None:
         parser = build_parser()
         given = [
@@ -85,12 +97,20 @@ def build_parser() -> argparse.ArgumentParser:
     add("options", nargs="*", metavar="key=value", help="options of the data builder, see data build --help")
     add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
     add_vlm_options(parser)
-    add("--data", required=True, choices=list(BUILDERS), help="data set with phrases and boxes")
+    add(
+        "--data",
+        required=True,
+        metavar="SOURCE",
+        help=f"rows with boxes: ORG/NAME on the Hub, a file or folder as for `data show`, or {', '.join(BUILDERS)}",
+    )
     add("--config", metavar="NAME", help="configuration of the data set, for example refcoco+")
-    add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
-    add("--images", required=True, metavar="DIR", help="folder of the images")
-    add("--choose-on", default="train", metavar="SPLIT", help="split to choose heads on (default: train)")
-    add("--split", default="validation", metavar="SPLIT", help="split to report (default: validation)")
+    add("--data-dir", metavar="DIR", help="folder of a data set of `data build`, see docs/data.md")
+    add("--images", metavar="DIR", help="folder of the images, where the rows do not have them")
+    add_rows_options(add)
+    add(
+        "--choose-on", default=USUAL_SPLITS[0], metavar="SPLIT", help="split to choose heads on (default: %(default)s)"
+    )
+    add("--split", default=USUAL_SPLITS[1], metavar="SPLIT", help="split to report (default: %(default)s)")
     add("--limit", type=count, default=LIMIT, metavar="N", help=f"first N rows of each split, 0 for all ({LIMIT})")
     add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--rank", choices=HEAD_RANKS, default=HEAD_RANKS[0], help="how heads are ranked (default: %(default)s)")

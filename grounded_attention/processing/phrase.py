@@ -96,6 +96,18 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
     return Phrase(**{**found, "text": words, "start": int(start), "end": int(end), "sentence": sentence})
 
 
+def row_texts(row: Mapping[str, Any]) -> list[str]:
+    """The texts of a row that `sentence` counts: of its `messages`, its `captions`, or its `text`."""
+    if row.get("messages") is None:
+        return list(row["captions"]) if row.get("captions") is not None else [row["text"]]
+    texts = []
+    for message in row["messages"]:
+        content = message["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content or ()
+        texts += [part["text"] for part in parts if part.get("text") is not None]
+    return texts
+
+
 def _known_values(given: Any, name: str) -> dict[str, Any]:
     """The values of a mapping that are not None, by the names of `Phrase`."""
     # By its attributes: the code of a checkpoint has a class `Phrase` of its own.
@@ -134,4 +146,4 @@ def _find(text: str, texts: Sequence[str], sentence: int | None, name: str) -> t
     return places[0]
 
 
-__all__ = ["KEYS", "Phrase", "read_phrase"]
+__all__ = ["KEYS", "Phrase", "read_phrase", "row_texts"]

@@ -7,6 +7,8 @@ from typing import Any
 
 from PIL import Image
 
+from grounded_attention.processing.phrase import row_texts
+
 from .failures import GOLD, Box
 from .html_page import html_page, html_table
 from .report_pictures import draw, embed
@@ -72,7 +74,7 @@ def _figure(row: Mapping[str, Any]) -> str:
             for box in phrase["boxes"]
         ]
         shown += draw(embed(image), boxes, f"image {row['image_id']}")
-    texts = "".join(f"<p>{_marked(text, row['phrases'], number)}</p>" for number, text in enumerate(_texts(row)))
+    texts = "".join(f"<p>{_marked(text, row['phrases'], number)}</p>" for number, text in enumerate(row_texts(row)))
     return f"<figure>{shown}{texts}<figcaption>{escape(row['image_id'])}</figcaption></figure>"
 
 
@@ -81,17 +83,6 @@ def _visible(box: Sequence[float]) -> tuple[float, float, float, float]:
     if (x1, y1) == (x2, y2):
         return x1 - _POINT, y1 - _POINT, x2 + _POINT, y2 + _POINT
     return x1, y1, x2, y2
-
-
-def _texts(row: Mapping[str, Any]) -> list[str]:
-    if "messages" in row:
-        return [
-            part["text"]
-            for message in row["messages"]
-            for part in ([{"text": message["content"]}] if isinstance(message["content"], str) else message["content"])
-            if "text" in part
-        ]
-    return [*row["captions"]] if "captions" in row else [row.get("text", "")]
 
 
 def _marked(text: str, phrases: Sequence[Mapping[str, Any]], sentence: int) -> str:

@@ -345,3 +345,20 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
     assert "reads regions: give --detector, --boxes or --regions" in error(capsys)
     assert ground.main([*arguments, "--regions", "x", "--heads", "y"]) == 2
     assert "--heads: only for vision-language models" in error(capsys)
+
+
+def test_rows_as_people_have_them(files, tmp_path, capsys):
+    paths = sorted((files / "scenes" / "flickr30k-images").glob("*.jpg"))[:6]
+    lines = [{"image": path.name, "text": "a red circle", "bbox": [30, 20, 10, 15]} for path in paths]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given = ["--model", files / "llava", "--data", tmp_path / "rows.jsonl", "--top-k", 1, "--ablate", 0, "--quiet"]
+    given += ["--images", paths[0].parent, "--output", tmp_path / "heads", "--limit", 0]
+    assert heads.main([*map(str, given)]) == 0
+    content = json.loads((tmp_path / "heads" / "heads.json").read_text())
+    assert "half of the images" in content["about"]["data"]
+    assert content["choice"]["images"] + content["report"]["images"] == len(paths)
+    capsys.readouterr()
+    assert heads.main([*map(str, given), "--split", "testA"]) == 2
+    assert "testA" in error(capsys)
+    given[given.index("--images") : given.index("--images") + 2] = ["--boxes", "xyxy pixels"]
+    assert heads.main([*map(str, given)]) == 2

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Texts with phrases and boxes from the rows of builders, and prompts of a vision-language model from them."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -11,7 +12,7 @@ import torch
 
 from grounded_attention.analysis.audit.examples import AuditExample, entity_examples, size_of
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.processing.phrase import Phrase
+from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.open_images import open_image
 
@@ -26,8 +27,9 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
     """Makes examples of the texts and phrases of a builder's rows.
 
     Args:
-        rows (`Iterable[Mapping[str, Any]]`): rows of `flickr30k_entities` or `vgp`, whose captions have phrases; of
-            `refcoco`, whose expression is one phrase; or of `visual_genome_regions`, likewise.
+        rows (`Iterable[Mapping[str, Any]]`): rows of [`grounded_rows`]; of `flickr30k_entities` or `vgp`, whose
+            captions have phrases; of `refcoco`, whose expression is one phrase; or of `visual_genome_regions`,
+            likewise.
 
     Returns:
         `Iterator[AuditExample]`: the examples; captions without phrases are left out.
@@ -47,6 +49,9 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
         for row in every:
             for region in row["regions"]:
                 yield _whole_text(row["image_id"], region["text"], region["box"], size_of(row))
+    elif "phrases" in first and first.keys() & {"text", "captions", "messages"}:
+        for row in every:
+            yield from _texts_of_row(row)
     elif "entities" in first or "phrases" in first:
         yield from (example for example in entity_examples(every) if example.phrases)
     else:
@@ -54,6 +59,33 @@ def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExampl
             f"rows with the columns {', '.join(first)} have no phrases with boxes; use flickr30k_entities, vgp, "
             "refcoco or visual_genome_regions"
         )
+
+
+# The place of a picture in the text of a conversation; the processor puts its own there.
+_PLACE = re.compile(r"<(?:image|img)>\s*")
+
+
+def _texts_of_row(row: Mapping[str, Any]) -> Iterator[AuditExample]:
+    """The texts of a row of `grounded_rows` that have phrases; of several pictures one after another."""
+    texts = row_texts(row)
+    phrases = [read_phrase(each, texts, f"image {row['image_id']}", grounded=True) for each in row["phrases"]]
+    for number, text in enumerate(texts):
+        clean = _PLACE.sub("", text)
+        for image in dict.fromkeys(each.image or 0 for each in phrases if each.sentence == number):
+            found = []
+            for each in phrases:
+                if each.sentence == number and (each.image or 0) == image:
+                    before = len(text[: each.start]) - len(_PLACE.sub("", text[: each.start]))
+                    boxes = np.asarray(each.boxes, dtype=np.float32).reshape(-1, 4)
+                    start, end = each.start - before, each.end - before
+                    found.append(replace(each, start=start, end=end, sentence=0, image=0, boxes=boxes))
+            name = picture_name(row["image_id"], image)
+            yield AuditExample(name, clean, tuple(found), size_of(row) if image == 0 else None)
+
+
+def picture_name(image_id: str, number: int) -> str:
+    """The id of a picture of a row that may have several."""
+    return f"{image_id}:{number}" if number else image_id
 
 
 def _whole_text(image_id: str, text: str, box: Sequence[float], size: tuple[int, int] | None) -> AuditExample:

@@ -69,6 +69,8 @@ def _open_hub(name: str, split: str | None, config: str | None, revision: str | 
     import datasets
 
     repository, _, given = name.partition("@")
+    # Streamed splits are opened when they are read; others are downloaded at once.
+    split = None if options.get("streaming") else split
     with hub_errors("reading the data set", repository, "check the name, and log in for a gated one"):
         found = datasets.load_dataset(repository, config, split=split, revision=given or revision, **options)
     opened = open_source(found)

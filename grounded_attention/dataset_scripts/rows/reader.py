@@ -94,8 +94,10 @@ def grounded_rows(
 
 def _choose_split(source: Source, split: str | None) -> str | None:
     """The name of the split in the source; None reads all."""
-    if split is None or [*source.parts] == [""]:
-        return None
+    if split is None or (len(source.parts) == 1 and source.folder is None and not source.is_foreign):
+        return None  # all, or a data set that has been chosen already
+    if [*source.parts] == [""] and SAME_SPLIT.get(split, split) == "train":
+        return None  # rows without splits are the train split, as for `datasets`
     for name in (split, SAME_SPLIT.get(split, split)):
         if name in source.parts:
             return name
@@ -170,6 +172,27 @@ class GroundedRows:
         rows = copy(self)
         rows._max_rows = min((each for each in (self._max_rows, count) if each is not None), default=None)
         rows.report = copy(self.report)
+        return rows
+
+    @property
+    def splits(self) -> list[str]:
+        """The names of the splits; none if the source has no names."""
+        return [name for name in self._source.parts if name]
+
+    def of_split(self, name: str) -> "GroundedRows":
+        """The rows of a split.
+
+        Args:
+            name (`str`): The split; `val`, `dev` and `validation` are one name.
+
+        Returns:
+            `GroundedRows`: The rows; nothing is read again.
+
+        Raises:
+            DataError: There is no such split.
+        """
+        rows = copy(self)
+        rows._split, rows.report = _choose_split(self._source, name), copy(self.report)
         return rows
 
     # Reading

@@ -77,7 +77,7 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
             size = None if size is None else size + file.metadata.num_rows
         else:
             size = None
-        parts.setdefault(split_of(path, folder) if len(paths) > 1 else "", []).append(partial(reader, path))
+        parts.setdefault(split_of(path, folder), []).append(partial(reader, path))
     return Source(name, parts, folder, classes=classes, size=size)
 
 

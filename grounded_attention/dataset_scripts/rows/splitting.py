@@ -1,0 +1,19 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Splits rows that have no split of their own: by image, so that no picture is on both sides."""
+
+import hashlib
+
+# The part of the images that is held out where rows are trained on.
+HELD_OUT = 0.1
+
+
+def is_held_out(image_id: str, share: float = HELD_OUT, seed: int = 0) -> bool:
+    """Whether an image belongs to the part that is held out; the same id and seed always give the same answer.
+
+    Args:
+        image_id (`str`): The id of the image.
+        share (`float`, *optional*, defaults to 0.1): The part of the images that is held out.
+        seed (`int`, *optional*, defaults to 0): Another seed gives another split.
+    """
+    digest = hashlib.sha256(f"{seed}\0{image_id}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
