@@ -1,7 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Batches of chats with images and grounded phrases, for any Trainer."""
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch.nn import functional as F
@@ -20,13 +22,18 @@ logger = logging.get_logger(__name__)
 
 SEQUENCE_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels"}
 Row = Mapping[str, Any]
+# What a text has at the place of an image, with the white space behind it; and what a text alone answers.
+PLACE = "<image>"
+_PLACES = re.compile(r"<image>\s*")
+DESCRIBE = "Describe the image."
 
 
 class GroundingCollator:
     """Makes batches of rows with a chat, images, and phrases with boxes, for [`GroundingTrainerMixin`].
 
     A row has the columns of TRL: `image` or `images` (paths, PIL images or arrays), and either `messages` or `prompt`
-    and `completion` (each a text or messages). Images that the messages do not place come first in the first message
+    and `completion` (each a text or messages); or it is one of [`grounded_rows`], whose `text` answers "Describe the
+    image.". Images stand where a text has a literal `<image>` for each of them, or come first in the first message
     of the user. `phrases` is a list of mappings with the keys of [`Phrase`], such as `{"text": "a red ball", "boxes":
     [[0.1, 0.2, 0.4, 0.9]]}`, words that occur once in the chat; `sentence` counts the texts of the chat.
 
@@ -54,14 +61,18 @@ class GroundingCollator:
 
     def __call__(self, rows: Sequence[Row]) -> GroundedBatch:
         images = [_images(row) for row in rows]
-        chats = [_conversation(row, len(images[i]), f"row {i} of the batch") for i, row in enumerate(rows)]
-        phrases = [
-            [
-                read_phrase(each, _texts(chat), f"row {i} of the batch, phrase {number}", grounded=True)
+        chats, phrases = [], []
+        for i, row in enumerate(rows):
+            chat = _conversation(row, len(images[i]), f"row {i} of the batch")
+            before = int(row.get("messages") is None and row.get("prompt") is None)  # the text "Describe the image."
+            read = [
+                read_phrase(each, _texts(chat)[before:], f"row {i} of the batch, phrase {number}", grounded=True)
                 for number, each in enumerate(_listed(row.get("phrases")))
             ]
-            for i, (row, chat) in enumerate(zip(rows, chats, strict=True))
-        ]
+            read = [replace(each, sentence=each.sentence + before) for each in read]
+            chat, read = _place_images(chat, read, len(images[i]))
+            chats.append(chat)
+            phrases.append(read)
         tokenizer, side = self.processor.tokenizer, self.processor.tokenizer.padding_side
         tokenizer.padding_side = side if self.max_length is None else "right"
         try:
@@ -116,17 +127,53 @@ def _conversation(row: Row, image_count: int, name: str) -> list[dict[str, Any]]
         given = row["messages"]
     elif row.get("prompt") is not None and row.get("completion") is not None:
         given = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
+    elif row.get("text") is not None:
+        given = [*_messages(DESCRIBE, "user"), *_messages(row["text"], "assistant")]
     else:
         raise ValueError(f"{name} has the columns {', '.join(row)}; expected messages, or prompt and completion")
     messages = [{**message, "content": _parts(message.get("content"))} for message in given]
     parts = [part for message in messages for part in message["content"]]
-    if not any(part["type"] == "image" for part in parts):
+    written = sum(part["text"].count(PLACE) for part in parts if part["type"] == "text")
+    if not any(part["type"] == "image" for part in parts) and not (written and written == image_count):
         first = next((message for message in messages if message["role"] == "user"), None)
         if first is None and image_count:
             raise ValueError(f"{name} has images, but no message of the user")
         if first is not None:
             first["content"] = [*({"type": "image"} for _ in range(image_count)), *first["content"]]
     return messages
+
+
+Chat = list[dict[str, Any]]
+
+
+def _place_images(chat: Chat, phrases: list[Phrase], count: int) -> tuple[Chat, list[Phrase]]:
+    """Puts the places of images for `<image>`, if the texts have one for each of them, and moves the phrases."""
+    if not count or sum(text.count(PLACE) for text in _texts(chat)) != count:
+        return chat, phrases
+    pieces: list[tuple[int, int, int]] = []  # text, first and last character of what stays a text
+    messages, number = [], 0
+    for message in chat:
+        parts: list[dict[str, Any]] = []
+        for part in message["content"]:
+            if part["type"] != "text":
+                parts.append(part)
+                continue
+            end = 0
+            for start, stop in [*(each.span() for each in _PLACES.finditer(part["text"])), (len(part["text"]), None)]:
+                if part["text"][end:start].strip():
+                    pieces.append((number, end, start))
+                    parts.append({"type": "text", "text": part["text"][end:start]})
+                if stop is not None:
+                    parts.append({"type": "image"})
+                    end = stop
+            number += 1
+        messages.append({**message, "content": parts})
+    moved = []
+    for phrase in phrases:
+        for index, (text, start, end) in enumerate(pieces):
+            if text == phrase.sentence and start <= phrase.start and phrase.end <= end:
+                moved.append(replace(phrase, sentence=index, start=phrase.start - start, end=phrase.end - start))
+    return messages, moved
 
 
 def _messages(value: Any, role: str) -> list[dict[str, Any]]:

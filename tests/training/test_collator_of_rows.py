@@ -1,0 +1,43 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows of `grounded_rows` go straight into the collator: texts, chats with a literal `<image>`, several images."""
+
+import pytest
+import torch
+from PIL import Image
+
+from grounded_attention import GroundingCollator, grounded_rows
+from tests.helpers.tiny_vlm_processors import make_processor
+
+BOX = [0.6, 0.6, 0.95, 0.95]
+WHERE = {"role": "user", "content": "<image>\nWhere is the dog?"}
+ROWS = {
+    "a text": {"text": "the dog", "bbox": BOX},
+    "messages": {"messages": [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": "the dog"}],
+                 "phrases": [{"text": "the dog", "boxes": [BOX]}]},
+    "a literal place": {"messages": [WHERE, {"role": "assistant", "content": "Here."}],
+                        "phrases": [{"text": "the dog", "boxes": [BOX]}]},
+    "an answer after it": {"messages": [WHERE, {"role": "assistant", "content": "See the dog."}],
+                           "phrases": [{"text": "the dog", "sentence": 1, "start": 4, "end": 11, "boxes": [BOX]}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ROWS, ids=str)
+def test_a_row(case):
+    processor = make_processor("llava")
+    rows = list(grounded_rows([{"image": Image.new("RGB", (40, 40)), **ROWS[case]}]))
+    batch = GroundingCollator(processor)(rows)
+    assert batch["phrase_mask"].sum() > 0 and batch["phrase_regions"].sum() > 0
+    tokens = batch["input_ids"][0][batch["text_positions"][0][batch["phrase_mask"][0, 0]]]
+    assert "dog" in processor.tokenizer.decode(tokens)
+    assert "<image>\n" not in processor.tokenizer.decode(batch["input_ids"][0][batch["text_positions"][0]])
+    assert torch.isfinite(batch["phrase_regions"]).all()
+
+
+def test_two_images():
+    images = [Image.new("RGB", (40, 40)), Image.new("RGB", (40, 40), "red")]
+    talk = [{"role": "user", "content": "<image><image>Compare."}, {"role": "assistant", "content": "the dog"}]
+    phrases = [{"text": "the dog", "image": 1, "boxes": [BOX]}]
+    rows = list(grounded_rows([{"images": images, "messages": talk, "phrases": phrases}]))
+    batch = GroundingCollator(make_processor("llava"))(rows)
+    gold = batch["phrase_regions"][0, 0] > 0
+    assert gold.any() and not gold[: len(gold) // 2].any()
