@@ -118,6 +118,19 @@ CASES = {
         {"image": "p.png", "boxes": [BOX, [0.6, 0.6, 0.7, 0.7]], "labels": [WORDS, "sun"]}, IN_SHARES),
     "objects as a text": ({"image": "p.png", "objects": json.dumps([{"bbox": XYXY, "label": WORDS, "bbox_id": 1}])},
                           IN_PIXELS),
+    "FiftyOne": (
+        {"filepath": "p.png",
+         "ground_truth": {"detections": [{"label": WORDS, "bounding_box": [0.1, 0.2, 0.5, 0.7]}]}},
+        "xywh 0..1",
+    ),
+    "Visual-CoT, a part of the picture": (
+        {"image": ["p.png", "p.png###[40, 60, 240, 270]"], "conversations": [
+            {"from": "human", "value": f"<image>\nWhere is {WORDS}?"}, {"from": "gpt", "value": "[0.1,0.2,0.6,0.9]"},
+            {"from": "human", "value": "<image>"}, {"from": "gpt", "value": "There."}]},
+        IN_SHARES,
+    ),
+    "a text with boxes": ({"image": "p.png", "text": WORDS, "boxes": {"x": 0.1, "y": 0.2, "w": 0.5, "h": 0.7}},
+                          "xywh 0..1"),
     "TreeBench": ({"image": "p.png", "question": WORDS, "multi-choice options": "A", "answer": "A",
                    "target_instances": str([XYXY])}, IN_PIXELS),
     "V*": ({"image": "p.png", "target_object": [WORDS], "bbox": [XYWH], "question": f"What colour is {WORDS}?",

@@ -522,3 +522,25 @@ def test_sources_that_are_none(tmp_path):
             grounded_rows(source)
     with pytest.raises(DataError, match="colour"):
         grounded_rows([GOOD], {"colour": "x"})
+
+
+def test_captions_without_boxes_are_rows_with_a_word_about_it(tmp_path, caplog):
+    picture().save(tmp_path / "p.png")
+    row = {
+        "image": "p.png",
+        "caption": ["a dog", "the dog"],
+        "sentids": ["1", "2"],
+        "img_id": "7",
+        "filename": "p.png",
+    }
+    rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [row]))
+    assert [(each["captions"], each["phrases"]) for each in rows] == [(["a dog", "the dog"], [])]
+    assert "no column of boxes" in caplog.text and "no column of boxes" in str(rows.report)
+
+
+def test_a_drag_has_two_points(tmp_path):
+    picture().save(tmp_path / "p.png")
+    turns = [{"from": "human", "value": "<image>drag the dog"}]
+    turns += [{"from": "gpt", "value": "drag()", "from_coord": [0.1, 0.2], "to_coord": [0.6, 0.9]}]
+    rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
+    assert boxes_of(rows) == {"drag the dog": [[0.1, 0.2, 0.1, 0.2], [0.6, 0.9, 0.6, 0.9]]}

@@ -76,7 +76,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
         if not phrases and own:
             phrases = _asked(texts, roles, own)
-    if not (name == "conversations" and isinstance(record.get("image"), str) and len(images) == 1):
+    if not (name == "conversations" and "image" in record and len(images) == 1):
         phrases = [_unpadded(phrase) for phrase in phrases]
     if is_text:  # UGround: whole numbers from 0 to 999
         phrases = [_scaled(phrase, 999.0) for phrase in phrases]
@@ -103,8 +103,14 @@ def read_messages(given: Any, name: str) -> tuple[list[dict[str, Any]], list[Any
         elif not isinstance(content, str):
             raise RowError(f"{where}: bad content", found=content, expected="a text, or a list of parts")
         messages.append({"role": ROLES[role], "content": content})
-        beside += [each.get("bbox_gt")] * len(message_texts(messages[-1:]))
+        beside += [_beside(each)] * len(message_texts(messages[-1:]))
     return messages, pictures, beside
+
+
+def _beside(message: Mapping[str, Any]) -> Any:
+    """The box of a message of GUI-Actor, or the two points of a drag."""
+    drag = [message[key] for key in ("from_coord", "to_coord") if message.get(key) is not None]
+    return message["bbox_gt"] if message.get("bbox_gt") is not None else drag or None
 
 
 def _is_parts(content: str) -> bool:
@@ -269,7 +275,8 @@ def _answers(messages: Sequence[Mapping[str, Any]], beside: Sequence[Any]) -> li
         place = None if before is None else whole_text(texts[before])
         if place is None or before is None:
             raise RowError("bbox_gt without an instruction", found=texts[number], expected="a message of the user")
-        read = read_boxes(boxes, "bbox_gt", SHARES)
+        read = [box for each in (boxes if isinstance(boxes[0], list) else [boxes])
+                for box in read_boxes(each, "bbox_gt", SHARES)]  # fmt: skip
         phrases.append(RawPhrase(texts[before][slice(*place)], read, *place, before))
     return phrases
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .masks import MASK_NAMES
 from .raw import BOX_NAMES, NAME_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, items, structured, texts_of
-from .referring import XYXY_PIXELS, boxes_of, each_text, make_row
+from .referring import XYWH_PIXELS, XYWH_SHARES, XYXY_PIXELS, boxes_of, each_text, make_row
 
 if TYPE_CHECKING:
     from .shapes import Columns, Context
@@ -54,7 +54,10 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         ]
         name, rest = "", {key: value for key, value in record.items() if key not in columns}
     else:
-        objects = items(record[name], name)
+        value = structured(record[name], name)
+        if isinstance(value, Mapping) and isinstance(value.get("detections"), list):  # FiftyOne
+            value = value["detections"]
+        objects = items(value, name)
         rest = {key: value for key, value in record.items() if key != name}
     for reason, count in (record.get("skipped") or {}).items() if isinstance(record.get("skipped"), Mapping) else ():
         context.leave_out(f"annotations: {reason}", count)
@@ -63,6 +66,8 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         readings = context.readings
         if not readings and "bbox_id" in each:  # detection-datasets/fashionpedia
             readings = XYXY_PIXELS
+        if not readings and "bounding_box" in each and "label" in each:  # FiftyOne
+            readings = (*XYWH_SHARES, *XYWH_PIXELS)
         if not readings and context.kind.startswith("detection-datasets/"):
             readings = XYXY_PIXELS
         boxes = boxes_of(each, readings)

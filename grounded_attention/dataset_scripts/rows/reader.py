@@ -130,7 +130,6 @@ class GroundedRows:
         self._decisions: dict[tuple[Reading, ...], Decision] = {}
         self._shape: Shape | None = None
         self._known_columns: set[str] = set()
-        self._first: list[str] | None = None  # the columns of the first record
         self._told: set[str] = set()  # reasons that were logged
         self.report = RowsReport(source.name)
         self._look()
@@ -238,7 +237,7 @@ class GroundedRows:
             shape = self._shape if self._shape is not None and self._shape.matches(record) else None
             shape = shape or find_shape(record, **place)
             if self._shape is None:
-                self._shape, self._first = shape, list(record)
+                self._shape = shape
             try:
                 made = list(shape.read(record, context))
             except RowError as error:
@@ -257,14 +256,6 @@ class GroundedRows:
         """Finds the shape, and how boxes are written."""
         for limit in COUNTED:
             samples, complete = self._samples(limit)
-            if not samples and complete and self._shape is not None and self._shape.name == "text":
-                raise DataError(
-                    "rows without boxes",
-                    file=self._source.name,
-                    found=f"columns {', '.join(self._first or ())}",
-                    expected=f"boxes, in a column such as {', '.join(BOX_NAMES[:4])}",
-                    hint="name it: columns={'boxes': ...}",
-                )
             try:
                 self._decide(samples)
                 return
@@ -329,6 +320,9 @@ class GroundedRows:
         self.report.shape = self._shape.name if self._shape else "no rows"
         self.report.convention = " and ".join(dict.fromkeys(str(each.reading) for each in self._decisions.values()))
         self.report.known_by = "; ".join(dict.fromkeys(each.known_by for each in self._decisions.values()))
+        if self.report.shape == "text" and not self._decisions:
+            self.report.known_by = "no column of boxes was found: name it by columns={'boxes': ...} if there is one"
+            logger.warning("%s: %s", self.report.source, self.report.known_by)
         if self._decisions:
             logger.info("%s: boxes are %s (%s)", self.report.source, self.report.convention, self.report.known_by)
 

@@ -30,12 +30,13 @@ XYXY_SHARES, XYWH_SHARES = (Reading("xyxy", 1.0),), (Reading("xywh", 1.0),)
 
 IMAGE_NAMES = (
     "original_images", "original_image", "images", "image", "img", "picture", "photo", "image_path", "img_path",
-    "image_file", "img_filename", "image_filename", "filename", "file_name", "file", "image_url", "img_url", "url",
+    "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
+    "image_url", "img_url", "url",
 )  # fmt: skip
 TEXT_NAMES = (
     "text", "caption", "captions", "sentences", "sentence", "expressions", "expression", "referring_expression",
     "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
-    "title", "name", "category",
+    "title", "name", "category", "positive",
 )  # fmt: skip
 
 
@@ -49,7 +50,8 @@ def images_of(record: "Columns") -> list[Any]:
     if isinstance(value, str) and value.strip().startswith("["):
         value = structured(value, name)
     if isinstance(value, (list, tuple)):
-        return [each for each in value if each is not None]
+        # Visual-CoT names a part of a picture by `###[x1, y1, x2, y2]`; it is no picture of its own.
+        return [each for each in value if each is not None and not (isinstance(each, str) and "###[" in each)]
     return [value]
 
 
@@ -121,6 +123,21 @@ def has_text(record: "Columns") -> bool:
     return any(isinstance(record.get(name), (str, list)) for name in TEXT_NAMES)
 
 
+def has_text_alone(record: "Columns") -> bool:
+    """Whether a record has a text and no column that may be one of boxes under another name."""
+    known = (*TEXT_NAMES, *IMAGE_NAMES, *BOX_NAMES)
+    others = [value for key, value in record.items() if key not in known]
+    return (has_text(record) or isinstance(record.get("question"), str)) and not any(map(_looks_like_boxes, others))
+
+
+def _looks_like_boxes(value: Any) -> bool:
+    if isinstance(value, list) and value and isinstance(value[0], (list, Mapping)):
+        return _looks_like_boxes(value[0])
+    if isinstance(value, Mapping):
+        return any({*sides} <= value.keys() for _, sides in SIDE_NAMES)
+    return isinstance(value, list) and len(value) == 4 and all(isinstance(each, (int, float)) for each in value)
+
+
 def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     readings: tuple[Reading, ...] = ()
     name = first_of(record, TEXT_NAMES)
@@ -156,8 +173,8 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
 
 
 def read_text(record: "Columns", context: "Context") -> Iterator[RawRow]:
-    """A text without boxes."""
-    name = first_of(record, TEXT_NAMES)
+    """A text without boxes, or a question."""
+    name = first_of(record, ("question", *TEXT_NAMES))
     texts = texts_of(record[name], name) if name else []
     yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, [])
 

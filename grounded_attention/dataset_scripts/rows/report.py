@@ -73,6 +73,8 @@ class RowsReport:
         lines = [f"{self.source}: {self.shape}; {counted}{self.rows} rows, {self.phrases} phrases, {self.boxes} boxes"]
         if self.convention:
             lines.append(f"boxes: {self.convention} ({self.known_by})")
+        elif self.known_by:
+            lines.append(self.known_by)
         for reason, count in self.dropped.items():
             places = ", ".join(self.examples.get(reason, ()))
             lines.append(f"left out: {count} x {reason}{f' ({places})' if places else ''}")

@@ -119,7 +119,8 @@ def _json(path: Path) -> Iterator[Record]:
         raise DataError("no rows", file=path, found=whole, expected="a list of objects")
     lists = {key: value for key, value in whole.items() if isinstance(value, list) and value}
     lists = {key: value for key, value in lists.items() if all(isinstance(each, Mapping) for each in value)}
-    if len(lists) == 1 and not any(isinstance(value, (str, int)) for value in whole.values()):
+    columns = ("conversations", "messages", "phrases", "objects", "annotations", "regions", "elements", "points")
+    if len(lists) == 1 and not {*lists} & {*columns} and not {"image", "file_name", "text", "caption"} & whole.keys():
         for index, element in enumerate(next(iter(lists.values()))):
             yield path, f"element {index}", dict(element)
     elif whole and all(isinstance(value, Mapping) for value in whole.values()):
