@@ -229,6 +229,9 @@ CASES = {
         messages("<grounding>", f"<phrase> {WORDS}</phrase><object><patch_index_0195><patch_index_0915></object>"),
         IN_SHARES,
     ),
+    "marks in a caption": (
+        {"image": "p.png", "caption": f"See <ref>{WORDS}</ref><box>(100,200),(600,900)</box> fly."}, "xyxy 0..1000",
+    ),
     "ms-swift, shares": (
         messages("<image>Where is <ref-object>?", "<bbox>",
                  objects={"ref": [WORDS], "bbox": [BOX], "bbox_type": "norm1"}),

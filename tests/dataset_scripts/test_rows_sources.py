@@ -526,13 +526,7 @@ def test_sources_that_are_none(tmp_path):
 
 def test_captions_without_boxes_are_rows_with_a_word_about_it(tmp_path, caplog):
     picture().save(tmp_path / "p.png")
-    row = {
-        "image": "p.png",
-        "caption": ["a dog", "the dog"],
-        "sentids": ["1", "2"],
-        "img_id": "7",
-        "filename": "p.png",
-    }
+    row = {"image": "p.png", "caption": ["a dog", "the dog"], "sentids": ["1", "2"], "img_id": "7"}
     rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [row]))
     assert [(each["captions"], each["phrases"]) for each in rows] == [(["a dog", "the dog"], [])]
     assert "no column of boxes" in caplog.text and "no column of boxes" in str(rows.report)

@@ -18,7 +18,7 @@ from .box_texts import (
 )
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import PIXELS, Reading
-from .referring import boxes_of, images_of, make_row
+from .referring import TEXT_NAMES, boxes_of, images_of, make_row
 
 if TYPE_CHECKING:
     from .shapes import Columns, Context
@@ -92,7 +92,7 @@ def read_messages(given: Any, name: str) -> tuple[list[dict[str, Any]], list[Any
         where = f"{name}, message {number}"
         if not isinstance(each, Mapping):
             raise RowError(f"{where} is no message", found=each, expected="from and value, or role and content")
-        role = each.get("from", each.get("role"))
+        role = str(each.get("from", each.get("role"))).strip("<|>: ").lower()  # DeepSeek writes <|User|>
         content = each.get("value", each.get("content", each.get("text")))
         if role not in ROLES:
             raise RowError(f"{where}: an unknown role", found=role, expected=", ".join(ROLES))
@@ -362,3 +362,15 @@ def _scaled(phrase: RawPhrase, scale: float) -> RawPhrase:
 
 def _map(phrase: RawPhrase, change: Any) -> RawPhrase:
     return replace(phrase, boxes=[replace(box, readings=change(box.readings)) for box in phrase.boxes])
+
+
+def read_text(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """A text, or several, without boxes beside it; some have boxes in the marks of a model."""
+    name = first_of(record, ("question", *TEXT_NAMES))
+    texts = texts_of(record[name], name) if name else []
+    phrases = [replace(_unpadded(each), sentence=n) for n, text in enumerate(texts) for each in _marked_words(text)]
+    yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, phrases)
+
+
+def _marked_words(text: str) -> list[RawPhrase]:
+    return _mentions([text], ["assistant"]) if "<" in text and find_mentions(text) else []

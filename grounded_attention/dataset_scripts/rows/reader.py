@@ -312,7 +312,7 @@ class GroundedRows:
         assert self._shape is not None
         if self._source.readings:
             return f"the format of {self._source.kind}"
-        if self._shape.name == "conversation":
+        if self._shape.name in ("conversation", "text"):
             return "the marks in the texts"
         return f"the columns, as in {self._shape.sets}"
 

@@ -172,13 +172,6 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     yield from each_text(record, texts, boxes, size=size)
 
 
-def read_text(record: "Columns", context: "Context") -> Iterator[RawRow]:
-    """A text without boxes, or a question."""
-    name = first_of(record, ("question", *TEXT_NAMES))
-    texts = texts_of(record[name], name) if name else []
-    yield make_row(record, {"text": texts[0]} if len(texts) == 1 else {"captions": texts}, [])
-
-
 # Several things of a picture
 
 

@@ -74,7 +74,7 @@ SHAPES: Sequence[Shape] = (
     Shape("question", "Visual-CoT, TreeBench, V*", "question, bbox", questions.matches, questions.read),
     Shape("referring expression", "lmms-lab/RefCOCO, jxu124/refcoco, Ref-L4", "a text or texts, bbox",
           referring.matches, referring.read),
-    Shape("text", "captions without boxes", "a text", referring.has_text_alone, referring.read_text),
+    Shape("text", "captions without boxes", "a text", referring.has_text_alone, conversations.read_text),
 )  # fmt: skip
 
 
