@@ -32,9 +32,12 @@ def read_phrases(record: "Columns", context: "Context") -> Iterator[RawRow]:
     """Own rows: texts, and `phrases` with the keys of `Phrase`."""
     given = structured(record["phrases"], "phrases")
     marks = record.get("boxes") if isinstance(record.get("boxes"), Mapping) else None
-    phrases = [
-        read_own_phrase(_with_boxes(each, marks), f"phrases, element {number}") for number, each in enumerate(given)
-    ]
+    phrases = []
+    for number, each in enumerate(given):
+        name = f"phrases, element {number}"
+        own = _with_boxes(each, marks)
+        # Boxes beside the phrases are not of the own form: what they mean is counted.
+        phrases.append(read_own_phrase(own, name) if own is each else read_own_phrase(own, name, ()))
     texts, pictures = _texts(record)
     rest = {key: value for key, value in record.items() if key not in ("phrases", "messages", "conversations")}
     yield make_row(rest, texts, phrases, images=images_of(record) or pictures)

@@ -265,7 +265,7 @@ def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "im
     return size
 
 
-def read_own_phrase(given: Any, name: str) -> RawPhrase:
+def read_own_phrase(given: Any, name: str, readings: tuple[Reading, ...] = (Reading("xyxy", 1.0),)) -> RawPhrase:
     """A phrase of the product's own form; its boxes are x1, y1, x2, y2 in [0, 1] unless the user says otherwise."""
     if not isinstance(given, Mapping):
         raise RowError(f"{name} is no object", found=given, expected="text, boxes, and perhaps start, end, sentence")
@@ -278,7 +278,7 @@ def read_own_phrase(given: Any, name: str) -> RawPhrase:
         raise RowError(f"{name}: an unknown key", found=unknown[0], expected=", ".join(OWN_KEYS), hint=hint)
     if "boxes" not in values and "regions" not in values and not ("text" in values and "boxes" in given):
         raise RowError(f"{name}: neither boxes nor regions", found=dict(given), expected='"boxes": [] if it has none')
-    boxes = read_boxes(values.pop("boxes", None), f"{name}, boxes", (Reading("xyxy", 1.0),))
+    boxes = read_boxes(values.pop("boxes", None), f"{name}, boxes", readings)
     for key in ("start", "end", "sentence", "image"):
         if key in values:
             values[key] = _whole(values[key], f"{name}, {key}")
