@@ -54,6 +54,7 @@ USUAL = {
     "data build": f"vgp {DATA} --output out negatives=random",
     "data pseudo-ground": f"--captions flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images "
     "--grounder scenes --phrases given --limit 2 --output out",
+    "data show": "rows.jsonl --rows 2",
     "data scenes": "--output out --images 5 --seed 0",
     "doctor": "--offline",
     "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out --cpu",
