@@ -13,13 +13,7 @@ CARD = "README.md"
 
 @dataclass(frozen=True)
 class CardSection:
-    """A section of model cards.
-
-    Args:
-        title (`str`): what it has, for errors.
-        place (`str`): the comment that marks its place in a card.
-        end (`str`): the comment after a written section, so that a new section replaces it.
-    """
+    """A section of model cards."""
 
     title: str
     place: str
@@ -28,12 +22,6 @@ class CardSection:
     def find(self, path: str | Path) -> Path:
         """
         Finds a model card.
-
-        Args:
-            path (`str | Path`): a card, or a folder with one (`README.md`).
-
-        Raises:
-            ValueError: if there is no card, or it has no place for the section.
         """
         card = Path(path, CARD) if Path(path).is_dir() else Path(path)
         if not card.is_file():
@@ -45,15 +33,7 @@ class CardSection:
         return card
 
     def put(self, section: str, path: str | Path) -> Path:
-        """Writes a section into a card, replacing an earlier one; returns the card.
-
-        Args:
-            section (`str`): Markdown.
-            path (`str | Path`): a card, or a folder with one.
-
-        Raises:
-            ValueError: see `find`.
-        """
+        """Writes a section into a card, replacing an earlier one; returns the card."""
         card = self.find(path)
         write_text(card, self.put_in_text(section, read_text(card)))
         return card

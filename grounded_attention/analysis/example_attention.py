@@ -28,27 +28,7 @@ TO_REGION, TO_TEXT = "text_to_region", "region_to_text"
 
 @dataclass(frozen=True, eq=False)
 class ExampleAttention:
-    """The attention between the words of a caption and the regions of its image, of all layers and heads.
-
-    Args:
-        image (`Image.Image`): the image.
-        caption (`str`): the caption.
-        words (`tuple[tuple[int, int], ...]`): W spans (start, end) of characters of the caption.
-        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        attention (`np.ndarray`): (L, H, W, R) float in [0, 1], share of the attention of each word on each region,
-            mean over its sub-words; the sum over R is the share on all regions.
-        layers (`tuple[str, ...]`): names of the L layers.
-        back (`np.ndarray`, *optional*): (L, H, R, W) float in [0, 1], share of the attention of each region on each
-            word, summed over sub-words; None if it was not captured.
-        labels (`tuple[str, ...]`, *optional*, defaults to `()`): the detector's label of each region; empty without
-            labels.
-        gold (`np.ndarray`, *optional*): (W, R) bool, whether the region belongs to the phrase of the word; None if
-            unknown.
-        image_id (`str`, *optional*, defaults to `""`): id for messages and lists.
-
-    Raises:
-        ValueError: if shapes do not fit, a span is outside the caption, or boxes or attention are outside [0, 1].
-    """
+    """The attention between the words of a caption and the regions of its image, of all layers and heads."""
 
     image: Image.Image
     caption: str
@@ -97,13 +77,7 @@ class ExampleAttention:
         return self.caption[start:end]
 
     def over_regions(self, word: int, layer: int, head: int | None = None) -> tuple[np.ndarray, float]:
-        """The distribution of a word's attention over the regions, (R,) with sum 1, and its share on all regions.
-
-        Args:
-            word (`int`): index of the word.
-            layer (`int`): index of the layer.
-            head (`int`, *optional*): index of the head; None is the mean over heads.
-        """
+        """The distribution of a word's attention over the regions, (R,) with sum 1, and its share on all regions."""
         rows = self.attention[layer, :, word].mean(0) if head is None else self.attention[layer, head, word]
         share = float(rows.sum())
         return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
@@ -119,12 +93,6 @@ def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None =
     """The best head of each of the `count` most accurate layers, as (layer, head), lowest layer first.
 
     This is the choice of Figures 1 and 5 of the paper.
-
-    Args:
-        accuracy (`np.ndarray`): (L, H) accuracy of each head.
-        count (`int`, *optional*, defaults to `6`): largest number of layers.
-        active (`np.ndarray`, *optional*): (L, H) bool; in a layer with an active head, only active heads can be
-            chosen. Default: all heads.
     """
     values = np.asarray(accuracy, dtype=float)
     if active is not None:
@@ -154,19 +122,6 @@ def words_across_layers_figure(
     """Draws words across layers (Figures 1 and 5 of the paper): one row per head, one column per word.
 
     The label of a row contains the head and the share of the words' attention that goes to regions.
-
-    Args:
-        example (`ExampleAttention`): the captioned image.
-        words (`Sequence[int]`): indices of its words.
-        heads (`Sequence[tuple[int, int]]`): (layer, head) indices, such as `best_heads` returns.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        title (`str`, *optional*): title of the figure.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if there is no word or head, or the example does not have it.
     """
     _check_choice(example, words, heads)
     rows = {}
@@ -206,17 +161,7 @@ def capture_examples(
     open_picture: Callable[[str], Image.Image],
     label_names: Sequence[str] = (),
 ) -> list[ExampleAttention]:
-    """Runs a model on captioned images, one at a time, and captures its attention in both directions.
-
-    Args:
-        observer (`Any`): observer of the model, see `observers.get_observer`.
-        processor (`Any`): processor of the model.
-        examples (`Sequence[Any]`): `AuditExample`s; the boxes of their phrases define the gold regions.
-        regions (`Mapping[str, Any]`): image id -> region record with `boxes`, `features` (unless the model reads
-            pixels), and optionally `scores` and `classes`.
-        open_picture (`Callable[[str], Image.Image]`): image id -> the image.
-        label_names (`Sequence[str]`, *optional*, defaults to `()`): name of each class number.
-    """
+    """Runs a model on captioned images, one at a time, and captures its attention in both directions."""
     return [
         _capture(observer, processor, example, regions[example.image_id], open_picture, label_names)
         for example in examples

@@ -21,9 +21,6 @@ def feed_forward_in_parts(model: Any) -> Iterator[None]:
 
     transformers' own `chunk_size_feed_forward` splits the sequence and needs a divisor of its length. Other kinds of
     layers are not changed.
-
-    Args:
-        model (`Any`): a model of transformers.
     """
     layers = [module for module in model.modules() if hasattr(module, "feed_forward_chunk")]
     tokens = TOKENS.get(model.device.type, MANY)

@@ -16,22 +16,7 @@ ACTIVE_SHARE = 0.2
 
 @dataclass(frozen=True, eq=False)
 class HeadCounts:
-    """Sums over the judged items (phrases, or words of a dependency relation) of each image.
-
-    Args:
-        image_ids (`tuple[str, ...]`): ids of the I images with an item, each once.
-        items (`np.ndarray`): (I,) int64, number of judged items, at least 1.
-        correct (`np.ndarray`): (I, L, H) int64, number of items that each head answers with a gold region.
-        share (`np.ndarray`): (I, L, H) float64, sum over the items of the share of attention on all candidates, in [0,
-            1] per item.
-        baseline (`np.ndarray`): (I,) int64, number of items that the most confident region answers.
-        chance (`np.ndarray`): (I,) float64, sum over the items of the share of gold candidates.
-        reachable (`np.ndarray`, *optional*): (I,) int64, number of items that any candidate answers; None if not
-            counted.
-
-    Raises:
-        ValueError: if shapes do not fit.
-    """
+    """Sums over the judged items (phrases, or words of a dependency relation) of each image."""
 
     image_ids: tuple[str, ...]
     items: np.ndarray

@@ -15,21 +15,7 @@ from .observers import get_observer
 
 
 def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "", **known: Any) -> ExampleAttention:
-    """Captures the attention of every word in one image, in both directions.
-
-    Args:
-        pipe (`VisualGroundingPipeline`): the model, with its detector and feature model.
-        image (`Image.Image`): the image.
-        caption (`str`): its caption.
-        image_id (`str`, *optional*, defaults to `""`): id for messages.
-        known: regions of the image, as in a call of the pipeline.
-
-    Returns:
-        `ExampleAttention`: the attention of all layers and heads.
-
-    Raises:
-        ValueError: if the image or the caption cannot be used, or the image has no region.
-    """
+    """Captures the attention of every word in one image, in both directions."""
     # The caption as one phrase: every word is captured, so none has to be found.
     item = pipe.find_regions(image, caption, phrases=[caption], **known)
     labels = [label or "" for label in item.labels]
@@ -44,17 +30,7 @@ def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "
 def phrase_attention(
     example: ExampleAttention, phrase: Phrase, layer: int, head: int | None = None
 ) -> np.ndarray | None:
-    """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1.
-
-    Args:
-        example (`ExampleAttention`): the captioned image.
-        phrase (`Phrase`): a span of its caption.
-        layer (`int`): index of the layer.
-        head (`int`, *optional*): index of the head; None is the mean over heads.
-
-    Returns:
-        `np.ndarray | None`: (R,) float with the sum 1; None if the model has read no word of the phrase.
-    """
+    """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1."""
     words = [
         word
         for word, (start, end) in enumerate(example.words)

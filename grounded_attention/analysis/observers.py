@@ -36,13 +36,7 @@ _POSITIONS = ("text_positions", "region_positions")
 
 
 class Observer(ABC):
-    """Reads the attention of chosen words and regions from one model.
-
-    Attributes:
-        model (`Any`): the model without its task head.
-        layers (`tuple[str, ...]`): names of the L layers, in order.
-        heads (`int`): H, the number of heads per layer.
-    """
+    """Reads the attention of chosen words and regions from one model."""
 
     model: Any
     layers: tuple[str, ...]
@@ -50,18 +44,7 @@ class Observer(ABC):
 
     @abstractmethod
     def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
-        """Runs the model, without gradients.
-
-        Args:
-            batch (`Batch`): output of a processor of this project; the observer passes the model inputs on.
-            queries (`Queries`): direction ("text_to_region", "region_to_text") -> rows (B, Q) and columns (B, K),
-                int64 indices of tokens and regions; -1 is padding.
-
-        Returns:
-            `dict[str, AttentionPair]`: direction -> `log_alpha` (L, B, H, Q, K), log-probabilities over the key
-            columns only, about -1e9 at padding, and `log_share` (L, B, H, Q), the log of the share of attention on
-            these columns; float32. Values of padded rows are undefined.
-        """
+        """Runs the model, without gradients."""
 
 
 # On the attention interface
@@ -73,9 +56,6 @@ class InterfaceObserver(Observer):
     During an observation the model uses the supervised version of its attention back end, which computes the same
     output. The batch contains the positions of words and regions in the sequence of the model: `text_positions` (B, T)
     and `region_positions` (B, R), int64.
-
-    Raises:
-        ValueError: if the model is not on the interface, or its back end has no supervised version.
     """
 
     def __init__(self, model: Any):
@@ -276,12 +256,6 @@ _HOOKED: dict[str, Callable[[Any], Observer]] = {"visual_bert": VisualBertObserv
 def get_observer(model: Any) -> Observer:
     """
     Makes the observer of a model.
-
-    Args:
-        model (`Any`): a model of transformers, with or without a task head.
-
-    Raises:
-        ValueError: if its attention cannot be read.
     """
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None:

@@ -44,15 +44,6 @@ class Loaded:
 def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
     """
     Loads a model and its processor.
-
-    Args:
-        path (`str`): a checkpoint folder or a name on the Hub.
-        name (`str`): its name in tables and on pages.
-        options (`argparse.Namespace`): options of the command.
-        regions (`RegionTable`, *optional*): the regions that the model reads; None for a vision-language model.
-
-    Raises:
-        ValueError: see `load_reader` and `load_vlm`.
     """
     if regions is not None:
         return Loaded(name, *load_reader(path, options.tokenizer, regions))
@@ -64,9 +55,6 @@ def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable
 def find_regions(options: argparse.Namespace) -> RegionTable | None:
     """
     The region table that the models read; `None` for vision-language models, whose regions are image tokens.
-
-    Raises:
-        ValueError: if the table cannot be opened, or an option is given that is for the other kind of model.
     """
     tokens = is_vision_language_model(options.model, None)
     wrong = [
@@ -86,18 +74,6 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
 def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple[Any, Any]:
     """
     Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT.
-
-    Args:
-        path (`str`): a checkpoint folder or a name on the Hub.
-        tokenizer (`str | None`): folder or Hub name of a tokenizer, for a checkpoint of transformers without one.
-        regions (`RegionTable`): the region features that the model will read.
-
-    Returns:
-        `tuple[Any, Any]`: the model in evaluation mode on this process's device, and its processor.
-
-    Raises:
-        ValueError: if the checkpoint does not exist, is incomplete, belongs to another family, or reads region
-            features of another width than `regions`.
     """
     if Path(path, MANIFEST).is_file() and not is_complete(path):
         raise ValueError(

@@ -72,16 +72,7 @@ def picture_path(data: Data, image_id: str) -> Path:
 def audit_method(
     run: Run, name: str, rows: Mapping[str, tuple[Any, Any]], regions: Any, explored: Sequence[Any], cpu: bool
 ) -> Audited:
-    """Audits one model on both splits, chooses heads on one of them, and captures its attention in examples.
-
-    Args:
-        run (`Run`): the run.
-        name (`str`): the method.
-        rows (`Mapping[str, tuple[Any, Any]]`): split -> its rows, and its words that are related to entities.
-        regions (`RegionTable`, *optional*): the regions that the model reads; None for a vision-language model.
-        explored (`Sequence[AuditExample]`): the examples.
-        cpu (`bool`): whether to run on the CPU.
-    """
+    """Audits one model on both splits, chooses heads on one of them, and captures its attention in examples."""
     model, processor = _load(run, name, regions, cpu)
 
     def pictures(image_id: str) -> Any:

@@ -61,9 +61,6 @@ SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; res
 def find_run(options: argparse.Namespace) -> Run:
     """
     Finds the run and checks that its models are complete.
-
-    Raises:
-        ValueError: if there is no run, or the model of a method is missing, incomplete or of another task.
     """
     folder = Path(options.run)
     remedy = "make it with `make train`, or with train.py and another recipe"
@@ -314,11 +311,7 @@ def _text(found: Mapping[str, Audited], folder: Path, run: Path) -> str:
 
 
 def work(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     for name, least in (("limit", 1), ("rows", 0), ("explore", 0)):

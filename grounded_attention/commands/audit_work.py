@@ -52,18 +52,6 @@ def load_rows(
 ) -> dict[str, list[AuditExample]]:
     """
     Loads the captions and phrases of each split and checks that every image has regions, or a picture.
-
-    Args:
-        options (`argparse.Namespace`): options of the command.
-        splits (`Sequence[str]`): splits to load.
-        regions (`RegionTable`, *optional*): the region table; None for a vision-language model.
-
-    Returns:
-        `dict[str, list[AuditExample]]`: split -> its captions.
-
-    Raises:
-        ValueError: if the builder or a split is unknown, or a picture is missing. Errors of the builder and of the
-            table are passed on.
     """
     if options.data not in BUILDERS:
         raise ValueError(f"--data {options.data}: unknown data set, expected one of {', '.join(BUILDERS)}")
@@ -99,9 +87,6 @@ def parses_of(options: argparse.Namespace, examples: Sequence[AuditExample]) -> 
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded, and fills in the default of --choose-on.
-
-    Raises:
-        ValueError: for an argument that is empty or out of range; the message names it.
     """
     for name in ("model", "against"):
         if getattr(options, name) == "":
@@ -223,11 +208,7 @@ def write(
 
 
 def work(options: argparse.Namespace) -> str | None:
-    """Runs the command; returns the text to print, or `None` in every process but the main one.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command; returns the text to print, or `None` in every process but the main one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     options.split, options.choose_on = _split(options.split), _split(options.choose_on)

@@ -62,12 +62,6 @@ def _work(options: argparse.Namespace) -> str:
 def examine(offline: bool = False) -> dict[str, Any]:
     """
     Collects the facts of the report.
-
-    Args:
-        offline (`bool`, *optional*, defaults to `False`): do not ask the Hub.
-
-    Returns:
-        `dict[str, Any]`: `versions`, `machine`, `devices`, `hub`, `disk`, `extras` and `remarks`.
     """
     found: dict[str, Any] = {
         "versions": {"grounded-attention": __version__, "python": platform.python_version(), **_versions()},

@@ -30,9 +30,6 @@ from .command_settings import below, settings
 def named_tables(texts: Sequence[str]) -> dict[str, str]:
     """
     Parses the `NAME=TABLE` texts of --track into name -> table.
-
-    Raises:
-        ValueError: if a text has another form, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -80,9 +77,6 @@ def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> di
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded.
-
-    Raises:
-        ValueError: for an argument out of range; the message names it.
     """
     if (options.checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
@@ -113,17 +107,6 @@ def check_options(options: argparse.Namespace) -> None:
 def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Picture | None:
     """
     Finds the image of a row by its file name, by its id, or by COCO's pattern of file names.
-
-    Args:
-        folder (`str | None`): folder of the images; None for no images.
-        image_id (`str`): id of the image.
-        file_name (`str | None`): file name in the row, if any.
-
-    Returns:
-        `Picture | None`: the image, or `None` if no file is found.
-
-    Raises:
-        ValueError: if the file is not an image.
     """
     if folder is None:
         return None
@@ -219,11 +202,7 @@ def _write_predictions(part: Scored, task: Task, path: Path) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     check_options(options)
     config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
     recipe = to_recipe(options, config)

@@ -42,9 +42,6 @@ FORMS = (".npz", ".html")
 def capture(options: argparse.Namespace) -> ExampleAttention:
     """
     Captures the attention of the model in the image.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
     """
     from transformers.utils import logging
 
@@ -78,9 +75,6 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
 def export(options: argparse.Namespace) -> str:
     """
     Writes the file and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
     """
     from grounded_attention.reports.attention_explorer import explorer_page
     from grounded_attention.reports.bertviz_export import write_bertviz

@@ -58,11 +58,7 @@ if TYPE_CHECKING:
 
 
 def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionExtractor:
-    """Loads the models of the options and makes the extractor.
-
-    Raises:
-        ValueError: if a model, a processor or a file of boxes cannot be used, or an option is out of range.
-    """
+    """Loads the models of the options and makes the extractor."""
     import torch
 
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector

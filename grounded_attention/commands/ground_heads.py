@@ -19,11 +19,7 @@ NOT_READ = ("detector", "boxes", "regions", "features", "queries", "layer", "hea
 
 
 def ground_with_heads(options: argparse.Namespace, image: Image.Image) -> str:
-    """Grounds the caption of an image, or phrases of it, and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Grounds the caption of an image, or phrases of it, and returns the text to print."""
     logging.set_verbosity_error()
     given = [f"--{name}" for name in NOT_READ if getattr(options, name) is not None]
     if given:

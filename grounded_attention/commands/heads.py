@@ -47,9 +47,6 @@ OF_A_CHOICE = ("choose_on", "top_k", "rank", "words", "instruction", "ablate", "
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded.
-
-    Raises:
-        ValueError: for an option out of range; the message names it.
     """
     for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("explore", 0), ("batch_size", 1)):
         if getattr(options, name) < least:

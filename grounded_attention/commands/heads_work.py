@@ -32,9 +32,6 @@ from .vlm_options import load_vlm
 def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
     """
     Loads the texts and phrases of each split, and checks that their pictures exist.
-
-    Raises:
-        ValueError: if the builder or a split is unknown, its rows have no phrases with boxes, or a picture is missing.
     """
     builder_class = BUILDERS[options.data]
     given = {**getattr(builder_class, "AUDIT_OPTIONS", {}), **parse_options(builder_class, options.options)}
@@ -57,11 +54,7 @@ def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> list[li
 
 
 def work(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     PromptSettings(options.words, options.instruction)  # refuses a wrong combination before anything is loaded

@@ -95,12 +95,6 @@ def help_text(group: str = "") -> str:
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """
     Finds the command in the arguments.
-
-    Returns:
-        `tuple[str, list[str]]`: the name of the command, and the remaining arguments.
-
-    Raises:
-        ValueError: if there is no such command; the message contains the nearest one.
     """
     first, *rest = arguments
     words = " ".join(arguments[:2])
@@ -118,13 +112,6 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """
     Runs a command.
-
-    Args:
-        arguments (`Sequence[str]`, *optional*): the words after the program's name; defaults to those of the
-            process.
-
-    Returns:
-        `int`: the exit status of the command; 2 if the command does not exist.
     """
     calm_bars()
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -21,12 +21,6 @@ def explain_error(error: BaseException) -> str | None:
     """
     Formats a user error as one line. A user error is an error of the file system, or a ValueError raised in this
     package.
-
-    Args:
-        error (`BaseException`): any error.
-
-    Returns:
-        `str | None`: the message in one line; `None` for a program error, which needs its traceback.
     """
     known = isinstance(error, DataError | RecipeError | FileNotFoundError)
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):

@@ -49,13 +49,6 @@ def _read_config(name: str, revision: str | None) -> tuple[dict[str, Any], Any]:
 def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tuple[Any, PatchGroundingProcessor]:
     """
     Loads the model of `--model` in evaluation mode, and its processor; an adapter of PEFT with its base model.
-
-    Args:
-        options (`argparse.Namespace`): `model`, and the options of `add_vlm_options`.
-        with_language_head (`bool`, *optional*, defaults to `True`): whether the model gets its language head.
-
-    Raises:
-        ValueError: if there is no such model, its image tokens are not known, or its weights are damaged.
     """
     import torch
     from accelerate import PartialState

@@ -92,9 +92,6 @@ class Run:
 def find_run(folder: Path) -> Run:
     """
     Finds the run and checks that its models are finished.
-
-    Raises:
-        ValueError: if there is no run of the task, or a model is missing, incomplete or changed.
     """
     remedy = "make it with `make vlm`, or with train.py and another recipe"
     recipe = read_run(folder, remedy)
@@ -264,11 +261,7 @@ def table(rows: Mapping[str, tuple[float, ...]]) -> str:
 
 
 def work(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     for name, least in (("limit", 2), ("questions", 1), ("top_k", 1), ("pictures", 0), ("ablate", 0)):

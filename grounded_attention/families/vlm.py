@@ -32,13 +32,7 @@ def load_processor(name: Any, **settings: Any) -> Any:
 
 @dataclass(frozen=True)
 class VisionLanguageFamily:
-    """All models whose image tokens are known, see `processing/image_tokens.py`. A recipe names them together.
-
-    Args:
-        name (`str`, *optional*, defaults to `"vlm"`): name in recipes.
-        title (`str`, *optional*, defaults to `"vision-language model"`): display name.
-        head (`str`, *optional*, defaults to `"generation"`): the head that these models have, for tasks.
-    """
+    """All models whose image tokens are known, see `processing/image_tokens.py`. A recipe names them together."""
 
     name: str = "vlm"
     title: str = "vision-language model"

@@ -38,10 +38,6 @@ def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = Non
 
     `given` has the annotated phrases that have boxes, and `objects` the boxes of the image; both are `None` where the
     builder annotates no phrases. `width` and `height` are `None` where the rows do not have them.
-
-    Raises:
-        DataError: if there is no caption, or two captions have the same id.
-        ValueError: if the rows have no captions.
     """
     rows = datasets.concatenate_datasets([_of_split(split) for split in splits.values()])
     if limit is not None:

@@ -26,12 +26,6 @@ class FlorenceGrounder:
 
     Florence-2 gives no scores. The score of all boxes of a phrase is the geometric mean of the probabilities of the
     tokens that it wrote.
-
-    Args:
-        model (`Florence2ForConditionalGeneration`): The model.
-        processor (`Florence2Processor`): Its processor.
-        name (`str`, *optional*, defaults to `""`): Name or folder, for the provenance.
-        batch_size (`int`, *optional*, defaults to `8`): Number of phrases in one run of the model.
     """
 
     reads_images = True
@@ -90,16 +84,7 @@ class FlorenceGrounder:
 
 
 def written_probability(sequences: Tensor, logits: Sequence[Tensor], padding: int) -> Tensor:
-    """The geometric mean of the probabilities of the tokens that a model wrote.
-
-    Args:
-        sequences (`Tensor`): (B, S) int64, whose last tokens are the written ones; shorter ones end in padding.
-        logits (`Sequence[Tensor]`): for each written token (B, V).
-        padding (`int`): id of the padding token.
-
-    Returns:
-        `Tensor`: (B,) float32 in [0, 1].
-    """
+    """The geometric mean of the probabilities of the tokens that a model wrote."""
     tokens = sequences[:, sequences.shape[1] - len(logits) :]
     log_probabilities = torch.stack(list(logits), dim=1).log_softmax(-1)  # (B, steps, V)
     chosen = log_probabilities.gather(-1, tokens[..., None])[..., 0]
@@ -115,11 +100,7 @@ def load_florence(
     batch_size: int = 8,
     processor_options: Mapping[str, Any] | None = None,
 ) -> FlorenceGrounder:
-    """Loads Florence-2 from the Hub or a folder, in the format of transformers ("florence-community/Florence-2-base").
-
-    Raises:
-        ValueError: The model or its processor cannot be loaded.
-    """
+    """Loads Florence-2 from the Hub or a folder, in transformers' format ("florence-community/Florence-2-base")."""
     try:
         processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
         check_tokenizer(processor.tokenizer)

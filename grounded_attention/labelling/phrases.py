@@ -21,32 +21,16 @@ _OTHER = "; or choose another source with --phrases"
 
 
 class PhraseSource(Protocol):
-    """Finds the phrases of captions.
-
-    Attributes:
-        provenance (`dict`): Name and version of the source.
-    """
+    """Finds the phrases of captions."""
 
     provenance: dict[str, Any]
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """Finds the phrases of captions.
-
-        Args:
-            rows (sequence of `Mapping`): Rows of `labelling.captions`.
-
-        Returns:
-            `list`: For each caption its phrases in their order, and the number of phrases that could not be found in
-            the caption again.
-        """
+        """Finds the phrases of captions."""
 
 
 def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
-    """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy.
-
-    Raises:
-        ValueError: The source is unknown, or a package, model or corpus that it needs is not installed.
-    """
+    """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy."""
     if name == "textblob":
         return TextBlobPhrases()
     if name == "spacy":
@@ -127,11 +111,7 @@ class GivenPhrases:
     provenance = {"source": "given"}
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """See `PhraseSource.find`.
-
-        Raises:
-            DataError: A row has no annotated phrases, or a phrase is not in its caption.
-        """
+        """See `PhraseSource.find`."""
         return [([_given(phrase, row) for phrase in _annotated(row)], 0) for row in rows]
 
 

@@ -52,26 +52,6 @@ def label_captions(
     """Labels captions and writes the table. The same call continues an interrupted run.
 
     Every process of a launch makes the same call. Finished labels with the same provenance are left unchanged.
-
-    Args:
-        rows (`Dataset`): The captions, from `caption_rows`.
-        phrases (`PhraseSource`): Finds the phrases.
-        grounder (`Grounder`): Finds the boxes; the same in every process.
-        output (`str` or `os.PathLike`): Folder of the table; all processes can read and write it.
-        image_path (`Callable`): Returns the file of a row's image.
-        source (`Mapping`): Facts about the captions, for the provenance.
-        selection (`Selection`, *optional*): The boxes that are stored.
-        batch_size (`int`, *optional*, defaults to `8`): Number of captions that are grounded together.
-        part_size (`int`, *optional*, defaults to `CAPTIONS_PER_PART`): Number of captions in a part.
-        on_error (`str`, *optional*, defaults to `"refuse"`): `"refuse"` stops at the first image or caption that
-            cannot be used, `"skip"` gives such captions no phrases.
-        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
-
-    Returns:
-        `dict`: The manifest; None in all processes but the first.
-
-    Raises:
-        DataError: The folder holds labels of another source, or an image or caption cannot be used (with `"refuse"`).
     """
     state, folder, selection = join_processes(), Path(output), selection or Selection()
     # Batches are cut inside parts, and padding may change a score in its last digits.

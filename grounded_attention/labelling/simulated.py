@@ -21,13 +21,6 @@ class SimulatedGrounder:
     The draws depend on the seed and the caption only. With the same seed, the phrases that are wrong at one share are
     wrong at every larger share too. A score is uniform in [0.5, 1) and does not reveal whether the box is wrong. If
     every object of the image overlaps a gold box of the phrase, the phrase stays right.
-
-    Args:
-        wrong (`float`, *optional*, defaults to `0.0`): Probability, in [0, 1], that a phrase gets a wrong box.
-        seed (`int`, *optional*, defaults to `0`): Seed of the draws.
-
-    Raises:
-        ValueError: `wrong` is out of range.
     """
 
     reads_images = False
@@ -39,11 +32,7 @@ class SimulatedGrounder:
         self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        """See `Grounder.ground`.
-
-        Raises:
-            ValueError: A caption has no annotated boxes.
-        """
+        """See `Grounder.ground`."""
         return [self._ground(example) for example in examples]
 
     def _ground(self, example: Example) -> list[Candidates]:

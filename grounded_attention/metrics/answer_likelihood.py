@@ -14,14 +14,6 @@ from grounded_attention.modeling.task_losses import cross_entropy_sum
 def answer_tokens(outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """
     Returns the scores and the labels of the tokens to learn.
-
-    Args:
-        outputs (`ModelOutput`): outputs of a language model, with `logits` (B, N, V).
-        batch (`Mapping[str, Any]`): a batch with `labels` (B, N) int64, -100 for tokens that are not learned. The
-            scores at a position predict the token after it.
-
-    Returns:
-        `tuple[Tensor, Tensor]`: logits (tokens, V), in the type of the model, and labels (tokens,) int64.
     """
     labels = batch["labels"][:, 1:]
     learned = labels >= 0

@@ -136,17 +136,7 @@ def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
 
 
 def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
-    """The headline figures: layer and head are chosen on one split and reported on another.
-
-    Args:
-        chosen_on (`Mapping[str, Any]`): figures of `AttentionGrounding.compute` on the split of the choice.
-        reported_on (`Mapping[str, Any]`): figures on the reported split.
-
-    Returns:
-        `all_heads` (mean over all layers and heads), `best_layer` (mean over the heads of the chosen layer),
-        `best_head`, `chance`, and the choice: `layer`, `head` (layer, head); if rollout was measured also `rollout`
-        (in its best layer) and `rollout_layer`.
-    """
+    """The headline figures: layer and head are chosen on one split and reported on another."""
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
     layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
@@ -169,20 +159,7 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
 def phrase_attention(
     model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
 ) -> Tensor:
-    """The attention of each phrase on the regions in one layer.
-
-    Args:
-        model (`Any`): a model of this project, or one that accepts `grounding_queries`.
-        inputs (`Mapping[str, Any]`): output of the processor for texts, regions and phrases; the phrases need no gold
-            regions.
-        layer (`int`): index of the layer, from 0.
-        head (`int`, *optional*): index of the head, from 0; None is the mean over heads.
-        whole_image (`bool`, *optional*, defaults to `False`): whether to include the whole-image region.
-
-    Returns:
-        `Tensor`: (B, P, R) float32 in [0, 1]: attention of each phrase (mean over its tokens), normalised over the
-        included regions; 0 at other regions and for padded phrases.
-    """
+    """The attention of each phrase on the regions in one layer."""
     regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
     tokens = inputs["phrase_mask"].any(1)
     rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)

@@ -70,16 +70,7 @@ class ClassificationAccuracy:
 
 
 def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Makes a Markdown table of accuracies, aligned for a terminal.
-
-    Args:
-        results (`Mapping[str, Mapping[str, Any]]`): name of a model -> its figures on one split, with
-            `{name}_accuracy` and the other figures of `ClassificationAccuracy.compute` for each prediction `{name}`,
-            or figures of `FURTHER`.
-
-    Returns:
-        `str`: one line for each model and prediction, in the order of the figures.
-    """
+    """Makes a Markdown table of accuracies, aligned for a terminal."""
     predicted = [
         (model, key.removesuffix("_accuracy"), figures)
         for model, figures in results.items()

@@ -19,9 +19,6 @@ def statement_of(identifier: str) -> str:
     """The identifier `<split>-<set>-<pair>-<sentence>` without the pair, the groups of the official script.
 
     The same sentence in two sets counts as two statements.
-
-    Raises:
-        ValueError: if the identifier does not have four parts.
     """
     parts = identifier.split("-")
     if len(parts) != PARTS or not all(parts):
@@ -54,14 +51,7 @@ def _share(values: Any) -> float:
 
 
 class StatementScores(ItemScores):
-    """Scores of single examples and consistency of their statements, over batches and processes.
-
-    Args:
-        name (`str`): prefix of the figures `{name}_count` and `{name}_consistency`.
-        score (`Callable[[Any, Mapping[str, Any]], Scored]`): see `ItemScores`; the `example_id` of the batch are
-            identifiers.
-        right (`str`): name of the score that is 1 for a right example.
-    """
+    """Scores of single examples and consistency of their statements, over batches and processes."""
 
     GROUP = "wrong"
 

@@ -21,14 +21,6 @@ def read_yes_or_no(answer: str) -> str:
 def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, int]:
     """
     Counts the outcomes of answers.
-
-    Args:
-        predicted (`Sequence[str]`): "yes" or "no".
-        gold (`Sequence[str]`): "yes" or "no".
-
-    Returns:
-        `dict[str, int]`: outcome -> number: `hit` (yes, right), `false_alarm` (yes, wrong), `miss` (no, wrong) and
-        `correct_rejection` (no, right).
     """
     names = {(YES, YES): "hit", (YES, NO): "false_alarm", (NO, YES): "miss", (NO, NO): "correct_rejection"}
     found = dict.fromkeys(OUTCOMES, 0)

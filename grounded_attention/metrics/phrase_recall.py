@@ -91,12 +91,6 @@ def _number(state: Mapping[str, Tensor], key: str) -> float:
 def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:
     """
     The boxes (n, 4) of the regions of an example, best first for a phrase; n = 0 for a phrase that was cut.
-
-    Args:
-        outputs (`Any`): outputs of the model.
-        batch (`Mapping[str, Any]`): a batch, see `PhraseRecall`.
-        example (`int`): index of the example.
-        place (`int`): index of the phrase.
     """
     candidates = batch["region_candidate_mask"][example].bool()
     if not batch["phrase_mask"][example, place].any():

@@ -93,14 +93,6 @@ def score_questions(
 ) -> dict[Any, float]:
     """
     Computes the accuracy of every question.
-
-    Args:
-        predictions (`Mapping[Any, str]`): question id -> answer.
-        references (`Mapping[Any, Sequence[str]]`): question id -> human answers.
-        source (`str`, *optional*): source of the predictions, for the error message.
-
-    Raises:
-        ValueError: if a question has no prediction, or a prediction has no question.
     """
     missing, unknown = references.keys() - predictions.keys(), predictions.keys() - references.keys()
     for kind, ids in (("has no answer to", missing), ("answers unknown", unknown)):

@@ -15,13 +15,6 @@ AUTO_CLASSES = {
 def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
     """
     The `auto_map` of a configuration: the location of each class that is saved with a checkpoint.
-
-    Args:
-        model_type (`str`): the classes are in `configuration_{model_type}.py` and `modeling_{model_type}.py`.
-        names (`str`): the names of the classes. The key of a class without an Auto class is its name.
-
-    Returns:
-        `dict[str, str]`: Auto class, or class name -> `"{file}.{class name}"`.
     """
     found = {}
     for name in names:

@@ -26,9 +26,6 @@ UNREAD_INPUTS = (
 def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """
     The keyword arguments without [`UNREAD_INPUTS`].
-
-    Raises:
-        ValueError: if regions belong to several images, and the model takes one.
     """
     if kwargs.get("region_token_type_ids") is not None:
         raise ValueError(
@@ -43,9 +40,6 @@ def embed_words(
 ) -> torch.Tensor:
     """
     Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged.
-
-    Raises:
-        ValueError: if both or none are given, or `input_ids` have another number of dimensions.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
@@ -63,15 +57,6 @@ def check_text(
 ) -> None:
     """
     Checks the shapes of the text inputs, and that the text is not too long for the model.
-
-    Args:
-        inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
-        attention_mask, token_type_ids (`torch.Tensor` of shape `(B, T)`, *optional*): see the model's `forward`.
-        longest (`int`): `config.max_text_length`.
-        reason (`str`): the configuration field that sets this limit.
-
-    Raises:
-        ValueError: if the text is too long, or a shape differs.
     """
     batch_size, text_length = inputs_embeds.shape[:2]
     if text_length > longest:
@@ -93,15 +78,6 @@ def check_region_shapes(
 ) -> None:
     """
     Checks the shapes of the given region inputs.
-
-    Args:
-        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
-        batch_size (`int`): number of rows of the text.
-        field (`str`): the configuration field that sets the width of the features.
-        width (`int`): the value of that field.
-
-    Raises:
-        ValueError: if a shape differs.
     """
     num_regions: int | str = "num_regions"
     note = f"; this model's {field} is {width}"
@@ -146,17 +122,6 @@ def locate_queries(
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """
     Converts token and region indices to positions in the sequence [text][regions].
-
-    Args:
-        grounding_queries (`dict`): direction -> query rows `(B, Q)` and key columns `(B, K)`, int64 indices; -1 stays
-            -1.
-        text_length (`int`): T.
-
-    Returns:
-        `tuple`: pairs of positions, `"text_to_region"` first.
-
-    Raises:
-        ValueError: if a direction is unknown.
     """
     check_directions(grounding_queries)
     located = []

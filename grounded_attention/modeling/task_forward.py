@@ -51,22 +51,6 @@ def predict_hidden(
     """
     Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
     belong together.
-
-    Args:
-        outputs: a base model's output.
-        word_head: states `(B, T, D)` to scores of the vocabulary.
-        region_head (*optional*): states `(B, R, D)` to scores of the detector classes.
-        relationship_head (*optional*): pooled states `(B, D)` to two scores.
-        attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
-        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
-        labels, text_only, region_labels, region_label_probs, relationship_labels: see the model's `forward`.
-        region_loss (*optional*): scores `(B, R, C)` to the loss of the regions, or `None` without targets, for a
-            family with other targets than `region_labels` and `region_label_probs`.
-        phrase_scores (*optional*): further fields of the output, see [`PhraseHeads.score_phrases`].
-        unpad (`bool`): see the top of this file.
-
-    Raises:
-        ValueError: if targets have a wrong shape or no head, or both forms of region targets are given.
     """
     packed_text = find_packing(attention_mask, unpad)
     mlm_logits = apply_packed(word_head, packed_text, outputs.text_hidden_state)
@@ -127,13 +111,6 @@ def choose_region(
 ) -> TaskOutput:
     """
     Referring expressions: scores every region; [`NO_CANDIDATE`] for padding.
-
-    Args:
-        head: states `(B, R, D)` to scores `(B, R, 1)`.
-        outputs: a base model's output.
-        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
-        region_targets (`torch.Tensor` of shape `(B, R)`, *optional*): see `REFERRING_ARGS`.
-        unpad (`bool`): see the top of this file.
     """
     packed_regions = find_packing(region_attention_mask, unpad)
     logits = apply_packed(head, packed_regions, outputs.region_hidden_state).squeeze(-1)
@@ -153,16 +130,6 @@ def score_answers(
 ) -> TaskOutput:
     """
     Visual question answering: scores every answer, from the state of the `[MASK]` that stands for the answer.
-
-    Args:
-        head: states `(B, D)` to scores `(B, num_labels)`.
-        outputs: a base model's output.
-        answer_positions (`torch.LongTensor` of shape `(B,)`): the text column of each row's `[MASK]`.
-        labels (`torch.Tensor` of shape `(B, num_labels)`, *optional*): see `ANSWER_ARGS`.
-        form (`str`): `config.vqa_loss`.
-
-    Raises:
-        ValueError: if `answer_positions` is not given.
     """
     text_states = outputs.text_hidden_state
     if answer_positions is None:
@@ -175,12 +142,6 @@ def score_answers(
 def score_pooled_answers(head: Head, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
     """
     Visual question answering: scores every answer from the pooled state.
-
-    Args:
-        head: pooled states `(B, D)` to scores `(B, num_labels)`.
-        outputs: a base model's output.
-        labels (`torch.Tensor` of shape `(B, num_labels)`, *optional*): see `POOLED_ANSWER_ARGS`.
-        form (`str`): `config.vqa_loss`.
     """
     return _answer_output(head(outputs.pooler_output), outputs, labels, form)
 
@@ -196,11 +157,6 @@ def _answer_output(logits: torch.Tensor, outputs: Any, labels: torch.Tensor | No
 def score_classes(head: Head, outputs: Any, labels: torch.Tensor | None) -> TaskOutput:
     """
     Classifies text and image together, from the pooled state.
-
-    Args:
-        head: pooled states `(B, D)` to scores `(B, num_labels)`.
-        outputs: a base model's output.
-        labels (`torch.LongTensor` of shape `(B,)`, *optional*): class indices, -100 to ignore a row.
     """
     logits = head(outputs.pooler_output)
     loss = None
@@ -224,18 +180,6 @@ def score_choices(
 ) -> MultipleChoiceOutput:
     """
     Multiple choice: scores every choice from its pooled state and, if their head is given, classifies the regions.
-
-    Args:
-        head: pooled states `(B * C, D)` to scores `(B * C, 1)`.
-        outputs: a base model's output, one row per choice.
-        choices ([`Choices`]): the sizes of the batch.
-        labels (`torch.LongTensor` of shape `(B,)`, *optional*): index of the right choice, -100 to ignore an item.
-        form (`str`): `config.choice_loss`.
-        region_head (*optional*): states `(B * C, R, D)` to scores of the object classes.
-        region_attention_mask (`torch.Tensor` of shape `(B * C, R)`, *optional*): 1 for regions, one row per choice.
-        region_class_labels (`torch.LongTensor` of shape `(B, R)` or `(B, C, R)`, *optional*): object class of each
-            region, -100 to ignore a region.
-        unpad (`bool`): see the top of this file.
     """
     logits = head(outputs.pooler_output).view(choices.batch_size, choices.num_choices)
     region_class_logits = None
@@ -275,18 +219,6 @@ def ground_phrases(
 ) -> TaskOutput:
     """
     Phrase grounding: scores every pair of region and phrase, from the state of the phrase's last token.
-
-    Args:
-        scorer: `(phrase_states (B, P, D), outputs, text_mask (B, T), region_mask (B, R))` to scores `(B, P, R)`; the
-            masks are bool.
-        outputs: a base model's output.
-        phrase_mask, phrase_regions: see `PHRASE_GROUNDING_ARGS`.
-        attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
-        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
-        alignment_logits (`torch.Tensor` of shape `(B, N)`, *optional*): a field of the output.
-
-    Raises:
-        ValueError: if `phrase_mask` is not given.
     """
     text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
     if phrase_mask is None:

@@ -23,19 +23,6 @@ def split_images(
 ) -> dict[str, Any]:
     """
     Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both.
-
-    Args:
-        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
-        region_token_type_ids (`torch.LongTensor` of shape `(B, R)`, *optional*): image of each region, 0 or 1.
-        grounding_queries: not allowed; an index would belong to two rows.
-        whole_image (`bool`): whether column 0 is the whole image. Each image gets its own: the mean of its features.
-        texts (`torch.Tensor` of shape `(B, ...)`, *optional*): repeated for both images.
-
-    Returns:
-        `dict[str, Any]`: inputs of the base model with 2B rows.
-
-    Raises:
-        ValueError: if regions have no image, or `grounding_queries` are given.
     """
     if grounding_queries is not None:
         raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")

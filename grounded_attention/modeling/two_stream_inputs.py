@@ -38,16 +38,6 @@ def check_two_stream_regions(
 ) -> None:
     """
     Checks the region inputs; features and boxes belong together.
-
-    Args:
-        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
-        batch_size (`int`): number of rows of the text.
-        field (`str`): the configuration field that sets the width of the features.
-        width (`int`): the value of that field.
-        kwargs: further arguments of `forward`.
-
-    Raises:
-        ValueError: if a shape differs, features or boxes are missing, or pixels are given.
     """
     if kwargs.get("pixel_values") is not None:
         raise ValueError("pixel_values are given, but the model has no pixel network: give region_features.")
@@ -72,11 +62,6 @@ def take_region_inputs(
 ) -> RegionInputs:
     """
     The checked region inputs. Without regions there is one column of zeros, which the mask hides.
-
-    Args:
-        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
-        inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): gives batch size, dtype and device.
-        width (`int`): F.
     """
     if region_features is None or region_boxes is None or region_features.shape[1] == 0:
         batch_size = len(inputs_embeds)

@@ -73,12 +73,6 @@ class StreamLayer(GradientCheckpointingLayer):
     ) -> tuple[torch.Tensor, Any]:
         """
         Computes the layer.
-
-        Args:
-            states (`torch.Tensor` of shape `(B, N, D)`, or `(1, M, D)` with a packing): the states.
-            mask: the back end's mask for the padded shape.
-            packing ([`Packing`], *optional*): the valid positions, if the states are packed.
-            kwargs: further arguments of the attention function.
         """
         attended, report = self.attention(states, mask, packing, **kwargs)
         return self.output(self.intermediate(attended), attended), report

@@ -8,20 +8,7 @@ from typing import Any
 def as_batch(
     text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, given: dict[str, Any]
 ) -> tuple[list[list[str]], list[int], dict[str, Any]]:
-    """Converts arguments to those of a batch of B examples.
-
-    Args:
-        text (`str` or sequence of `str`): The first texts.
-        text_pair (`str` or sequence, *optional*): The second texts; None for examples with one text.
-        given (`dict`): The other arguments.
-
-    Returns:
-        `tuple`: Lists of first and second texts, the number of texts of each example, and the other arguments with one
-        entry for each example.
-
-    Raises:
-        ValueError: A text is not a str, the batch is empty, or an argument has another number of entries.
-    """
+    """Converts arguments to those of a batch of B examples."""
     if isinstance(text, str):
         images = given["images"]
         text, text_pair = [text], None if text_pair is None else [text_pair]  # type: ignore[list-item]

@@ -8,12 +8,7 @@ import torch
 
 
 def copy_as_float32(target: np.ndarray, source: np.ndarray) -> None:
-    """Copies `source` to `target`; torch converts half precision dozens of times faster than NumPy.
-
-    Args:
-        target (`np.ndarray`): float32, writable.
-        source (`np.ndarray`): Numbers of the same shape and of any type; may be read-only.
-    """
+    """Copies `source` to `target`; torch converts half precision dozens of times faster than NumPy."""
     if source.dtype != np.float16:
         target[:] = source
         return

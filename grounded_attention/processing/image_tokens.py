@@ -133,18 +133,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
 
 
 def get_image_token_family(processor: Any, model_type: str | None = None) -> ImageTokenFamily:
-    """Finds how a model lays out its image tokens.
-
-    Args:
-        processor (`ProcessorMixin`): The processor of the model.
-        model_type (`str`, *optional*): `config.model_type` of the model; by default found by the processor's class.
-
-    Returns:
-        `ImageTokenFamily`: The family.
-
-    Raises:
-        ValueError: The model type, or the class of the processor, is unknown.
-    """
+    """Finds how a model lays out its image tokens."""
     known = ", ".join(IMAGE_TOKEN_FAMILIES)
     if model_type is not None:
         if model_type not in IMAGE_TOKEN_FAMILIES:
@@ -163,20 +152,7 @@ def get_image_token_family(processor: Any, model_type: str | None = None) -> Ima
 def image_layouts(
     family: ImageTokenFamily, processor: Any, sizes: Sequence[Any], image_settings: Mapping[str, Any]
 ) -> list[ImageLayout]:
-    """Makes the layouts of the images of one example.
-
-    Args:
-        family (`ImageTokenFamily`): The family.
-        processor (`ProcessorMixin`): The processor of the model.
-        sizes (sequence): Pairs (width, height) in pixels of the original images.
-        image_settings (`Mapping[str, Any]`): Settings that replace those of the image processor.
-
-    Returns:
-        `list[ImageLayout]`: For each image strings and arrays of boxes (n, 4) float64, in the order of the sequence.
-
-    Raises:
-        ValueError: A size is not (width, height).
-    """
+    """Makes the layouts of the images of one example."""
     given = {**family.settings, **image_settings}
     layouts = []
     for image, size in enumerate(sizes):
@@ -189,11 +165,7 @@ def image_layouts(
 
 
 def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
-    """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images.
-
-    Raises:
-        ValueError: The number of tokens is not that of the layouts; the message has the name of the example.
-    """
+    """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images."""
     views = [[piece for piece in layout if not isinstance(piece, str)] for layout in layouts]
     places = [(image, view, len(boxes)) for image, each in enumerate(views) for view, boxes in enumerate(each)]
     images, numbers, counts = np.array(places, dtype=np.int64).reshape(-1, 3).T

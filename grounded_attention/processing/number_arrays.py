@@ -10,18 +10,6 @@ def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
     """Converts an array, a torch tensor (any device, also bfloat16) or nested lists to a NumPy array.
 
     It copies only if needed.
-
-    Args:
-        value: The numbers.
-        name (`str`): Their name in errors, such as "Example 3: region_boxes".
-        kinds (`str`, *optional*, defaults to `"iuf"`): Kinds of NumPy types that are allowed: integers, unsigned
-            integers and floats by default.
-
-    Returns:
-        `np.ndarray`: The numbers.
-
-    Raises:
-        ValueError: Rows have different lengths, or a value is a text, a truth value, an object or `None`.
     """
     try:
         if hasattr(value, "detach"):

@@ -343,16 +343,7 @@ class PatchGroundingProcessor:
 
 
 def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> np.ndarray:
-    """Marks the patches that gold boxes cover; a box that covers no patch enough gets the patch it covers most.
-
-    Args:
-        gold (`np.ndarray`): (n, 4), x1, y1, x2, y2.
-        patches (`np.ndarray`): (n, G, 4), the patches for each gold box; one without area is never marked.
-        threshold (`float`): Smallest share of a patch that must be covered.
-
-    Returns:
-        `np.ndarray`: (n, G) bool. All False for a box that shares no area with a patch.
-    """
+    """Marks the patches that gold boxes cover; a box that covers no patch enough gets the patch it covers most."""
     low = np.minimum(gold[:, None, :2].astype(np.float64), 1.0 - SMALLEST_BOX)
     high = np.maximum(gold[:, None, 2:].astype(np.float64), low + SMALLEST_BOX)
     sides = np.minimum(high, patches[..., 2:]) - np.maximum(low, patches[..., :2])

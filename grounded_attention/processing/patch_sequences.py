@@ -75,12 +75,7 @@ def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Coll
 
 
 def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:
-    """Collects the tokens of all texts of a batch of sequences of N tokens.
-
-    Returns:
-        `tuple`: The tokens of the texts (without their ids), their columns, and their positions in the sequence,
-        (B, T) int64, -1 for padding.
-    """
+    """Collects the tokens of all texts of a batch of sequences of N tokens."""
     most = max((len(each.spans) for each in sequences), default=0)
     lengths = np.zeros((most, len(sequences)), dtype=np.int64)
     for example, each in enumerate(sequences):

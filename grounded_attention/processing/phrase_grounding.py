@@ -61,19 +61,7 @@ class FlatPhrases:
 def flatten_phrases(
     phrases: Sequence[Sequence[Mapping[str, Any] | Phrase] | None], texts: list[list[str]], kind: str = "phrase"
 ) -> FlatPhrases:
-    """Collects the phrases of a batch in one row.
-
-    Args:
-        phrases (sequence): B lists of phrases, see [`read_phrase`], or None.
-        texts (`list[list[str]]`): S lists of B texts.
-        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
-
-    Returns:
-        `FlatPhrases`: The phrases.
-
-    Raises:
-        ValueError: A phrase is not valid; the message has its example and number.
-    """
+    """Collects the phrases of a batch in one row."""
     places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
     records = [
         read_phrase(record, of_example, f"Example {i}, {kind} {row}")
@@ -97,12 +85,7 @@ def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
 def phrase_tokens(
     flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Computes the token mask of each phrase: every piece that shares a character with the span; `shape` is B, P, T.
-
-    Returns:
-        `tuple`: phrase_mask (B, P, T) bool; (F,) bool for phrases that lost a token to truncation; (F,) bool for
-        phrases without any token. Both kinds have an all-False row.
-    """
+    """Computes the token mask of each phrase: pieces that share a character with the span; `shape` is B, P, T."""
     covered = covered_tokens(flat, encoded)
     token = np.arange(covered.shape[1])
     truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
@@ -123,16 +106,7 @@ def match_iou(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray, iou
 def ground_phrases(
     flat: FlatPhrases, regions: RegionColumns, match: BoxMatch
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Computes the region columns of each phrase, and how sure they are. With `regions`, `boxes` are ignored.
-
-    Returns:
-        `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase
-        has scores: for a region of a phrase the highest score of the boxes that it matches, for another region the
-        highest score of the phrase's boxes, 1 for phrases without scores.
-
-    Raises:
-        ValueError: An index, a gold box or a score is invalid.
-    """
+    """Computes the region columns of each phrase, and how sure they are. With `regions`, `boxes` are ignored."""
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
     boxes: list[tuple[int, np.ndarray]] = []
@@ -246,11 +220,7 @@ def _match_boxes(
 def pair_phrases(
     pairs: Sequence[Any], flat: FlatPhrases, absent: np.ndarray, phrase_counts: Sequence[int]
 ) -> np.ndarray:
-    """Pads index pairs with -1, (B, K, 2) int64. A pair with a phrase in `absent` (F,) becomes (-1, -1), in its place.
-
-    Raises:
-        ValueError: An entry is not a pair of integers, or an index is not that of a phrase of the example.
-    """
+    """Pads index pairs with -1, (B, K, 2) int64. Pairs with a phrase in `absent` (F,) become (-1, -1)."""
     arrays = [_check_pairs(example, value) for example, value in enumerate(pairs)]
     out = np.full((len(arrays), max(map(len, arrays), default=0), 2), -1, dtype=np.int64)
     missing = np.zeros((len(arrays), max(phrase_counts, default=0)), dtype=bool)

@@ -25,13 +25,6 @@ _IMAGES = Part("image_processing_fast_rcnn", {"FastRCNNImageProcessor": "AutoIma
 def processor_code(place: str, pixels: bool) -> dict[str, str]:
     """
     The files that are saved with a processor.
-
-    Args:
-        place (`str`): `"file.Name"` of its class.
-        pixels (`bool`): whether it has an image processor.
-
-    Returns:
-        `dict[str, str]`: file name -> text.
     """
     file, _, name = place.partition(".")
     part = Part(file, {name: "AutoProcessor"})

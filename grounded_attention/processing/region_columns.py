@@ -58,22 +58,7 @@ class RegionColumns:
 def check_features(
     features: Sequence[Any], boxes: Sequence[Any], image_sizes: Sequence[Any] | None, feature_size: int
 ) -> GivenRegions:
-    """Checks regions with precomputed features.
-
-    Args:
-        features (sequence): B arrays (n, D); None for an example without an image.
-        boxes (sequence): B arrays (n, 4); None for an example without an image.
-        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
-        feature_size (`int`): D.
-
-    Returns:
-        `GivenRegions`: The regions.
-
-    Raises:
-        ValueError: Features have another width, their number is not that of the boxes, a box is inverted or outside
-            the image, or pixel boxes lack `image_sizes` (or normalised boxes have them). The message names example and
-            region.
-    """
+    """Checks regions with precomputed features."""
     arrays = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in enumerate(features)]
     counts = np.array([_check_count(i, value, feature_size) for i, value in enumerate(arrays)], dtype=np.int64)
     has_image = np.array([value is not None for value in arrays])
@@ -81,36 +66,13 @@ def check_features(
 
 
 def check_boxes(boxes: Sequence[Any], has_image: np.ndarray, image_sizes: Sequence[Any] | None) -> GivenRegions:
-    """Checks the regions of images whose features the model computes.
-
-    Args:
-        boxes (sequence): B arrays (n, 4); None for an example without an image.
-        has_image (`np.ndarray`): (B,) bool.
-        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
-
-    Returns:
-        `GivenRegions`: The regions.
-
-    Raises:
-        ValueError: As for [`check_features`].
-    """
+    """Checks the regions of images whose features the model computes."""
     counts = count_boxes(boxes, has_image)
     return GivenRegions(None, stack_boxes(boxes, counts, image_sizes), counts, has_image)
 
 
 def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray:
-    """Ranks the regions of each example, by score if there are scores, else in their order.
-
-    Args:
-        counts (`np.ndarray`): (B,) int64, number of regions.
-        scores (sequence, *optional*): B arrays (n,).
-
-    Returns:
-        `np.ndarray`: (B, G) int64, 0 for the region that is kept first.
-
-    Raises:
-        ValueError: The scores are not one number for each region.
-    """
+    """Ranks the regions of each example, by score if there are scores, else in their order."""
     ranks = np.tile(np.arange(counts.max(initial=0)), (len(counts), 1))
     for example, values in enumerate(scores or ()):
         array = np.zeros(0) if values is None else to_array(values, f"Example {example}: region_scores")
@@ -124,16 +86,7 @@ def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray
 
 
 def first_ranked(ranks: np.ndarray, candidates: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Selects the regions with the lowest ranks.
-
-    Args:
-        ranks (`np.ndarray`): (B, G) int64, the rank of each region.
-        candidates (`np.ndarray`): (B, G) bool, the regions to choose from.
-        limit (`np.ndarray`): (B,) int64, number of regions to select.
-
-    Returns:
-        `np.ndarray`: (B, G) bool.
-    """
+    """Selects the regions with the lowest ranks."""
     order = np.where(candidates, ranks, ranks.shape[1]).argsort(axis=1, kind="stable")
     places = np.empty_like(ranks)
     np.put_along_axis(places, order, np.arange(ranks.shape[1])[None], axis=1)
@@ -143,22 +96,7 @@ def first_ranked(ranks: np.ndarray, candidates: np.ndarray, limit: np.ndarray) -
 def arrange_regions(
     given: GivenRegions, kept: np.ndarray, image_features: Sequence[Any] | None, feature_size: int, whole_image: bool
 ) -> RegionColumns:
-    """Arranges the region columns of a batch: the whole image, if the family has it, then the kept regions in order.
-
-    Args:
-        given (`GivenRegions`): The regions.
-        kept (`np.ndarray`): (B, G) bool, the regions to keep.
-        image_features (sequence, *optional*): B arrays (D,), None for some; by default the mean of the region
-            features.
-        feature_size (`int`): D.
-        whole_image (`bool`): Whether the family has a region for the whole image.
-
-    Returns:
-        `RegionColumns`: The columns.
-
-    Raises:
-        ValueError: A feature is NaN or infinite, or a whole-image feature has another shape.
-    """
+    """Arranges the region columns of a batch: the whole image, if the family has it, then the kept regions."""
     first = int(whole_image)
     columns = np.where(kept, first - 1 + np.cumsum(kept, axis=1), -1)
     filled = np.where(given.has_image, first + kept.sum(axis=1), 0)

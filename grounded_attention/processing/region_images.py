@@ -14,19 +14,7 @@ from .region_columns import RegionColumns, first_ranked
 
 
 def stack_image_indices(indices: Sequence[Any] | None, counts: np.ndarray, images: int) -> np.ndarray:
-    """Stacks the image index of each region.
-
-    Args:
-        indices (sequence, *optional*): B arrays (n,); None if each example has one image.
-        counts (`np.ndarray`): (B,) int64, regions of each example.
-        images (`int`): Number of images that an example of the model family may have.
-
-    Returns:
-        `np.ndarray`: (B, G) int64; 0 for padding and for regions without an index.
-
-    Raises:
-        ValueError: The number of indices is not the number of regions, or an index exceeds the images.
-    """
+    """Stacks the image index of each region."""
     out = np.zeros((len(counts), int(counts.max(initial=0))), dtype=np.int64)
     for example, value in enumerate(indices if indices is not None else ()):
         array = to_array([] if value is None else value, f"Example {example}: region_image_indices", kinds="iufb")
@@ -46,17 +34,7 @@ def stack_image_indices(indices: Sequence[Any] | None, counts: np.ndarray, image
 
 
 def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, limit: int) -> np.ndarray:
-    """Selects the first regions of each image.
-
-    Args:
-        ranks (`np.ndarray`): (B, G) int64, the rank of each region.
-        counts (`np.ndarray`): (B,) int64, regions of each example.
-        images (`np.ndarray`): (B, G) int64, the image of each region.
-        limit (`int`): Number of regions that an image keeps.
-
-    Returns:
-        `np.ndarray`: (B, G) bool, the regions that stay.
-    """
+    """Selects the first regions of each image."""
     given = np.arange(ranks.shape[1]) < counts[:, None]
     limit_of_each = np.full(len(counts), limit)
     kept = np.zeros_like(given)
@@ -66,15 +44,7 @@ def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, 
 
 
 def image_columns(indices: Sequence[Any], regions: RegionColumns) -> np.ndarray:
-    """Returns the image of the region in each column.
-
-    Args:
-        indices (sequence): B arrays (n,), the image of each given region; None for an example without regions.
-        regions (`RegionColumns`): The columns.
-
-    Returns:
-        `np.ndarray`: (B, R) int64, 0 for padding.
-    """
+    """Returns the image of the region in each column."""
     out = np.zeros(regions.arrays["region_boxes"].shape[:2], dtype=np.int64)
     for row, columns, images in zip(out, regions.columns, indices, strict=True):
         given = np.zeros(0, dtype=np.int64) if images is None else np.asarray(images)

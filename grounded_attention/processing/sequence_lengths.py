@@ -24,24 +24,7 @@ def fit_lengths(
     max_length: int,
     max_sequence_length: int | None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Computes how many word pieces of each text and how many regions stay.
-
-    Args:
-        layouts (sequence of `SequenceLayout`): The layout of each example.
-        lengths (`np.ndarray`): (S, B) int64, word pieces of each text.
-        regions (`np.ndarray`): (B,) int64, regions of each example including the whole image, 0 without an image.
-        truncation (`bool` or `str`): How texts share the loss, see [`kept_lengths`]; `False` cuts none.
-        max_length (`int`): Columns for the text part, including special tokens.
-        max_sequence_length (`int`, *optional*): Columns for text and regions together, without END; see
-            [`share_columns`].
-
-    Returns:
-        `tuple[np.ndarray, np.ndarray]`: (S, B) and (B,) int64, the word pieces and regions that stay.
-
-    Raises:
-        ValueError: A limit is too small for the parts that are never cut, or `max_sequence_length` is set without
-            truncation.
-    """
+    """Computes how many word pieces of each text and how many regions stay."""
     specials = np.array([layout.special_count for layout in layouts])
     if truncation in (False, None, "do_not_truncate"):
         if max_sequence_length is not None:
@@ -70,15 +53,6 @@ def share_columns(
     If both sides are equal, the text loses one, but it keeps `shortest` columns (VL-BERT public code). So a side
     shorter than half of the limit keeps all its columns; two longer sides get half each, and the regions get the odd
     column.
-
-    Args:
-        text (`np.ndarray`): (B,) int64, text columns.
-        shortest (`np.ndarray`): (B,) int64, text columns that stay at least.
-        regions (`np.ndarray`): (B,) int64, region columns.
-        limit (`int`): Columns of both together.
-
-    Returns:
-        `tuple[np.ndarray, np.ndarray]`: Columns of text and of regions, (B,) int64 each.
     """
     kept = np.maximum(np.maximum(limit // 2, limit - regions), shortest)
     kept = np.minimum(kept, text)
@@ -86,17 +60,7 @@ def share_columns(
 
 
 def min_width(padding: bool | str, limit: int, lengths: np.ndarray) -> int:
-    """Returns the smallest width T that `padding` requires.
-
-    Args:
-        padding (`bool` or `str`): As for the processor.
-        limit (`int`): `max_length`.
-        lengths (`np.ndarray`): (B,) int64, lengths of the text parts.
-
-    Raises:
-        ValueError: The padding is unknown, is `False` for texts of different lengths, or is `"max_length"` without a
-            limit.
-    """
+    """Returns the smallest width T that `padding` requires."""
     if padding in (True, "longest"):
         return 0
     if padding == "max_length":

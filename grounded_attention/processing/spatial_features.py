@@ -11,16 +11,7 @@ SPATIAL_SIZE = 6
 
 
 def append_spatial_features(features: np.ndarray, boxes: np.ndarray, attended: np.ndarray) -> np.ndarray:
-    """Appends x1, y1, x2, y2, width and height of the normalised box to each feature.
-
-    Args:
-        features (`np.ndarray`): (B, R, D) float32.
-        boxes (`np.ndarray`): (B, R, 4) float32 in [0, 1].
-        attended (`np.ndarray`): (B, R), 0 for padding, which gets zeros.
-
-    Returns:
-        `np.ndarray`: (B, R, D + 6) float32.
-    """
+    """Appends x1, y1, x2, y2, width and height of the normalised box to each feature."""
     sides = boxes[..., 2:] - boxes[..., :2]
     return np.concatenate((features, np.concatenate((boxes, sides), axis=-1) * attended[..., None]), axis=-1).astype(
         np.float32, copy=False

@@ -33,16 +33,7 @@ HINT = (
 
 
 def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: str = "Attention explorer") -> str:
-    """Builds the explorer as a separate page.
-
-    Args:
-        checkpoints (`Mapping[str, Sequence[ExampleAttention]]`): name of a model -> its examples; all with the same
-            images, captions, words and regions, in the same order. With several models, two are shown side by side.
-        title (`str`, *optional*): the heading.
-
-    Raises:
-        ValueError: if there is no model or example, or the examples of the models differ.
-    """
+    """Builds the explorer as a separate page."""
     return html_page(title, explorer_body(checkpoints), explorer_style(), explorer_script())
 
 

@@ -22,15 +22,7 @@ UNSEEN = "hatched: no region or image token"
 def attention_overlay(
     image: Image.Image, boxes: ArrayLike, weights: ArrayLike | None, size: tuple[int, int], top: float = 1.0
 ) -> Image.Image:
-    """Colours a picture by attention; what no box shows is hatched, and the picture has an edge.
-
-    Args:
-        image (`Image.Image`): the picture, of any size.
-        boxes (`ArrayLike`): (R, 4) float, x1, y1, x2, y2 in [0, 1]; where they overlap, the largest weight is shown.
-        weights (`ArrayLike`, *optional*): (R,) float in [0, 1], attention on each box; without it only hatching.
-        size (`tuple[int, int]`): width and height of the result in pixels.
-        top (`float`, *optional*, defaults to 1.0): the weight with the lightest colour.
-    """
+    """Colours a picture by attention; what no box shows is hatched, and the picture has an edge."""
     width, height = size
     edges = np.clip(np.asarray(boxes, dtype=float), 0, 1) * np.tile(size, 2)
     given = np.zeros(len(edges)) if weights is None else np.asarray(weights, dtype=float)

@@ -35,19 +35,7 @@ LEGEND_WIDTH = 500
 
 @dataclass(frozen=True, eq=False)
 class WordAttention:
-    """The attention of one word or phrase on the regions of its image, without the whole-image region.
-
-    Args:
-        word (`str`): the word, for messages.
-        span (`tuple[int, int]`): (start, end) of its characters in the caption.
-        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        weights (`np.ndarray`): (R,) float in [0, 1], attention on these regions; the sum is 1.
-        gold (`np.ndarray`): (R,) bool, whether the region shows the object of the word.
-
-    Raises:
-        ValueError: if shapes do not fit, there is no region, weights are negative or do not sum to 1, or boxes are not
-        normalised.
-    """
+    """The attention of one word or phrase on the regions of its image, without the whole-image region."""
 
     word: str
     span: tuple[int, int]
@@ -90,20 +78,6 @@ def attention_figure(
     The colour of a box and the width of its line show its share of the attention, see `attention_overlay`. The
     most-attended box is labelled with its share; gold boxes have a dashed outline. If any word has gold regions, a
     text below the image states whether the most-attended region is gold.
-
-    Args:
-        image (`Image.Image`): any mode and size; small images are enlarged without blur.
-        caption (`str`): the caption; the spans of the words refer to it.
-        words (`Sequence[WordAttention]`): the words, one or more.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        title (`str`, *optional*): title of the figure.
-        notes (`Sequence[str]`, *optional*, defaults to `()`): warnings below the panels.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if there are no words, a span is outside the caption, or the file type is unknown.
     """
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
@@ -118,10 +92,6 @@ def method_comparison_figure(
     title: str | None = None,
 ) -> Figure:
     """Draws the same words for several methods: one row per method, one column per word, one scale.
-
-    Args:
-        word_by_method (`Mapping[str, Sequence[WordAttention]]`): method -> its words; all methods have the same words
-            in the same order.
 
     The other arguments, the return value and the errors are those of `attention_figure`. Methods with different words
     also raise a ValueError.

@@ -26,14 +26,7 @@ LETTERS = 42  # of a line below a picture
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A picture and the labels of its caption.
-
-    Args:
-        title (`str`): the id of the caption.
-        caption (`str`): the caption.
-        image (`Image.Image`): the picture.
-        phrases (`Sequence[Mapping]`): `text`, `boxes` (in [0, 1]) and `scores`, best first.
-    """
+    """A picture and the labels of its caption."""
 
     title: str
     caption: str
@@ -53,10 +46,6 @@ class Labelled:
 def contact_sheet(items: Sequence[Labelled], path: str | Path) -> None:
     """
     Draws a contact sheet.
-
-    Args:
-        items (`Sequence[Labelled]`): the captions, row by row from the left; at least one.
-        path (`str | Path`): a .png, .pdf or .svg file.
     """
     column = (WIDTH - 2 * MARGIN - (COLUMNS - 1) * GAP) / COLUMNS
     rows = [items[start : start + COLUMNS] for start in range(0, len(items), COLUMNS)]

@@ -31,11 +31,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 def save(figure: Figure, path: str | Path) -> Figure:
-    """Writes the figure to a .png, .pdf or .svg file (its folder is created) and returns it.
-
-    Raises:
-        ValueError: if the file type is unknown.
-    """
+    """Writes the figure to a .png, .pdf or .svg file (its folder is created) and returns it."""
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in _METADATA:

@@ -26,17 +26,6 @@ def heads_over_time_figure(
 ) -> Figure:
     """
     Draws one heat map for each method: steps on x, heads on y from the first layer at the bottom to the last.
-
-    Args:
-        measured (`Mapping[str, Mapping[int, np.ndarray]]`): method -> step -> (L, H) float in [0, 1].
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        layers (`Sequence[str]`, *optional*): names of the L layers; their numbers by default.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if no method was measured.
     """
     shown = {name: steps for name, steps in measured.items() if steps}
     if not shown:

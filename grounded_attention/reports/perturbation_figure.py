@@ -26,19 +26,7 @@ _COLUMNS = 2
 
 
 def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str = "") -> Figure:
-    """Draws the curves of every map and of the random order; the legend shows the area of each curve.
-
-    Args:
-        curves (`PerturbationCurves`): result of `perturb`.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        title (`str`, *optional*, defaults to `""`): title of the figure.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if the file type is unknown.
-    """
+    """Draws the curves of every map and of the random order; the legend shows the area of each curve."""
     maps = curves.maps
     columns = min(_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)

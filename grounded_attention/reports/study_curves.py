@@ -24,18 +24,6 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
 
     Each row has its own marker and line style, so that the figure can be read without colour. With groups there is one
     panel for each curve and group, and rows with the same label look the same.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`: `curves`, name -> list of `{"column", "rows"}` in
-            ascending order of training rows; `groups`, name -> label -> row, may be empty; and `rows` and `figures`,
-            see `study_table`.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if there are no curves.
     """
     curves = results["curves"]
     if not curves:

@@ -30,11 +30,7 @@ PANELS_ACROSS = 4
 
 
 def study_table(results: Mapping[str, Any]) -> str:
-    """Makes the table: figures of every row and seed, differences to other rows, and notes on their meaning.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
-    """
+    """Makes the table: figures of every row and seed, differences to other rows, and notes on their meaning."""
     sections = [_figures_table(results)]
     sections += [text for other in _others(results) if (text := _differences_table(results, other))]
     sections += [text] if (text := _costs_table(results)) else []
@@ -249,13 +245,6 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
 
     Claimed differences have a filled square and a thick line, others a hollow circle and a thin line; the line is
     dotted from the lowest to the highest seed where there is no interval.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
     """
     common, columns = results["against"][0], results["columns"]
     pairs = [(row, others[0]) for row, others in results["compared"].items() if others and row != common]

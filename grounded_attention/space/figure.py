@@ -17,19 +17,7 @@ MOST_COLUMNS = 3
 
 
 def write_figure(captures: Sequence[Capture], choice: Choice, path: Path) -> Path:
-    """Draws the chosen word, or the first phrases, of every checkpoint.
-
-    Args:
-        captures (`Sequence[Capture]`): the checkpoints, with the same image and caption.
-        choice (`Choice`): what the page shows.
-        path (`Path`): a .png file.
-
-    Returns:
-        `Path`: the file.
-
-    Raises:
-        VisitorError: if nothing is shown.
-    """
+    """Draws the chosen word, or the first phrases, of every checkpoint."""
     if not captures:
         raise VisitorError("There is nothing to draw yet: choose a picture first.")
     shown = [_shown(capture, choice.within(capture)) for capture in captures]

@@ -43,17 +43,7 @@ class Shown:
 
 
 def build_page(settings: SpaceSettings) -> gr.Blocks:
-    """Builds the page, and captures the first pictures, so that it opens with one.
-
-    Args:
-        settings (`SpaceSettings`): what the page offers.
-
-    Returns:
-        `gr.Blocks`: the page; `launch_page` serves it.
-
-    Raises:
-        ValueError: if a checkpoint of the settings cannot be used, or a picture is missing.
-    """
+    """Builds the page, and captures the first pictures, so that it opens with one."""
     captures, scenes = Captures(settings), read_scenes()
     names = list(settings.models)
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
@@ -76,16 +66,7 @@ def launch_page(page: gr.Blocks, **options: Any) -> Any:
 
 
 class _Tab:
-    """One tab.
-
-    Args:
-        capture (`Callable`): captures an image and a caption with the checkpoint of a name.
-        scenes (`Sequence[Scene]`): pictures to begin with.
-        names (`Sequence[str]`): the checkpoints of the lists.
-        first (`Sequence[str]`): those that are chosen at the start; without any, the tab starts empty.
-        key (`str`): begin of the ids of its elements.
-        compares (`bool`, *optional*, defaults to `True`): whether a second checkpoint can be chosen.
-    """
+    """One tab."""
 
     def __init__(
         self,

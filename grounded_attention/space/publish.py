@@ -37,18 +37,7 @@ Files = dict[str, Path | bytes]
 
 
 def space_files(settings: SpaceSettings) -> Files:
-    """The files of a Space.
-
-    Args:
-        settings (`SpaceSettings`): what the page offers. Checkpoints in folders of this machine travel in the
-            repository; the Space loads names on the Hub.
-
-    Returns:
-        `Files`: path in the repository -> local file or content.
-
-    Raises:
-        ValueError: if a folder contains no model, or a small checkpoint of the package is missing.
-    """
+    """The files of a Space."""
     # Also behind the links of the package.
     paths = [Path(place, name) for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names]
     files: Files = {
@@ -98,11 +87,7 @@ def requirements() -> str:
 
 
 def space_card(models: list[str]) -> str:
-    """The README of a Space, whose first lines configure it.
-
-    Args:
-        models (`list[str]`): names on the Hub of the models that it shows.
-    """
+    """The README of a Space, whose first lines configure it."""
     about = {
         "title": TITLE,
         "emoji": "👁️",
@@ -121,20 +106,7 @@ def space_card(models: list[str]) -> str:
 
 
 def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str:
-    """Pushes a Space in one commit; it is created if it is missing.
-
-    Args:
-        name (`str`): `ORG/NAME`, or a name in the namespace of the token's user.
-        settings (`SpaceSettings`): what the page offers.
-        private (`bool`, *optional*, defaults to `False`): whether a new Space is private.
-
-    Returns:
-        `str`: the address of the commit.
-
-    Raises:
-        ValueError: if a checkpoint cannot be pushed.
-        HubError: if the Hub cannot be reached, refuses, or the Space contains other files.
-    """
+    """Pushes a Space in one commit; it is created if it is missing."""
     files, api = space_files(settings), HfApi()
     with hub_errors("the push", name, "nothing was written; run the same command again"):
         api.whoami()

@@ -35,14 +35,7 @@ WORD, PHRASES = "one word", "all phrases"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the visitor looks at.
-
-    Args:
-        word (`int`, *optional*, defaults to 0): index of the word.
-        layer (`int`, *optional*, defaults to 0): index of the layer.
-        head (`int`, *optional*, defaults to -1): index of the head; -1 is the mean over heads.
-        show (`str`, *optional*, defaults to `"one word"`): `"one word"` or `"all phrases"`.
-    """
+    """What the visitor looks at."""
 
     word: int = 0
     layer: int = 0
@@ -66,15 +59,7 @@ class Choice:
 
 
 def view_html(captures: Sequence[Capture], choice: Choice) -> str:
-    """Draws the words and one picture for each checkpoint.
-
-    Args:
-        captures (`Sequence[Capture]`): one or two checkpoints with the same image and caption.
-        choice (`Choice`): word, layer and head.
-
-    Returns:
-        `str`: HTML; empty without checkpoints.
-    """
+    """Draws the words and one picture for each checkpoint."""
     if not captures:
         return ""
     panes = "".join(_pane(capture, choice.within(capture)) for capture in captures)
@@ -105,15 +90,7 @@ def join_neighbours(caption: str, words: Sequence[Phrase]) -> list[Phrase]:
 
 
 def attended_box(capture: Capture, weights: np.ndarray) -> tuple[tuple[float, ...], float]:
-    """The box that attention points to, and its share: the top region, or the largest bright part of a grid.
-
-    Args:
-        capture (`Capture`): the checkpoint.
-        weights (`np.ndarray`): (R,) float with the sum 1.
-
-    Returns:
-        `tuple[tuple[float, ...], float]`: x1, y1, x2, y2 divided by width and height, and the share in [0, 1].
-    """
+    """The box that attention points to, and its share: the top region, or the largest bright part of a grid."""
     if capture.grid is None:
         top = int(weights.argmax())
         return tuple(np.clip(capture.example.boxes[top], 0, 1).tolist()), float(weights[top])

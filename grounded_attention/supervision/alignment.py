@@ -43,20 +43,7 @@ class GroundingTargets:
 
 
 def align(batch: Mapping[str, Any]) -> Tensor:
-    """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region.
-
-    Args:
-        batch (`Mapping[str, Any]`): `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0 and 1. Optional
-            entries remove padding: `attention_mask` (B, T), `region_attention_mask` (B, R), and `text_positions`
-            (B, T) and `region_positions` (B, R), where -1 is padding. With `text_positions`, `attention_mask` may
-            also be (B, N), the mask of the whole sequence of the model.
-
-    Returns:
-        `Tensor`: (B, T, R) bool.
-
-    Raises:
-        ValueError: if a mask has another length than the phrases and the batch has no positions.
-    """
+    """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region."""
     phrase_mask, phrase_regions = batch["phrase_mask"].float(), batch["phrase_regions"].float()
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
     tokens, regions = token_mask(batch), region_mask(batch)
@@ -95,17 +82,7 @@ def first_region(aligned: Tensor) -> Tensor:
 
 
 def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str) -> GroundingTargets:
-    """Finds the rows, columns and targets of one direction.
-
-    Args:
-        aligned (`Tensor`): (B, T, R) bool, see [`align`].
-        batch (`Mapping[str, Any]`): the same batch as for [`align`].
-        direction (`str`): `"text_to_region"`: rows are the tokens with a region, columns the regions.
-            `"region_to_text"`: rows are the regions with a token, columns the tokens.
-
-    Returns:
-        `GroundingTargets`: the targets.
-    """
+    """Finds the rows, columns and targets of one direction."""
     valid = region_mask(batch)
     if direction == "region_to_text":
         aligned, valid = aligned.transpose(1, 2), token_mask(batch)
@@ -130,16 +107,7 @@ def _row_indices(wanted: Tensor) -> Tensor:
 def sequence_pairs(
     targets: Mapping[str, GroundingTargets], batch: Mapping[str, Any]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Converts the rows and columns of each direction to positions in the sequence of the model.
-
-    Args:
-        targets (`Mapping[str, GroundingTargets]`): direction -> targets.
-        batch (`Mapping[str, Any]`): `text_positions` (B, T) and `region_positions` (B, R) int64, the position of each
-            token and region in the sequence. Without them the sequence starts with T tokens, then R regions.
-
-    Returns:
-        `dict[str, tuple[Tensor, Tensor]]`: direction -> rows (B, Q) and columns (B, K), int64; -1 is padding.
-    """
+    """Converts the rows and columns of each direction to positions in the sequence of the model."""
     text, regions = _positions(batch)
     places = {"text_to_region": (text, regions), "region_to_text": (regions, text)}
     return {

@@ -46,15 +46,7 @@ def alignment_matrix(
     whole_image: bool = False,
     confidence: bool = True,
 ) -> AlignmentMatrix:
-    """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens.
-
-    Args:
-        batch (`Mapping[str, Any]`): a batch, see [`GroundingAlignment`].
-        level, negatives, masked, whole_image, confidence: the options of [`GroundingAlignment`].
-
-    Returns:
-        `AlignmentMatrix`: the matrix.
-    """
+    """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens."""
     tokens, matches = batch["phrase_mask"].bool(), batch["phrase_regions"].bool()
     valid, regions = token_mask(batch), region_mask(batch)
     tokens = tokens if valid is None else tokens & valid[:, None]
@@ -110,17 +102,7 @@ def _hidden_words(batch: Mapping[str, Any]) -> Tensor | None:
 
 
 def draw_pairs(matrix: AlignmentMatrix, most: int | None, generators: RowGenerators) -> dict[str, Tensor]:
-    """Draws as many matching pairs as other pairs of each example, without repetition.
-
-    Args:
-        matrix (`AlignmentMatrix`): the matrix.
-        most (`int`, *optional*): largest number of each of the two; by default as many as there are of the rarer one.
-        generators (`RowGenerators`): the random generator of each example.
-
-    Returns:
-        `dict[str, Tensor]`: `pairs` (B, N, 2) int64, a row of the matrix and a region, -1 for padding; `labels` (B, N)
-        float32, 1 for matching pairs; `weights` (B, N) float32, 0 for padding. N is at least 1.
-    """
+    """Draws as many matching pairs as other pairs of each example, without repetition."""
     arrays = (matrix.matches.cpu().numpy(), matrix.allowed.cpu().numpy())
     drawn = [
         _draw_example(matches & allowed, allowed & ~matches, most, generators, row)

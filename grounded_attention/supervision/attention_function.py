@@ -84,18 +84,7 @@ def reads_other_sequence(module: nn.Module) -> bool:
 
 
 def supervised_implementation(model_or_config: Any) -> str:
-    """Finds the supervised version of the attention back end of a model, for `model.set_attn_implementation(name)`.
-
-    Args:
-        model_or_config (`PreTrainedModel` or `PreTrainedConfig`): the model or its configuration. If its back end is
-            already a supervised version, the name stays the same.
-
-    Returns:
-        `str`: the name.
-
-    Raises:
-        ValueError: if the back end has no supervised version.
-    """
+    """Finds the supervised version of the attention back end of a model, for `model.set_attn_implementation(name)`."""
     name = getattr(model_or_config, "config", model_or_config)._attn_implementation or "eager"
     if name in SUPERVISED_IMPLEMENTATIONS.values():
         return name
@@ -121,23 +110,7 @@ def attend_rows(
     causal: bool = False,
     plans: RowPlans | None = None,
 ) -> tuple[AttentionPair, ...]:
-    """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map.
-
-    Args:
-        query (`Tensor`): (B, H, N, d).
-        key (`Tensor`): (B, G, M, d); H is a multiple of G (grouped-query attention).
-        queries (`Sequence[AttentionQuery]`): pairs of rows (B, Q) and columns (B, K), int64 positions on the query and
-            the key axis; -1 is padding.
-        scaling (`float`): factor of the scores.
-        mask (`Any`): the mask in the form of any back end, see [`mask_of_rows`]; None for no mask.
-        share (`bool`): whether to compute `log_share`, which needs Q x M scores instead of Q x K.
-        causal (`bool`, *optional*, defaults to `False`): whether keys after a row are hidden; not read if the mask has
-            rows of its own.
-        plans (`RowPlans`, *optional*): what other layers of this forward pass have found already.
-
-    Returns:
-        `tuple[AttentionPair, ...]`: `(log_alpha, log_share)` of each pair, see [`SupervisedAttention`].
-    """
+    """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map."""
     if not share:
         return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans))
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=True)
@@ -261,30 +234,7 @@ def _supervised(implementation: str) -> Callable:
         output_attentions: bool | None = None,  # not passed on, because the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
-        """Computes attention and reports the attention of the queried rows.
-
-        Args:
-            attention_queries (`AttentionQueries`, *optional*, defaults to `()`): pairs of rows (B, Q) and columns
-                (B, K), int64 positions on the query and the key axis; -1 is padding. None for a pair that this call
-                cannot answer.
-            attention_share (`bool`, *optional*, defaults to `True`): whether to report `log_share`.
-            attention_mean (`bool` or `tuple[int, ...]`, *optional*, defaults to `False`): whether to report the
-                head-averaged map, or the heads to average.
-            attention_layers (`tuple[int, ...]`, *optional*): the layers (`module.layer_idx`) that report; all by
-                default.
-            attention_call (`AttentionCall`, *optional*): the call, for the report.
-            attention_plans (`RowPlans`, *optional*): what the layers of a forward pass share.
-            attention_states (`bool`, *optional*, defaults to `False`): whether small pairs are reported as
-                [`RowStates`], so that the attention of several layers can be computed at once; without
-                `attention_share` only.
-
-        Returns:
-            `tuple[Tensor, SupervisedAttention | None]`: the output (B, N, H, d), and the report, or None if nothing
-            was requested.
-
-        Raises:
-            ValueError: if a report was requested and the model changes the scores, for example with `softcap`.
-        """
+        """Computes attention and reports the attention of the queried rows."""
         report = None
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.

@@ -46,15 +46,7 @@ class BoxLoss:
         return {"box_layer": self.layer if self.weight else None}
 
     def check_model(self, model: Any) -> None:
-        """Checks that a model has a box head in this layer.
-
-        Args:
-            model (`PreTrainedModel`): the model. A model whose configuration has no field `box_layer` is not checked
-                here but in [`losses`], by its outputs.
-
-        Raises:
-            ValueError: if the model has no box head in this layer.
-        """
+        """Checks that a model has a box head in this layer."""
         if not self.weight or not hasattr(model.config, "box_layer"):
             return
         found = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
@@ -66,18 +58,7 @@ class BoxLoss:
             )
 
     def prepare_batch(self, aligned: Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Computes the entry `WORD_BOXES`, which the methods below read.
-
-        Args:
-            aligned (`Tensor`): (B, T, R) bool, see [`align`].
-            batch (`Mapping[str, Any]`): a batch with `region_boxes` (B, R, 4).
-
-        Returns:
-            `dict[str, Any]`: the entry; empty if the weight is 0.
-
-        Raises:
-            ValueError: if the batch has no `region_boxes`.
-        """
+        """Computes the entry `WORD_BOXES`, which the methods below read."""
         if not self.weight:
             return {}
         if batch.get("region_boxes") is None:
@@ -89,11 +70,7 @@ class BoxLoss:
         return {BOXES: prepared[WORD_BOXES]["named"].sum()} if self.weight else {}
 
     def losses(self, outputs: Any, prepared: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns component -> (sum, count).
-
-        Raises:
-            ValueError: if the outputs have no box for each word.
-        """
+        """Returns component -> (sum, count)."""
         if not self.weight:
             return {}
         boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
@@ -105,16 +82,7 @@ class BoxLoss:
 
 
 def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes the box that encloses the regions of each word.
-
-    Args:
-        aligned (`Tensor`): (B, T, R) bool, see [`align`].
-        region_boxes (`Tensor`): (B, R, 4), corners (x1, y1, x2, y2) in [0, 1].
-
-    Returns:
-        `tuple[Tensor, Tensor]`: boxes (B, T, 4) float32, (center_x, center_y, width, height), 0 for words without a
-        region; and (B, T) bool, True for words with a region.
-    """
+    """Computes the box that encloses the regions of each word."""
     # One extra region that belongs to no word, because amin and amax fail on an empty axis.
     aligned, boxes = F.pad(aligned, (0, 1)), F.pad(region_boxes.float(), (0, 0, 0, 1))
     without = ~aligned[..., None]
@@ -125,14 +93,5 @@ def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def box_loss(pred_boxes: Tensor, boxes: Tensor, named: Tensor) -> Tensor:
-    """Computes the squared error of the four numbers, summed over the words with a region.
-
-    Args:
-        pred_boxes (`Tensor`): (B, T, 4), predicted boxes (center_x, center_y, width, height).
-        boxes (`Tensor`): (B, T, 4), target boxes, see [`word_boxes`].
-        named (`Tensor`): (B, T) bool, True for words with a region.
-
-    Returns:
-        `Tensor`: () float32 with a graph; 0 if no word has a region.
-    """
+    """Computes the squared error of the four numbers, summed over the words with a region."""
     return ((pred_boxes.float() - boxes) * named[..., None]).square().sum()

@@ -18,16 +18,6 @@ def attention_modules(model: Any) -> dict[int, Any]:
     """Finds the attention modules of the language model, by the index of their layer.
 
     Layers without softmax attention have none. Of a layer with self-attention and cross-attention it is the first.
-
-    Args:
-        model (`PreTrainedModel`): a model whose attention modules have a `layer_idx` and an output projection, as the
-            decoders of transformers do.
-
-    Returns:
-        `dict[int, nn.Module]`: layer -> its module, in the order of the layers.
-
-    Raises:
-        ValueError: if the model is built in another way.
     """
     language_model = find_language_model(model)
     layers, known = language_model.config.num_hidden_layers, numbered_attention(language_model)
@@ -45,18 +35,7 @@ def attention_modules(model: Any) -> dict[int, Any]:
 
 
 def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Groups (layer, head) pairs by layer.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
-
-    Returns:
-        `dict[int, list[int]]`: layer -> its heads, sorted, each once.
-
-    Raises:
-        ValueError: if the model does not have a layer or head, or the layer has no softmax attention.
-    """
+    """Groups (layer, head) pairs by layer."""
     config = find_language_model(model).config
     widths = {layer: head_count(module, config) for layer, module in attention_modules(model).items()}
     grouped: dict[int, list[int]] = {}

@@ -17,19 +17,7 @@ CHUNK_ELEMENTS = 2**23
 def head_mean(
     query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, heads: tuple[int, ...] | None, lowest: float
 ) -> Tensor:
-    """Computes the mean over heads of softmax(scaling * query key^T + mask), before dropout.
-
-    Args:
-        query (`Tensor`): (B, H, N, d).
-        key (`Tensor`): (B, G, M, d); H is a multiple of G (grouped-query attention).
-        mask (`Tensor`, *optional*): (B or 1, 1 or H, 1 or N, M), bool (True attends) or additive.
-        scaling (`float`): factor of the scores.
-        heads (`tuple[int, ...]`, *optional*): the heads to average; None for all.
-        lowest (`float`): score of masked keys.
-
-    Returns:
-        `Tensor`: (B, N, M) float32.
-    """
+    """Computes the mean over heads of softmax(scaling * query key^T + mask), before dropout."""
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     if heads is not None:

@@ -378,34 +378,14 @@ class AttentionMethod(SupervisionMethod):
 
 
 def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:
-    """Makes the keyword argument with which a model reports the attention of these rows.
-
-    Args:
-        targets (`Mapping[str, GroundingTargets]`): direction -> rows and columns.
-        batch (`Mapping[str, Any]`): for models outside this package, a batch with `text_positions` (B, T) and
-            `region_positions` (B, R).
-
-    Returns:
-        `dict[str, Any]`: `grounding_queries` with token and region indices, for models of this package; or
-        `attention_queries` with sequence positions, if the batch has positions.
-    """
+    """Makes the keyword argument with which a model reports the attention of these rows."""
     if batch.get("text_positions") is not None:
         return {"attention_queries": tuple(sequence_pairs(targets, batch).values())}
     return {"grounding_queries": {name: (target.rows, target.columns) for name, target in targets.items()}}
 
 
 def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
-    """Reads the reports of the supervised layers, in order.
-
-    Args:
-        outputs (`ModelOutput`): outputs of a model, with `attentions`.
-
-    Returns:
-        `tuple[SupervisedAttention, ...]`: the reports.
-
-    Raises:
-        ValueError: if the outputs have no reports, or if the reports have no gradient although other outputs have one.
-    """
+    """Reads the reports of the supervised layers, in order."""
     # Some models also record the outputs of linear attention here.
     layers = [each for each in getattr(outputs, "attentions", None) or () if isinstance(each, SupervisedAttention)]
     if not layers:

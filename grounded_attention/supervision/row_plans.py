@@ -113,19 +113,7 @@ def _is_constant(source: Any) -> bool:
 def make_plan(
     queries: Sequence[AttentionQuery], query_length: int, key_length: int, mask: Any, causal: bool, whole_rows: bool
 ) -> RowPlan:
-    """Makes the plan of some queries.
-
-    Args:
-        queries (`Sequence[AttentionQuery]`): pairs of rows (B, Q) and columns (B, K), int64 positions; -1 is padding.
-        query_length (`int`): N.
-        key_length (`int`): M.
-        mask (`Any`): a mask in the form of any back end, see [`mask_of_rows`].
-        causal (`bool`): whether the back end itself hides later keys.
-        whole_rows (`bool`): whether rows are scored against all keys, or against the queried columns only.
-
-    Returns:
-        `RowPlan`: the plan.
-    """
+    """Makes the plan of some queries."""
     rows = _find_places([row for row, _ in queries], query_length)
     columns = _find_places([column for _, column in queries], key_length)
     padded = [(column < 0)[:, None, None] for _, column in queries]

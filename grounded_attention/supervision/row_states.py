@@ -39,11 +39,7 @@ class RowStates(NamedTuple):
     mask: ScoreMask
 
     def log_alpha(self) -> Tensor:
-        """Computes the log-probabilities over the columns (equation 6).
-
-        Returns:
-            `Tensor`: (B, H, Q, K) or (L, B, H, Q, K) float32; values at hidden columns have no meaning.
-        """
+        """Computes the log-probabilities over the columns (equation 6)."""
         rows, keys, offsets = self.rows * self.scaling, self.keys, self.mask.offsets()
         if rows.shape[-3] > keys.shape[-3] or not _is_slow(keys.shape[-2], keys.device):
             return log_softmax(score(rows, keys) + offsets)

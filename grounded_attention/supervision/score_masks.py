@@ -83,18 +83,7 @@ def _split_mask(mask: Tensor | None) -> ScoreMask:
 
 
 def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tensor | None:
-    """Converts the mask of a back end to the mask of some rows.
-
-    Args:
-        mask (`Any`): a mask in the form of any back end: (B or 1, 1 or H, 1 or N, M), bool or additive; (B, M) or None
-            of FlashAttention; FlexAttention's `BlockMask`.
-        rows (`Tensor`): (B, Q) int64, from 0 on; or (1, N) for all rows.
-        key_length (`int`): M.
-        causal (`bool`): whether the back end itself hides later keys; not read if the mask has rows of its own.
-
-    Returns:
-        `Tensor` or `None`: (B or 1, 1 or H, 1 or Q, M), bool or additive.
-    """
+    """Converts the mask of a back end to the mask of some rows."""
     if isinstance(mask, Tensor) and mask.dim() == 4:
         mask = mask[..., :key_length]
         if mask.shape[2] == 1:

@@ -14,14 +14,7 @@ LXMERT_ANSWER = "ans"  # the key of an answer in LXMERT's all_ans.json, whose en
 
 
 def check_answers(answers: Any) -> None:
-    """Checks the field `answers` of a recipe, see [`read_answers`].
-
-    Args:
-        answers (`Any`): value of the field.
-
-    Raises:
-        ValueError: if the value is not a path, a list of different strings, or `{"fewest": n}`.
-    """
+    """Checks the field `answers` of a recipe, see [`read_answers`]."""
     if isinstance(answers, Mapping):
         least = answers.get(FEWEST)
         if set(answers) != {FEWEST} or not isinstance(least, int) or isinstance(least, bool) or least < 1:
@@ -33,18 +26,7 @@ def check_answers(answers: Any) -> None:
 
 
 def check_list(answers: Sequence[Any], source: str) -> list[str]:
-    """Checks a list of answers.
-
-    Args:
-        answers (`Sequence[Any]`): the list.
-        source (`str`): file or field of the list, for error messages.
-
-    Returns:
-        `list[str]`: the answers.
-
-    Raises:
-        ValueError: if the list is empty, an answer is not a string, or an answer occurs twice.
-    """
+    """Checks a list of answers."""
     wrong = [answer for answer in answers if not isinstance(answer, str)]
     if wrong or not answers:
         found = repr(wrong[0]) if wrong else "an empty list"
@@ -63,21 +45,7 @@ def normalise_vqa(answer: str) -> str:
 def read_answers(
     answers: Any, train: Iterable[Sequence[str]], normalise: Callable[[str], str] = normalise_vqa
 ) -> list[str]:
-    """Reads the list of answers of a recipe.
-
-    Args:
-        answers (`Any`): the path of a JSON list (such as LXMERT's `trainval_label2ans.json`; or its `all_ans.json`,
-            a list of objects with `ans`), a list, or `{"fewest": n}`: the answers that are the most frequent answer of
-            at least n training questions.
-        train (`Iterable[Sequence[str]]`): the human answers of each training question.
-        normalise (`Callable[[str], str]`, *optional*): how answers are written when they are counted.
-
-    Returns:
-        `list[str]`: the answers.
-
-    Raises:
-        ValueError: if the file cannot be read or is not a list of different strings, or no answer is frequent enough.
-    """
+    """Reads the list of answers of a recipe."""
     if isinstance(answers, Mapping):
         return frequent_answers(train, answers[FEWEST], normalise)
     if not isinstance(answers, str):
@@ -101,16 +69,6 @@ def frequent_answers(
     in the evaluation, and their commas are removed. The official files contain the most frequent answer of each
     question; here it is counted, and the first of several equally frequent answers is taken. The public list counts
     train2014 and val2014; this function counts the training questions.
-
-    Args:
-        train (`Iterable[Sequence[str]]`): the human answers of each training question.
-        fewest (`int`): minimum number of questions.
-
-    Returns:
-        `list[str]`: the answers, sorted by frequency, then alphabetically.
-
-    Raises:
-        ValueError: if no answer is frequent enough.
     """
     usual: Counter[str] = Counter()
     for answers in train:

@@ -25,18 +25,7 @@ print(f"answer: {{model.config.id2label[best]}}")"""
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """Options of such a task.
-
-    Args:
-        answers (`str`, `list[str]` or `dict[str, int]`): the path of a JSON list, a list, or `{"fewest": n}`.
-        initialise_answers (`bool`, *optional*, defaults to `False`): whether the classifier weights of each answer
-            start as the mean of its word embeddings (VL-BERT public code).
-        majority (`str`, *optional*): answer of the baseline, which is also evaluated; by default the most frequent
-            answer of the training questions.
-
-    Raises:
-        ValueError: if `answers` is none of these.
-    """
+    """Options of such a task."""
 
     answers: Any
     initialise_answers: bool = False
@@ -47,11 +36,7 @@ class AnswerOptions:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Answer -> its class.
-
-        Raises:
-            ValueError: if the list has not been read yet.
-        """
+        """Answer -> its class."""
         if not isinstance(self.answers, list):
             raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
         return {answer: number for number, answer in enumerate(self.answers)}
@@ -83,11 +68,7 @@ def chosen_answers(outputs: Any, options: AnswerOptions) -> list[str]:
 
 
 def initialise(model: Any, processor: Any, options: AnswerOptions) -> None:
-    """Initialises the classifier with embeddings of the words of answers, if `initialise_answers` is True.
-
-    Raises:
-        ValueError: if the model does not support this.
-    """
+    """Initialises the classifier with embeddings of the words of answers, if `initialise_answers` is True."""
     if options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
         raise ValueError(
             f"{type(model).__name__} does not support options.initialise_answers, only VL-BERT does: set it to false"

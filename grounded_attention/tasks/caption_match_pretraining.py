@@ -42,21 +42,7 @@ TASK_TEXTS = ("question", "sentence")
 
 @dataclass(frozen=True)
 class CaptionMatchOptions:
-    """Options of the task.
-
-    Args:
-        second_caption (`bool`, *optional*, defaults to `True`): whether a second caption follows the first, and the
-            model predicts whether both belong to the image. If False, there is one text, and the match is the label of
-            the row, if it has one.
-        exchanged (`float`, *optional*, defaults to `0.5`): probability that the second caption is of another image.
-        word_probability (`float`, *optional*, defaults to `0.15`): probability that a word is predicted.
-        max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including special tokens;
-            the end of the longer text is cut (128 in the paper).
-        relationship_weight (`float`, *optional*, defaults to `1.0`): factor of the loss of the match.
-
-    Raises:
-        ValueError: if a probability is outside [0, 1], or the length leaves no room for words.
-    """
+    """Options of the task."""
 
     second_caption: bool = True
     exchanged: float = 0.5
@@ -79,15 +65,6 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     `others`: the other captions of the image. `match`: the label of a statement about its images. `second`: the
     correct choice for a question of VCR, with `tags`, the objects that words of both texts name. Rows of VCR without a
     label are left out.
-
-    Args:
-        split (`datasets.Dataset`): a split of a builder with captions, questions or sentences.
-
-    Returns:
-        `datasets.Dataset`: the rows.
-
-    Raises:
-        ValueError: if the rows have no captions, questions or sentences.
     """
     return _texts(split, caption_rows.to_rows)
 
@@ -140,17 +117,6 @@ def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) ->
 
     Regions are never masked. All draws for a row use the generator of the row. If the rows have phrases, the batch has
     those of both captions; a caption of another image has none.
-
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`CaptionMatchOptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs, `labels` (B, T), and `relationship_labels` (B,), 1 if text and image match.
-
-    Raises:
-        ValueError: if a second caption is needed but an image has only one caption, or no other image has a caption.
     """
     rows = examples.rows
     generators = [examples.generator(row["caption_id"]) for row in rows]

@@ -11,19 +11,7 @@ CAPTION = ("caption_id", "text", "answers")
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption: `image_id`, `caption_id`, `text`, and `answers` and sizes where the rows have them.
-
-    Args:
-        split (`datasets.Dataset`): rows with these columns, and perhaps the `answers` to questions; or one row per
-            image with `captions`, of which unrelated captions are left out; or one row per image with `regions` that
-            have descriptions.
-
-    Returns:
-        `datasets.Dataset`: the rows.
-
-    Raises:
-        ValueError: if the rows have no captions in any of these forms.
-    """
+    """One row a caption: `image_id`, `caption_id`, `text`, and `answers` and sizes if the rows have them."""
     return _captions(split, grounded=False)
 
 
@@ -32,15 +20,6 @@ def to_grounded_rows(split: datasets.Dataset) -> datasets.Dataset:
 
     These are the phrases with at least one box, `{text, start, end, boxes}`, of rows with `captions` and `entities`
     (Flickr30K Entities), or the column `phrases` of rows that have one row per caption.
-
-    Args:
-        split (`datasets.Dataset`): the rows, see [`to_rows`].
-
-    Returns:
-        `datasets.Dataset`: the rows; without a column `phrases` if the split has no phrases with boxes.
-
-    Raises:
-        ValueError: as in [`to_rows`].
     """
     return _captions(split, grounded=True)
 

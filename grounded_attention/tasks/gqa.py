@@ -56,29 +56,13 @@ CITATION = """@inproceedings{hudson2019gqa,
 
 @dataclass(frozen=True)
 class GQAOptions(AnswerOptions):
-    """Which answers there are, and how their scores start.
-
-    Args:
-        answers: the path of a JSON list of answers (LXMERT's has 1,842), a list, or `{"fewest": n}`: the answers to at
-            least n training questions (1: all of them, by frequency).
-        initialise_answers: start the classifier's row of each answer as the mean of its words' embeddings (VL-BERT
-            public code).
-        majority: an answer that is judged beside the model's, as a baseline; the most frequent answer of the training
-            questions when not given.
-
-    Raises:
-        ValueError: something that is no list of answers.
-    """
+    """Which answers there are, and how their scores start."""
 
     answers: Any = field(default_factory=lambda: {FEWEST: 1})
 
 
 def fit_options(options: GQAOptions, splits: Mapping[str, Any]) -> GQAOptions:
-    """The options with the list of answers itself, and the most frequent answer of the training questions.
-
-    Raises:
-        ValueError: an answer list that can't be read, or no training questions to make one from.
-    """
+    """The options with the list of answers itself, and the most frequent answer of the training questions."""
     train = [answer for answer in splits["train"]["answer"] if answer] if "train" in splits else []
     usual = Counter(train).most_common(1)[0][0] if train else None
     # Right is the same text, so that nothing is normalised.
@@ -161,16 +145,6 @@ def score_file(path: Path, answers: dict[str, str], split: str, rows: Any) -> Sc
     """
     Scores an official file of answers. It may have answers to more questions than the split, as a file about all
     questions has beside the balanced ones.
-
-    Args:
-        path (`Path`): the file.
-        answers (`dict[str, str]`): its answers, by question id.
-        split (`str`): name of the split.
-        rows (`Any`): rows of the split.
-
-    Raises:
-        ValueError: if the file omits a balanced question of the split, or if the answers of the split are not
-            published.
     """
     if not any(rows["answer"]):
         raise ValueError(

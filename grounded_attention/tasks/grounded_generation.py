@@ -47,31 +47,7 @@ TEXT, BOX = "{text}", "{box}"
 
 @dataclass(frozen=True)
 class GroundedGenerationOptions:
-    """Options of the task.
-
-    Args:
-        caption_prompt (`str`, *optional*, defaults to `"Describe the image."`): what the user says before a caption.
-        expressions (`str`, *optional*, defaults to `"locate"`): `"locate"`: the user gives a referring expression and
-            the answer is its box; `"describe"`: the other way round.
-        locate_prompt (`str`, *optional*, defaults to `"Where is {text}?"`): what the user asks, with `{text}` for the
-            expression.
-        describe_prompt (`str`, *optional*, defaults to `"What is at {box}?"`): what the user asks, with `{box}`.
-        question_prompt (`str`, *optional*, defaults to `"{text}"`): what the user asks, with `{text}` for the
-            question.
-        generate (`int`, *optional*, defaults to `0`): in evaluations, the largest number of tokens of an answer that
-            the model generates; its accuracy is measured beside the likelihood of the gold answer. 0 generates none.
-        box_scale (`int`, *optional*): a box is written as `[x1, y1, x2, y2]`, whole numbers from 0 to this one: the
-            corners divided by width and height of the image, times `box_scale`. By default the model's own scale:
-            pixels of the resized image for Qwen2.5-VL, shares for LLaVA, tokens for PaliGemma, otherwise 1000.
-        region_words (`float`, *optional*, defaults to `0.0`): factor of a loss that brings the image tokens of a
-            phrase near the embeddings of its words ([`region_word_loss`]), for models that are trained from random
-            weights. 0 leaves it out.
-        turns (`int`, *optional*, defaults to `0`): in training, the largest number of turns (a prompt and its answer)
-            of a conversation that one step sees; others are drawn in each epoch. 0 takes all.
-
-    Raises:
-        ValueError: if a prompt lacks its `{text}` or `{box}`, or another value is out of range.
-    """
+    """Options of the task."""
 
     caption_prompt: str = "Describe the image."
     expressions: str = LOCATE
@@ -101,13 +77,7 @@ class GroundedGenerationOptions:
 
 @dataclass(frozen=True)
 class Chat:
-    """The texts of one example.
-
-    Args:
-        messages (`list[tuple[str, str]]`): pairs of the words of the user and of the assistant, in order; the image
-            is before the first. An answer is "" if unknown.
-        phrases (`list[dict[str, Any]]`): phrases of all texts, as the processor takes them.
-    """
+    """The texts of one example."""
 
     messages: list[tuple[str, str]]
     phrases: list[dict[str, Any]]
@@ -169,21 +139,7 @@ def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, 
 
 
 def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
-    """Makes a batch of rows of [`to_rows`].
-
-    Args:
-        examples (`Examples`): the rows, with pictures or without.
-        processor (`PatchGroundingProcessor`): processor of the model.
-        options (`GroundedGenerationOptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: the inputs of the model and the grounding of phrases, see [`PatchGroundingProcessor`];
-        `labels` (B, N) int64; and the lists `prompt`, `answer`, `example_id` and `image_id`. With
-        `options.generate`, an evaluation batch also has `prompt_inputs` and what the scores of answers need.
-
-    Raises:
-        ValueError: if a training row has no answer.
-    """
+    """Makes a batch of rows of [`to_rows`]."""
     rows = examples.rows
     if options.box_scale is None:
         spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]

@@ -21,16 +21,7 @@ NO_BOX = "no region in this image"
 
 @dataclass(frozen=True)
 class JudgeContext:
-    """Names of classes and words, which the text of a prediction needs.
-
-    Args:
-        config (`PreTrainedConfig`): configuration of the model.
-        tokenizer (`PreTrainedTokenizerBase`): tokenizer of the processor.
-        labels (`Mapping[str, Sequence[str]]`, *optional*): name of a column -> names of its classes.
-        region_names (`Sequence[str]`, *optional*, defaults to `()`): names of the classes of the detector.
-        background (`bool`, *optional*, defaults to `True`): whether region class 0 of the model is the background,
-            which is not a class of the detector.
-    """
+    """Names of classes and words, which the text of a prediction needs."""
 
     config: Any
     tokenizer: Any
@@ -193,16 +184,7 @@ def _answered(outputs: Any, rows: Rows, context: JudgeContext) -> Iterator[tuple
 
 
 def judge_answer(row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
-    """Judges an answer by the answers of humans.
-
-    Args:
-        row (`Mapping[str, Any]`): a row of VQA v2.
-        answer (`str`): the predicted answer.
-        confidence (`float`, *optional*, defaults to `0.0`): probability of the answer.
-
-    Returns:
-        `Judged`: the prediction; its gold text counts equal answers (`2 (×8), 3 (×2)`).
-    """
+    """Judges an answer by the answers of humans."""
     worth = soft_targets(row["answers"])
     counts = sorted({a: list(row["answers"]).count(a) for a in worth}.items(), key=lambda pair: -pair[1])
     named = (("answer type", "answer_type"), ("question type", "question_type"))
@@ -260,15 +242,7 @@ def judge_expressions(outputs: Any, batch: Mapping[str, Any], rows: Rows, contex
 
 
 def format_box(corners: Sequence[float], row: Mapping[str, Any]) -> str:
-    """Formats a box in pixels, such as `box 3, 4 to 80, 95`.
-
-    Args:
-        corners (`Sequence[float]`): x1, y1, x2, y2 divided by width and height.
-        row (`Mapping[str, Any]`): a row with `width` and `height` of the image.
-
-    Returns:
-        `str`: the text.
-    """
+    """Formats a box in pixels, such as `box 3, 4 to 80, 95`."""
     sides = (row["width"], row["height"]) * 2
     x1, y1, x2, y2 = (round(value * side) for value, side in zip(corners, sides, strict=True))
     return f"box {x1}, {y1} to {x2}, {y2}"
@@ -364,16 +338,7 @@ class Judge:
 
 
 def with_scores(judged: Sequence[Judged], items: Mapping[str, Sequence[Any]]) -> list[Judged]:
-    """Adds the scores of the metric of the task to predictions.
-
-    Args:
-        judged (`Sequence[Judged]`): predictions, one per example if there are items.
-        items (`Mapping[str, Sequence[Any]]`): columns `{group}_accuracy` and `{group}_chance`, in the order of
-            `judged`; empty if the metric keeps no scores of single examples.
-
-    Returns:
-        `list[Judged]`: the predictions.
-    """
+    """Adds the scores of the metric of the task to predictions."""
     if not items:
         return list(judged)
     unknown = [None] * len(judged)

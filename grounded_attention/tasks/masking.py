@@ -18,10 +18,6 @@ class WordMasker:
     """Whole-word masking: all pieces of a chosen word are masked together, and predicted.
 
     80% of the chosen words become [MASK], 10% become random pieces of the vocabulary, and 10% do not change.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): a WordPiece tokenizer; pieces that continue a word start with `##`.
-        probability (`float`, *optional*, defaults to `0.15`): probability that a word is chosen, in [0, 1].
     """
 
     def __init__(self, tokenizer, probability: float = WORD_PROBABILITY):
@@ -33,16 +29,7 @@ class WordMasker:
         self.random_ids = np.setdiff1d(np.arange(len(pieces)), self.special_ids)
 
     def __call__(self, input_ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Masks one row.
-
-        Args:
-            input_ids (`np.ndarray`): (T,) int64, without padding, because the draws must not depend on the length of
-                other rows in the batch.
-            rng (`np.random.Generator`): generator of the draws.
-
-        Returns:
-            `tuple[np.ndarray, np.ndarray]`: masked ids (T,), and labels (T,), -100 if a piece is not predicted.
-        """
+        """Masks one row."""
         ordinary = ~np.isin(input_ids, self.special_ids)
         word = np.cumsum(~self.continues[input_ids] | ~ordinary) - 1
         words = word.max(initial=-1) + 1
@@ -55,13 +42,7 @@ class WordMasker:
 
 
 class ChosenRegions(NamedTuple):
-    """The regions of an image that a model has to predict, (n,) bool each.
-
-    Args:
-        predicted (`np.ndarray`): regions that are predicted.
-        hidden (`np.ndarray`): those of them that are hidden from the model.
-        exchanged (`np.ndarray`): those of them that get the feature of another region; they are not hidden.
-    """
+    """The regions of an image that a model has to predict, (n,) bool each."""
 
     predicted: np.ndarray
     hidden: np.ndarray
@@ -75,20 +56,7 @@ def choose_regions(
     kept: float = 0.0,
     exchanged: float = 0.0,
 ) -> ChosenRegions:
-    """Chooses the regions of an image that are predicted, and those that are hidden from the model.
-
-    Args:
-        count (`int`): number of regions.
-        rng (`np.random.Generator`): generator of the draws; their number does not depend on the shares.
-        probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
-        kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that keep their features; 0 in
-            the paper of VL-BERT, 0.1 in the public code.
-        exchanged (`float`, *optional*, defaults to `0.0`): share of the predicted regions that get the feature of
-            another region; 0.1 in the public code of LXMERT.
-
-    Returns:
-        `ChosenRegions`: three masks (count,).
-    """
+    """Chooses the regions of an image that are predicted, and those that are hidden from the model."""
     predicted = rng.random(count) < probability
     fate = rng.random(count)
     shown = fate < kept + exchanged
@@ -96,15 +64,7 @@ def choose_regions(
 
 
 def find_overlapping(record: Any, chosen: np.ndarray) -> np.ndarray:
-    """The regions whose overlap with a chosen one is above 0.4, those included; boxes include their last pixel.
-
-    Args:
-        record (`Regions`): the n regions of an image.
-        chosen (`np.ndarray`): (n,) bool.
-
-    Returns:
-        `np.ndarray`: (n,) bool.
-    """
+    """The regions whose overlap with a chosen one is above 0.4, those included; boxes include their last pixel."""
     pixels = record.boxes * np.array([record.width, record.height] * 2)
     return np.any(box_iou(pixels, pixels[chosen], plus_one=True) > OVERLAP, axis=1)
 
@@ -116,17 +76,7 @@ def hide_overlapping(record: Any, chosen: ChosenRegions) -> ChosenRegions:
 
 
 def mean_of_visible(features: np.ndarray, hidden: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
-    """Computes the whole-image feature: the mean of regions that are not hidden, or 0.
-
-    Args:
-        features (`np.ndarray`): (n, D).
-        hidden (`np.ndarray`): (n,) bool.
-        counted (`np.ndarray`, *optional*): (n,) bool, the regions whose number, at least 1, divides the sum; those
-            that are not hidden by default. The public code of 12-in-1 counts fewer, so its "mean" is too large.
-
-    Returns:
-        `np.ndarray`: (D,) float32.
-    """
+    """Computes the whole-image feature: the mean of regions that are not hidden, or 0."""
     if hidden.all():
         return np.zeros(features.shape[1], dtype=np.float32)
     if counted is None:

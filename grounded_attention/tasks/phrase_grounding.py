@@ -29,18 +29,7 @@ from .task import (
 
 @dataclass(frozen=True)
 class PhraseGroundingOptions:
-    """Options of the task.
-
-    Args:
-        protocol (`str`, *optional*, defaults to `"proposal"`): rule for correct boxes in the evaluation, one of
-            `PROTOCOLS` in `metrics/phrase_grounding.py`. In training, targets are always the regions that overlap a
-            gold box by at least the `iou_threshold` of the processor.
-        max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including [CLS] and [SEP]
-            (128 in the paper). A phrase that is cut counts as wrong.
-
-    Raises:
-        ValueError: if the protocol is unknown, or the length leaves no room for a word.
-    """
+    """Options of the task."""
 
     protocol: str = "proposal"
     max_text_length: int | None = 128
@@ -57,15 +46,6 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
 
     `phrases` contains the phrases with at least one box, each with `text`, `start`, `end`, `types` and `boxes`.
     Captions that do not describe the image are left out.
-
-    Args:
-        split (`datasets.Dataset`): rows of Flickr30K Entities.
-
-    Returns:
-        `datasets.Dataset`: the rows.
-
-    Raises:
-        ValueError: if the rows are of another builder.
     """
     if not {"captions", "entities"} <= set(split.column_names):
         raise ValueError(
@@ -91,20 +71,7 @@ def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
 
 
 def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions) -> dict[str, Any]:
-    """Makes a batch of captions with phrases.
-
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`PhraseGroundingOptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) float32, 1 for the regions that overlap gold
-        boxes of a phrase, and the list `gold`: for each phrase of each example its boxes and types.
-
-    Raises:
-        ValueError: if there are no regions.
-    """
+    """Makes a batch of captions with phrases."""
     rows, regions = examples.rows, examples.regions
     if regions is None:
         raise ValueError("phrase grounding needs regions: set data.regions to a region table")

@@ -61,18 +61,7 @@ from .text_rows import draw_texts, stack_batches
 
 
 def fit_options(options: PretrainingOptions, splits: Mapping[str, Any]) -> PretrainingOptions:
-    """Completes the options with the list of answers itself.
-
-    Args:
-        options (`PretrainingOptions`): options of the task.
-        splits (`Mapping[str, Any]`): split -> rows.
-
-    Returns:
-        `PretrainingOptions`: the options.
-
-    Raises:
-        ValueError: if the list cannot be read, or the training rows have no answers to make it from.
-    """
+    """Completes the options with the list of answers itself."""
     if options.answers is None:
         return options
     given = (answers for answers in _given_answers(splits.get("train")) if answers)
@@ -108,22 +97,6 @@ def collate(
 
     All draws for a row use the generator of the row, so they depend neither on the other rows of the batch nor on the
     padding.
-
-    Args:
-        examples (`Examples`): the rows, their regions or pictures, and texts without images.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`PretrainingOptions`): options of the task, completed by `fit_options`.
-        wanted (`RegionTargets`, *optional*): what the family predicts of regions; their classes by default.
-
-    Returns:
-        `dict[str, Any]`: model inputs and targets. With texts also `text_only` (B,) bool; the rows of text without
-        images come last. If the rows have phrases, also `phrase_mask`, `phrase_regions` and `phrase_scores`, see
-        images come last. If the rows have phrases, also `phrase_mask`, `phrase_regions` and `phrase_scores`, see
-        [`row_phrases`]: an exchanged caption has no phrases, and a masked word stays in its phrase. With answers also
-
-    Raises:
-        ValueError: if masked regions have no detector classes (or probabilities), no other image has a caption, or
-            features of other regions are needed and there are none.
     """
     wanted = wanted or RegionTargets()
     generators = [examples.generator(row["caption_id"]) for row in examples.rows]
@@ -201,17 +174,7 @@ def answer_labels(
     index: Mapping[str, int],
     generators: Sequence[np.random.Generator],
 ) -> Tensor:
-    """Draws an answer of each question, in proportion to the scores of its known answers (LXMERT public code).
-
-    Args:
-        rows (`Sequence[Mapping[str, Any]]`): the rows; `answers` are a list of `{answer, score}`.
-        related (`Sequence[int]`, *optional*): 0 for a row whose text was exchanged; None if none was.
-        index (`Mapping[str, int]`): answer -> class, see `PretrainingOptions.answer_index`.
-        generators (`Sequence[np.random.Generator]`): one random generator per row.
-
-    Returns:
-        `Tensor`: (B,) int64 classes, -100 for rows without a known answer and for exchanged texts.
-    """
+    """Draws an answer of each question, in proportion to the scores of its known answers (LXMERT public code)."""
     labels = torch.full((len(rows),), UNLABELLED)
     for number, (row, rng) in enumerate(zip(rows, generators, strict=True)):
         given = [(index.get(plain_answer(each["answer"])), each["score"]) for each in row.get("answers") or ()]
@@ -242,13 +205,7 @@ def word_masker(tokenizer: Any, probability: float) -> WordMasker:
 
 
 def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
-    """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted.
-
-    Args:
-        batch (`dict[str, Any]`): a batch with `input_ids` and `attention_mask`.
-        masker (`WordMasker`): the masker.
-        generators (`Sequence[np.random.Generator]`): one random generator per row.
-    """
+    """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted."""
     rows, labels = batch["input_ids"].numpy(), []
     for row, length, rng in zip(rows, batch["attention_mask"].sum(1).tolist(), generators, strict=True):
         row[:length], row_labels = masker(row[:length], rng)
@@ -257,20 +214,7 @@ def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[n
 
 
 def configure(task: Task, options: PretrainingOptions, config: Any) -> Task:
-    """Sets what the model family predicts of masked regions; nothing if `regions` is None and it predicts none.
-
-    Args:
-        task (`Task`): the task.
-        options (`PretrainingOptions`): options of the task.
-        config (`PreTrainedConfig`): configuration of the model.
-
-    Returns:
-        `Task`: the task.
-
-    Raises:
-        ValueError: if `regions` is True and the model family does not predict them, if its targets are no class
-            probabilities and `region_targets` is `"soft"`, or if there are answers and it does not predict answers.
-    """
+    """Sets what the model family predicts of masked regions; nothing if `regions` is None and it predicts none."""
     task, answers = weigh_relationship(task, options.relationship_weight), _answer_losses(options, config)
     if options.regions is False:
         return replace(task, losses=(*task.losses, *answers)) if answers else task

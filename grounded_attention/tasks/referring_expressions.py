@@ -35,23 +35,7 @@ DECIMALS = 3
 
 @dataclass(frozen=True)
 class ReferringExpressionOptions:
-    """Options of the task.
-
-    Args:
-        label_convention (`str`, *optional*, defaults to `"vl_bert_label"`): rule for positive regions in training, a
-            name in `grounded_attention.metrics.referring_expression_accuracy.CONVENTIONS`; the default is that of the
-            public code.
-        convention (`str`, *optional*, defaults to `"vl_bert"`): rule for correct boxes in the evaluation; the default
-            is that of the public code.
-        whole_image (`bool`, *optional*, defaults to `True`): whether the region of the whole image is a candidate
-            (public code).
-        flip_probability (`float`, *optional*, defaults to `0.0`): probability that a picture is flipped in training,
-            with its boxes, and with "left" and "right" exchanged in the sentence (0.5 in the public code). Only for
-            models that read pixels.
-
-    Raises:
-        ValueError: if a convention is unknown, or the probability is outside [0, 1].
-    """
+    """Options of the task."""
 
     label_convention: str = "vl_bert_label"
     convention: str = "vl_bert"
@@ -66,21 +50,7 @@ class ReferringExpressionOptions:
 
 
 def collate(examples: Examples, processor: Any, options: ReferringExpressionOptions) -> dict[str, Any]:
-    """Makes a batch of rows of the RefCOCO builder.
-
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`ReferringExpressionOptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs; `region_targets` (B, R) float32, 1 for regions that overlap the named object, 0
-        for other candidates, -100 for the rest; `candidates` (B, R) bool; and the lists `image_pixels` (width and
-        height), `gold_boxes` in pixels, `example_id` and `image_id`.
-
-    Raises:
-        ValueError: if there are no regions.
-    """
+    """Makes a batch of rows of the RefCOCO builder."""
     rows, regions, images = examples.rows, examples.regions, examples.images
     if regions is None:
         raise ValueError("referring expressions need regions: set data.regions to a region table")
@@ -142,15 +112,7 @@ def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
 
 
 def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
-    """Returns the box of the best candidate of each example.
-
-    Args:
-        logits (`Tensor`): (B, R) scores of the regions, the whole image first.
-        batch (`Mapping[str, Any]`): a batch of [`collate`].
-
-    Returns:
-        `list[list[float] | None]`: x1, y1, x2, y2 in pixels; None for an image without detections, which is a miss.
-    """
+    """Returns the box of the best candidate of each example."""
     boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
     scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
     return [found[int(s.argmax())].tolist() if len(found) else None for found, s in zip(boxes, scores, strict=True)]
@@ -159,14 +121,6 @@ def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
 def score(outputs: Any, batch: Batch, convention: str) -> Scored:
     """Scores each sentence: whether the predicted box is right, the expected score of a random candidate, and whether
     any candidate is right.
-
-    Args:
-        outputs (`ModelOutput`): outputs of the model.
-        batch (`Mapping[str, Any]`): a batch of [`collate`].
-        convention (`str`): rule for correct boxes.
-
-    Returns:
-        `Scored`: the scores.
     """
     predicted, gold = predicted_boxes(outputs.logits, batch), batch["gold_boxes"]
     right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]

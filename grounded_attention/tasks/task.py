@@ -39,16 +39,6 @@ class LossComponent:
 
     Sum and count are separate, so the Trainer can divide by the count over all accumulated micro-batches and
     processes. The result is exactly the loss of one large batch, even if micro-batches have different counts.
-
-    Args:
-        name (`str`): name in logs (`loss_<name>`).
-        total (`Callable[[Any, Batch], Tensor]`): function of outputs and batch: the sum, () with a graph even if there
-            are no items.
-        count (`Callable[[Batch], Tensor | None]`): function of the batch: the number of items, (), without a forward
-            pass. None if the batch lacks this objective; then the term is left out.
-        weight (`float`, *optional*, defaults to `1.0`): factor of the mean in the total loss.
-        begin (`float`, *optional*, defaults to `0.0`): share of the training's steps, in [0, 1], before which the
-            factor is 0. The term is computed and logged from the start.
     """
 
     name: str
@@ -59,16 +49,7 @@ class LossComponent:
 
 
 def classification(name: str, logits: str, labels: str) -> LossComponent:
-    """Makes the cross-entropy loss of a classification, over items with a label.
-
-    Args:
-        name (`str`): name in logs.
-        logits (`str`): name of the output with the scores, (..., classes).
-        labels (`str`): name of the batch entry with the classes, (...) int64, -100 for no label.
-
-    Returns:
-        `LossComponent`: the loss.
-    """
+    """Makes the cross-entropy loss of a classification, over items with a label."""
     return LossComponent(
         name,
         lambda outputs, batch: cross_entropy_sum(getattr(outputs, logits), batch[labels])[0],
@@ -90,22 +71,7 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """The data from which `collate` makes one batch.
-
-    Args:
-        rows (`Sequence[Mapping[str, Any]]`): the rows.
-        regions (`Sequence[Any]`, *optional*): one region record per row, or for rows with `image_ids` a tuple with one
-            record per image; None for text only, or if the processor finds regions in `images`.
-        generator (`Callable[[str], np.random.Generator]`): `generator(key)` makes the random generator of the row with
-            this key in this epoch.
-        split (`Sequence[Mapping[str, Any]]`, *optional*): all rows of the split, for draws of other rows.
-        texts (`Sequence[Mapping[str, Any]]`, *optional*): rows of a corpus without images, each with `text`.
-        images (`Sequence[PIL.Image.Image]`, *optional*): one picture per row, for models that read pixels.
-        training (`bool`, *optional*, defaults to `False`): whether the batch is for training; data augmentation is
-            only for training.
-        find_regions (`Callable[[Mapping[str, Any]], Any]`, *optional*): row of the split -> its entry of `regions`,
-            for draws of regions of other rows; None if there is no region table.
-    """
+    """The data from which `collate` makes one batch."""
 
     rows: Sequence[Mapping[str, Any]]
     regions: Sequence[Any] | None
@@ -119,16 +85,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class PredictionFile:
-    """The official file format of the predictions of a task, which can be read and scored without a model.
-
-    Args:
-        content (`str`): what the file contains, for help texts and errors.
-        read (`Callable[[Path], dict[str, str]]`): file -> question id -> prediction. Raises `ValueError` for a damaged
-            file.
-        to_options (`Callable[[dict[str, str]], dict[str, Any]]`): predictions -> options of the task.
-        score (`Callable[[Path, dict[str, str], str, Any], ScoredFile]`): (file, predictions, name of the split, rows)
-            -> scores. Raises `ValueError` if predictions are missing or unknown.
-    """
+    """The official file format of the predictions of a task, which can be read and scored without a model."""
 
     content: str
     read: Callable[[Path], dict[str, str]]
@@ -138,13 +95,7 @@ class PredictionFile:
 
 @dataclass(frozen=True)
 class ScoredFile:
-    """The scores of an official file of predictions.
-
-    Args:
-        figures (`dict[str, Any]`): name -> figure, as after training.
-        judged (`list[Judged]`): the predictions.
-        items (`dict[str, list]`): item columns of the task, for `Task.export`.
-    """
+    """The scores of an official file of predictions."""
 
     figures: dict[str, Any]
     judged: list[Judged]

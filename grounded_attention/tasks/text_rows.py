@@ -17,16 +17,7 @@ TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "labels"}
 def draw_texts(
     texts: Sequence[Mapping[str, Any]], count: int, generators: Sequence[np.random.Generator]
 ) -> tuple[list[str], list[np.random.Generator]]:
-    """Draws `count` texts of a corpus with each generator.
-
-    Args:
-        texts (`Sequence[Mapping[str, Any]]`): rows with `text`.
-        count (`int`): number of texts per generator.
-        generators (`Sequence[np.random.Generator]`): random generators.
-
-    Returns:
-        `tuple[list[str], list[np.random.Generator]]`: the texts, and for each text the generator that drew it.
-    """
+    """Draws `count` texts of a corpus with each generator."""
     drawn = [(texts[int(rng.integers(len(texts)))]["text"], rng) for rng in generators for _ in range(count)]
     return [text for text, _ in drawn], [rng for _, rng in drawn]
 
@@ -36,14 +27,6 @@ def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], pad
 
     In text rows the entries for images (regions, pixels, their targets) are 0, False, or -100 for labels. The model
     treats such rows as text without an image.
-
-    Args:
-        images (`Mapping[str, Tensor]`): tensors (B1, ...); those with a name in `texts` are (B1, T1).
-        texts (`Mapping[str, Tensor]`): tensors (B2, T2).
-        padding (`int`): the id of [PAD].
-
-    Returns:
-        `dict[str, Tensor]`: the batch, with `text_only` (B1 + B2,) bool.
     """
     counts = [len(batch["input_ids"]) for batch in (images, texts)]
     width = max(batch["input_ids"].shape[1] for batch in (images, texts))

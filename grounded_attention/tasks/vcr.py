@@ -31,18 +31,7 @@ SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
 
 @dataclass(frozen=True)
 class VCROptions:
-    """Options of the task.
-
-    Args:
-        region_classes (`bool`, *optional*, defaults to `True`): also predict the category of each object, which is not
-            masked (VL-BERT public code; the paper masks regions): the 80 categories of COCO, counted from 1, and 0 for
-            the whole image.
-        max_text_length (`int`, *optional*, defaults to 64): maximum number of word pieces of question and choice
-            together; the end of the longer text is cut (64 in the public code).
-
-    Raises:
-        ValueError: if the length is below 2.
-    """
+    """Options of the task."""
 
     region_classes: bool = True
     max_text_length: int | None = 64
@@ -53,22 +42,7 @@ class VCROptions:
 
 
 def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str, Any]:
-    """Makes a batch of rows of the VCR builder.
-
-    Args:
-        examples (`Examples`): the rows, with regions or pictures or neither.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`VCROptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs and targets, see `VLBertForMultipleChoice.forward`. Texts are (B, C, T) for C
-        choices; regions are (B, R, ...), shared by all choices. Words that name objects are linked to regions: by
-        `token_regions` (B, C, T), the first object of each word (VL-BERT), or by `image_text_alignment` (B, C, R, A),
-        all words of each region (VisualBERT).
-
-    Raises:
-        ValueError: if the regions are not the objects of the row, or an object has an unknown category.
-    """
+    """Makes a batch of rows of the VCR builder."""
     rows, regions = examples.rows, examples.regions
     for row, record in zip(rows, regions or (), strict=regions is not None):
         _check_objects(row, record)
@@ -113,15 +87,7 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
 
 
 def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """Converts the tags of the builder to tags of the processor.
-
-    Args:
-        text (`Mapping[str, Any]`): a text with `tags`.
-        number (`int`): index of the text in its example.
-
-    Returns:
-        `list[dict[str, Any]]`: `sentence`, `start`, `end` and `regions` of each tag.
-    """
+    """Converts the tags of the builder to tags of the processor."""
     return [
         {"sentence": number, "start": tag["start"], "end": tag["end"], "regions": tag["objects"]}
         for tag in text["tags"]
@@ -159,11 +125,7 @@ def sigmoid_loss(outputs: Any, batch: Batch) -> Tensor:
 
 
 def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of the classes of regions, for each choice.
-
-    Raises:
-        ValueError: if the model has no head for these classes, or fewer classes.
-    """
+    """Sums the cross-entropy of the classes of regions, for each choice."""
     logits: Any = getattr(outputs, "region_class_logits", None)
     labels = batch["region_class_labels"]
     known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
@@ -197,19 +159,7 @@ def score(outputs: Any, batch: Batch) -> Scored:
 
 
 def configure(task: Task, options: VCROptions, config: Any) -> Task:
-    """Sets the loss of the task from `choice_loss` of the model configuration.
-
-    Args:
-        task (`Task`): the task.
-        options (`VCROptions`): options of the task.
-        config (`PreTrainedConfig`): configuration of the model.
-
-    Returns:
-        `Task`: the task.
-
-    Raises:
-        ValueError: if `region_classes` is True and the model family does not predict categories of objects.
-    """
+    """Sets the loss of the task from `choice_loss` of the model configuration."""
     if options.region_classes and not hasattr(config, "choice_region_classes"):
         raise ValueError(
             f"models of the family {config.model_type!r} do not predict the categories of objects: set "
@@ -219,19 +169,7 @@ def configure(task: Task, options: VCROptions, config: Any) -> Task:
 
 
 def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:
-    """Computes Q→A, QA→R and Q→AR from the items of two runs, one in each mode, on the same split.
-
-    Args:
-        answers (`Mapping[str, list]`): items of the run with `data.options.mode=answer`: `example_id`, `chosen`,
-            `label`.
-        rationales (`Mapping[str, list]`): items of the run with `data.options.mode=rationale`.
-
-    Returns:
-        `dict[str, float]`: name -> accuracy.
-
-    Raises:
-        ValueError: if a question has no label (test), or is in one run only.
-    """
+    """Computes Q→A, QA→R and Q→AR from the items of two runs, one in each mode, on the same split."""
     chosen = [dict(zip(run["example_id"], run["chosen"], strict=True)) for run in (answers, rationales)]
     labels = [dict(zip(run["example_id"], run.get("label", []), strict=False)) for run in (answers, rationales)]
     differing = sorted(chosen[0].keys() ^ chosen[1].keys())

@@ -25,16 +25,7 @@ from .task import (
 
 
 def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
-    """Makes a batch of rows of the VGP builder.
-
-    Args:
-        examples (`Examples`): the rows, with regions or pictures or neither.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`NoOptions`): not used.
-
-    Returns:
-        `dict[str, Any]`: model inputs and targets, see `VLBertForVGP.forward`.
-    """
+    """Makes a batch of rows of the VGP builder."""
     rows, grounded = examples.rows, examples.regions is not None
     images, regions = examples.images, examples.regions
     seen = region_arguments(regions) if images is None else pixel_arguments(images, regions)

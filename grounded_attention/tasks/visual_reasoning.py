@@ -32,14 +32,6 @@ def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str,
 
     The regions of the left image come before those of the right image; `region_token_type_ids` (B, R) distinguishes
     them.
-
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`NoOptions`): not used.
-
-    Returns:
-        `dict[str, Any]`: model inputs, and `labels` (B,) int64: 1 for true, 0 for false, -100 for unknown.
     """
     rows = examples.rows
     inputs = processor(

@@ -37,37 +37,13 @@ PUBLIC_FEWEST = 9
 
 @dataclass(frozen=True)
 class VQAOptions(AnswerOptions):
-    """Options of the task.
-
-    Args:
-        answers (`str`, `list[str]` or `dict[str, int]`, *optional*, defaults to `{"fewest": 9}`): the path of a JSON
-            list of answers, a list, or `{"fewest": n}`: the answers that are the most frequent answer of at least n
-            training questions (9 in the public rule).
-        initialise_answers (`bool`, *optional*, defaults to `False`): whether the classifier weights of each answer
-            start as the mean of its word embeddings (VL-BERT public code).
-        majority (`str`, *optional*): answer of the baseline, which is also evaluated; by default the most frequent
-            answer of the training questions.
-
-    Raises:
-        ValueError: if `answers` is none of these.
-    """
+    """Options of the task."""
 
     answers: Any = field(default_factory=lambda: {FEWEST: PUBLIC_FEWEST})
 
 
 def fit_options(options: VQAOptions, splits: Mapping[str, Any]) -> VQAOptions:
-    """Replaces `answers` by the list itself, and sets `majority`.
-
-    Args:
-        options (`VQAOptions`): options of the task.
-        splits (`Mapping[str, Any]`): name -> rows of each split.
-
-    Returns:
-        `VQAOptions`: the completed options.
-
-    Raises:
-        ValueError: if the list of answers cannot be read, or cannot be made from the training questions.
-    """
+    """Replaces `answers` by the list itself, and sets `majority`."""
     train = splits["train"]["answers"] if "train" in splits else []
     counted = Counter(answer for answers in train for answer in answers)
     usual = counted.most_common(1)[0][0] if counted else None
@@ -90,18 +66,7 @@ def remarks(options: VQAOptions, splits: Mapping[str, Any]) -> list[str]:
 
 
 def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str, Any]:
-    """Makes a batch of rows of the VQA builder.
-
-    Args:
-        examples (`Examples`): the rows, with regions or pictures or neither.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`VQAOptions`): completed options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs, `labels` (B, A) float32, the accuracy of each answer (as in the VL-BERT public
-        code, without normalisation of human answers), and the lists `answers`, `answer_type`, `example_id` and
-        `image_id`.
-    """
+    """Makes a batch of rows of the VQA builder."""
     rows = examples.rows
     given = [list(row["answers"]) for row in rows]
     return {
@@ -114,15 +79,7 @@ def collate(examples: Examples, processor: Any, options: VQAOptions) -> dict[str
 
 
 def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:
-    """Computes the soft targets (B, A) float32: the accuracy of each answer in the list.
-
-    Args:
-        given (`Iterable[list[str]]`): human answers of each question; answers that are not in the list are ignored.
-        index (`Mapping[str, int]`): answer -> its class.
-
-    Returns:
-        `Tensor`: the targets.
-    """
+    """Computes the soft targets (B, A) float32: the accuracy of each answer in the list."""
     listed = list(given)
     targets = torch.zeros(len(listed), len(index))
     for row, answers in zip(targets, listed, strict=True):
@@ -133,16 +90,7 @@ def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tens
 
 
 def score(outputs: Any, batch: Batch, options: VQAOptions) -> Scored:
-    """Scores each question: official accuracy and soft target of the best answer, and accuracy of the baseline.
-
-    Args:
-        outputs (`ModelOutput`): outputs of the model.
-        batch (`Mapping[str, Any]`): a batch of [`collate`].
-        options (`VQAOptions`): completed options of the task.
-
-    Returns:
-        `Scored`: the scores; notes contain the answer.
-    """
+    """Scores each question: official accuracy and soft target of the best answer, and accuracy of the baseline."""
     predicted, given = chosen_answers(outputs, options), batch["answers"]
     notes = {"answer": predicted, "answer_type": batch["answer_type"]}
     if not any(given):
@@ -194,16 +142,6 @@ def export(items: Mapping[str, list], path: Path) -> None:
 def score_file(path: Path, answers: dict[str, str], split: str, rows: Any) -> ScoredFile:
     """
     Scores an official file of answers.
-
-    Args:
-        path (`Path`): the file.
-        answers (`dict[str, str]`): its answers, by question id.
-        split (`str`): name of the split.
-        rows (`Any`): rows of the split.
-
-    Raises:
-        ValueError: if the file omits a question of the split or answers an unknown one, or if the split has no human
-            answers.
     """
     if not any(rows["answers"]):
         raise ValueError(f"the split {split} has no human answers; only the evaluation server can score it")

@@ -18,16 +18,6 @@ def box_iou(
 ) -> npt.NDArray[np.floating]:
     """
     Computes the intersection over union of every box with every other box.
-
-    Args:
-        boxes (`Boxes`): (n, 4) corners x1, y1, x2, y2.
-        others (`Boxes`): (m, 4), in the same units.
-        plus_one (`bool`, *optional*, defaults to `False`): whether a box includes its last pixel, so that its width is
-            x2 - x1 + 1 (boxes in pixels).
-        dtype (`type[np.floating]`, *optional*, defaults to `np.float64`): dtype of the computation.
-
-    Returns:
-        `npt.NDArray[np.floating]`: (n, m) of this dtype in [0, 1]; 0 if a box is empty.
     """
     first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
     top_left = np.maximum(first[:, None, :2], second[None, :, :2])

@@ -42,10 +42,6 @@ _ARGUMENT = re.compile(r"[\w, ]+ \(.*\).*:$")
 class Part:
     """
     A file of a bundle.
-
-    Args:
-        name (`str`): the file without suffix; the source file of this name has the classes.
-        classes (`Mapping[str, str]`): class -> the key that finds it in an `auto_map`, or "".
     """
 
     name: str
@@ -82,18 +78,6 @@ class _Source:
 def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: bool = False) -> dict[str, str]:
     """
     Bundles what the classes of some files need.
-
-    Args:
-        parts (sequence of [`Part`]): the files. A definition is in the first one that needs it; later ones import it.
-        absent (`Collection[str]`, *optional*): source files whose names are those of `installed_package.py` instead.
-        together (`bool`, *optional*, defaults to `False`): whether transformers copies the others with each file. It
-            copies files that are imported, and transformers 5.4 only those that are imported directly.
-
-    Returns:
-        `dict[str, str]`: file name -> text.
-
-    Raises:
-        ValueError: if two definitions of a file have one name, or a source file has imports that cannot be followed.
     """
     placed: dict[tuple[str, int], str] = {}  # statement -> part
     files = {}
@@ -120,10 +104,6 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
     """
     Makes `cls.save_pretrained` write a bundle beside its own file. Files of a checkpoint that have the names of other
     source files and our licence, such as those of an earlier version, are deleted.
-
-    Args:
-        cls: a class with `save_pretrained`.
-        make_code: object of the class -> file name -> text, and the `auto_map` that its own file gets.
     """
     save = cls.save_pretrained
 

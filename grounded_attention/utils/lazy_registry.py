@@ -11,10 +11,6 @@ T = TypeVar("T")
 class LazyRegistry(Mapping[str, T]):
     """
     A mapping from names to objects of modules. Listing the names imports nothing, so that `--help` stays fast.
-
-    Args:
-        package (`str`): the package that the modules belong to.
-        places (`Mapping[str, str]`): name -> "module:attribute", the module below `package`.
     """
 
     def __init__(self, package: str, places: Mapping[str, str]):

@@ -31,18 +31,6 @@ class FolderInUse(ValueError):
 def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: bool = False) -> Iterator[None]:
     """
     Context in which no other process is in the same context with the same folder.
-
-    Args:
-        folder (`str | os.PathLike[str]`): the folder; it must exist.
-        doing (`str`): what the process does there, for messages: "trains here".
-        hint (`str`): what the user can do if another process works there.
-        wait (`bool`, *optional*, defaults to `False`): whether to wait for the other process instead of raising an
-            error.
-
-    Raises:
-        FolderInUse: if another process works in the folder; the message contains its number and its machine.
-        ValueError: if `.lock` is a link or the file of another program; it is left as it is.
-        OSError: if the folder cannot be written.
     """
     path = Path(folder) / LOCK
     descriptor, tries = _take(path), 0

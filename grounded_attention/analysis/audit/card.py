@@ -122,14 +122,5 @@ def find_card(path: str | Path) -> Path:
 
 
 def put_in_card(result: AuditCounts, path: str | Path, changes: str = "") -> Path:
-    """Writes the section of an audit into a model card, replacing an earlier one; returns the card.
-
-    Args:
-        result (`AuditCounts`): the audit.
-        path (`str | Path`): a card, or the folder of a checkpoint that has one (`README.md`).
-        changes (`str`, *optional*, defaults to `""`): Markdown with what changed from another model.
-
-    Raises:
-        ValueError: see [`CardSection.find`].
-    """
+    """Writes the section of an audit into a model card, replacing an earlier one; returns the card."""
     return AUDIT.put("\n".join([card_section(result), *([changes] if changes else [])]), path)

@@ -21,16 +21,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, eq=False)
 class Changes:
-    """The differences between the heads of two audits, over all phrases of each direction.
-
-    Args:
-        names (`tuple[str, str]`): names of the model before and of the model after.
-        before (`AuditResult`): audit of the model before.
-        after (`AuditResult`): audit of the model after, on the same data, regions and words.
-        correction (`str`): key of `CORRECTIONS`.
-        comparisons (`dict[str, Comparison]`): direction -> difference (after minus before) and p of each head.
-        corrected (`dict[str, np.ndarray]`): direction -> (L, H) p corrected for all heads.
-    """
+    """The differences between the heads of two audits, over all phrases of each direction."""
 
     names: tuple[str, str]
     before: AuditResult
@@ -106,19 +97,7 @@ def compare(
     draws: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Changes:
-    """Tests which heads changed.
-
-    Args:
-        before (`AuditResult`): audit of one checkpoint.
-        after (`AuditResult`): audit of the other, on the same data, regions and words.
-        names (`tuple[str, str]`, *optional*): names of the two checkpoints.
-        correction (`str`, *optional*, defaults to `HOLM`): "holm" or "benjamini_hochberg".
-        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws of the permutation test.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
-
-    Raises:
-        ValueError: if the correction is unknown, or the audits differ in data, options, layers or heads.
-    """
+    """Tests which heads changed."""
     if correction not in CORRECTIONS:
         raise ValueError(f"correction={correction!r} is unknown; expected one of {', '.join(CORRECTIONS)}")
     if (before.layers, before.heads) != (after.layers, after.heads):

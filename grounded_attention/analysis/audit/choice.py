@@ -25,14 +25,7 @@ Counted = Mapping[str, Mapping[str, HeadCounts]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The chosen heads and layers.
-
-    Args:
-        split (`str`): name of the split of the choice, or `SAME_SPLIT`.
-        heads (`Mapping[str, Mapping[str, tuple[int, int]]]`): direction, or "relations" -> group -> (layer, head),
-            indices from 0.
-        layers (`Mapping[str, Mapping[str, int]]`): direction, or "relations" -> group -> layer.
-    """
+    """The chosen heads and layers."""
 
     split: str
     heads: Mapping[str, Mapping[str, tuple[int, int]]]
@@ -94,10 +87,6 @@ def choose(counted: Counted, split: str) -> Choice:
 
     The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
     the first of equals. The best layer has the highest mean accuracy over all its heads.
-
-    Args:
-        counted (`Counted`): direction -> group -> counts.
-        split (`str`): name of the split of these counts.
     """
     heads = {name: {group: _best(counts) for group, counts in found.items()} for name, found in counted.items()}
     layers = {
@@ -116,12 +105,6 @@ def _best(counts: HeadCounts) -> tuple[int, int]:
 def report_heads(counted: Counted, choice: Choice, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
     """
     The scores of the chosen heads; skips a group that the split of the choice did not have.
-
-    Args:
-        counted (`Counted`): direction -> group -> counts of the reported split.
-        choice (`Choice`): the chosen heads and layers.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals, in (0, 1).
-        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
     """
     found = []
     for kind, groups in counted.items():
@@ -165,12 +148,6 @@ def _only(counts: HeadCounts, pair: tuple[int, int]) -> HeadCounts:
 def report_layers(counted: Counted, choice: Choice, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
     """
     The scores of the chosen layers; skips a group that the split of the choice did not have.
-
-    Args:
-        counted (`Counted`): direction -> group -> counts of the reported split.
-        choice (`Choice`): the chosen heads and layers.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals, in (0, 1).
-        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
     """
     found = []
     for kind, groups in counted.items():

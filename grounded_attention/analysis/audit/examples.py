@@ -30,16 +30,7 @@ class AuditExample:
 
 
 def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
-    """Makes examples of the captions and entity phrases of a builder's rows, such as Flickr30K Entities.
-
-    Args:
-        rows (`Iterable[Mapping[str, Any]]`): `{image_id, captions, entities}` (one row per image; a caption that does
-            not describe its image is skipped), or `{image_id, caption1, caption2, phrases}` (pairs of captions, as
-            VGP; each caption once).
-
-    Raises:
-        ValueError: if the rows have other columns.
-    """
+    """Makes examples of the captions and entity phrases of a builder's rows, such as Flickr30K Entities."""
     seen: set[tuple[str, str]] = set()
     for row in rows:
         if "entities" in row:

@@ -41,28 +41,7 @@ def entity_grounding_figure(
     ring: str = BEST,
     title: str = "Entity grounding: the most-attended region is gold",
 ) -> Figure:
-    """Draws one point per head: layer on x, accuracy on y, with baseline and chance (Figure 3 of the paper).
-
-    Args:
-        counts (`HeadCounts`): counts of the audit.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        layers (`Sequence[str]`, *optional*): names of the L layers; defaults to 0 to L - 1.
-        intervals (`ArrayLike`, *optional*): (2, L, H), lower and upper end of the interval of each accuracy, in [0,
-            1]; drawn for active heads.
-        active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head is active if its mean share of attention on
-            the candidates is above this.
-        baseline (`str`, *optional*, defaults to `BASELINE`): name of the baseline rule, the grey line.
-        chosen (`tuple[int, int]`, *optional*): layer and head in the ring, such as those chosen on validation;
-            defaults to the best active head of these counts.
-        ring (`str`, *optional*): what the ring marks, for the legend.
-        title (`str`, *optional*): title of the figure.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if shapes do not fit, nothing was counted, or the file type is unknown.
-    """
+    """Draws one point per head: layer on x, accuracy on y, with baseline and chance (Figure 3 of the paper)."""
     figure = Figure(figsize=(0.86 * WIDTH / DPI, 4.3), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     ringed = _best(counts, active) if chosen is None else chosen
@@ -86,12 +65,6 @@ def grounding_panels_figure(
     title: str = "Syntactic grounding: for a relation w1 → w2, the word w2 looks at the region of w1",
 ) -> Figure:
     """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale.
-
-    Args:
-        counts (`Mapping[str, HeadCounts]`): heading of a panel -> its counts; all with the same L and H.
-        intervals (`Mapping[str, ArrayLike]`, *optional*): heading -> intervals (2, L, H) of that panel.
-        chosen (`Mapping[str, tuple[int, int]]`, *optional*): heading -> layer and head in the ring; a panel without
-            an entry has none.
 
     The other arguments, the return value and the errors are those of `entity_grounding_figure`.
     """
@@ -131,26 +104,7 @@ def changes_figure(
     most: int = 12,
     baseline: str = BASELINE,
 ) -> Figure:
-    """Draws the change of each head by layer and head, and the most changed heads before and after.
-
-    Args:
-        before (`HeadCounts`): counts of the model before.
-        after (`HeadCounts`): counts of the model after, on the same data and with the same L and H.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        p (`ArrayLike`, *optional*): (L, H), p-values of a paired test, corrected for the number of heads; significant
-            heads are marked.
-        alpha (`float`, *optional*, defaults to `ALPHA`): a head is significant if its p is at most this.
-        layers (`Sequence[str]`, *optional*): names of the L layers; defaults to 0 to L - 1.
-        names (`tuple[str, str]`, *optional*): names of the two models.
-        most (`int`, *optional*, defaults to `12`): number of heads in the second panel.
-        baseline (`str`, *optional*, defaults to `BASELINE`): name of the baseline rule, the grey line.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if layers, heads or images differ, `p` has another shape, or the file type is unknown.
-    """
+    """Draws the change of each head by layer and head, and the most changed heads before and after."""
     significant = _significant(before, after, p, alpha)
     labels = _names(before, layers)
     shown = min(most, before.accuracy.size)

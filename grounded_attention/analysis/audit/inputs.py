@@ -29,14 +29,7 @@ _NOT_WORDS = ("cls_token_id", "sep_token_id", "pad_token_id", "bos_token_id", "e
 
 
 class AuditInputs(ABC):
-    """Makes the batches of an audit.
-
-    Attributes:
-        directions (`tuple[str, ...]`): directions in which the model can attend.
-        batch_size (`int`): captions in a batch, if the user gives no number.
-        rule (`str`): the choice of the baseline rule, if each example has scores.
-        about (`dict[str, Any]`): the rules for a right answer, for the result.
-    """
+    """Makes the batches of an audit."""
 
     directions: tuple[str, ...]
     batch_size: int
@@ -49,14 +42,7 @@ class AuditInputs(ABC):
 
 
 class RegionInputs(AuditInputs):
-    """The inputs of models that read regions.
-
-    Args:
-        processor (`Any`): a processor of this project.
-        regions (`Mapping[str, Any]`): image id -> region record.
-        rules (`Rules`): the rules for a right answer.
-        images (`Images`, *optional*): the pictures, for a model that reads pixels.
-    """
+    """The inputs of models that read regions."""
 
     directions, batch_size, rule = DIRECTIONS, 32, CONFIDENT
 
@@ -99,17 +85,6 @@ class PatchInputs(AuditInputs):
 
     An image token answers a phrase as in training: a gold box covers enough of it, or no token more of a small box.
     The baseline rule answers the image token that is nearest to the centre of the image.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
-        images (`Images`): the pictures.
-        rules (`Rules`): the rules for a right answer.
-        instruction (`str`, *optional*): words of the user, if the captions are answers, see `PromptSettings`.
-
-    Raises:
-        ValueError: if there are no images, the image tokens of the model are not known, or the rules have a threshold
-            for regions.
     """
 
     batch_size, rule = 4, CENTRE

@@ -27,18 +27,7 @@ DEFAULT_WORD = "last"
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """The rules for a right answer.
-
-    Args:
-        word (`str`, *optional*, defaults to `DEFAULT_WORD`): key of `WORDS`.
-        iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): smallest overlap (IoU) of a right region, in
-            (0, 1].
-        merged (`bool`, *optional*, defaults to `False`): whether to merge the gold boxes of a phrase into the smallest
-            box around them; otherwise any of them counts.
-
-    Raises:
-        ValueError: if `word` is unknown, or the threshold is outside (0, 1].
-    """
+    """The rules for a right answer."""
 
     word: str = DEFAULT_WORD
     iou_threshold: float = IOU_THRESHOLD
@@ -58,18 +47,7 @@ class Rules:
 
 @dataclass(frozen=True, eq=False)
 class AuditBatch:
-    """A batch, and what an audit has to know about it.
-
-    Args:
-        inputs (`Mapping[str, Any]`): what the observer reads.
-        phrase_mask (`np.ndarray`): (B, P, T) bool, the tokens of each phrase.
-        gold (`np.ndarray`): (B, P, R) bool, the candidates that answer each phrase.
-        candidates (`Tensor`): (B, R) bool, regions that can be an answer.
-        words (`Tensor`): (B, T) bool, tokens that can be an answer.
-        scores (`Sequence[np.ndarray | None]`): for each example, a number for each candidate in order; the baseline
-            rule answers the highest one, and the first candidate without numbers.
-        dropped (`Sequence[Any]`): for each example, the phrases that the processor dropped.
-    """
+    """A batch, and what an audit has to know about it."""
 
     inputs: Mapping[str, Any]
     phrase_mask: np.ndarray
@@ -82,17 +60,7 @@ class AuditBatch:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The M items of one direction in a batch.
-
-    Args:
-        rows (`Tensor`): (B, Q) int64, indices of the query tokens (or regions); -1 is padding.
-        columns (`Tensor`): (B, K) int64, indices of the candidate regions (or tokens); -1 elsewhere.
-        example (`np.ndarray`): (M,) int64, the batch row of each item.
-        places (`np.ndarray`): (M, W) int64, positions of its tokens in `rows`; -1 is padding.
-        gold (`np.ndarray`): (M, K) bool, the columns that answer it; all False if no candidate does.
-        baseline (`np.ndarray`): (M,) bool, whether the choice of the baseline rule answers it.
-        groups (`list[tuple[str, ...]]`): groups of each item besides "all".
-    """
+    """The M items of one direction in a batch."""
 
     rows: Tensor
     columns: Tensor

@@ -48,15 +48,7 @@ Correction = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class ExtraSection:
-    """An additional section of the page, such as a comparison of maps.
-
-    Args:
-        heading (`str`): plain text.
-        text (`str`): plain text.
-        head (`Sequence[str]`, *optional*, defaults to `()`): column names of a table, plain text.
-        rows (`Sequence[Sequence[str]]`, *optional*, defaults to `()`): rows of the table; no table without rows.
-        figures (`Sequence[tuple[Path, str]]`, *optional*, defaults to `()`): (file, caption); .svg or .png.
-    """
+    """An additional section of the page, such as a comparison of maps."""
 
     heading: str
     text: str
@@ -74,22 +66,7 @@ def audit_page(
     extra: Sequence[ExtraSection] = (),
     correction: tuple[str, Correction] = ("Holm", holm),
 ) -> str:
-    """Builds the page; all text from data is escaped.
-
-    Args:
-        results (`Mapping[str, AuditResult]`): name of a model -> its audit; all on the same data. Each other model
-            with the same layers and heads is compared with the first.
-        title (`str`, *optional*): the heading.
-        about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the title.
-        examples (`Mapping[str, Sequence[ExampleAttention]]`, *optional*): name of a model -> captured examples, for
-            the explorer; see `explorer_page`.
-        extra (`Sequence[ExtraSection]`, *optional*, defaults to `()`): additional sections, after the relations.
-        correction (`tuple[str, Correction]`, *optional*): name and function that corrects the (L, H) p-values of a
-            comparison for the number of heads.
-
-    Raises:
-        ValueError: if there is no result, or results or examples do not fit together.
-    """
+    """Builds the page; all text from data is escaped."""
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
     parts = [("best-heads", "Best heads", _best_heads(results))]

@@ -21,15 +21,7 @@ _TITLES = {
 
 
 def plot_result(result: AuditCounts, folder: Path) -> list[Path]:
-    """Draws each direction by layer and head, the phrase types and the relations.
-
-    Args:
-        result (`AuditCounts`): the result of an audit.
-        folder (`Path`): folder of the files.
-
-    Returns:
-        `list[Path]`: the files `<direction>`, `<direction>_types`, `relations`, each .png and .pdf.
-    """
+    """Draws each direction by layer and head, the phrase types and the relations."""
     files: list[Path] = []
     ring = result.choice.ring
     for direction, groups in result.entities.items():
@@ -61,15 +53,6 @@ def plot_changes(
 ) -> list[Path]:
     """
     Draws the changes of the heads as .png and .pdf; returns the files.
-
-    Args:
-        before (`HeadCounts`): counts of the model before.
-        after (`HeadCounts`): counts of the model after.
-        path (`Path`): file without suffix.
-        p (`Any`): (L, H) corrected p-values.
-        layers (`tuple[str, ...]`): names of the L layers.
-        names (`tuple[str, str]`): names of the two models.
-        baseline (`str`): name of the baseline rule.
     """
     files = [path.with_suffix(kind) for kind in TYPES]
     for file in files:

@@ -24,13 +24,7 @@ _BLOCK = 4 * 2**20
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """The differences between two sets of answers to the same items, for each head.
-
-    Args:
-        difference (`np.ndarray`): (L, H) float64, accuracy of the second minus accuracy of the first, in [-1, 1].
-        p (`np.ndarray`): (L, H) float64, two-sided p of the permutation test, in (0, 1]; not corrected for the number
-            of heads, see `holm` and `benjamini_hochberg`.
-    """
+    """The differences between two sets of answers to the same items, for each head."""
 
     difference: np.ndarray
     p: np.ndarray
@@ -39,18 +33,6 @@ class Comparison:
 def bootstrap_intervals(counts: HeadCounts, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
     """
     Bootstrap intervals of the accuracy of each head: percentiles over `draws` samples of I images with replacement.
-
-    Args:
-        counts (`HeadCounts`): counts of the answers of the heads per image.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
-        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
-
-    Returns:
-        `np.ndarray`: (2, L, H) float64: lower and upper end.
-
-    Raises:
-        ValueError: if there are no images, or the level or number of draws is out of range.
     """
     images, layers, heads = counts.correct.shape
     columns = counts.correct.reshape(images, layers * heads)
@@ -62,12 +44,6 @@ def baseline_interval(
 ) -> tuple[float, float]:
     """
     The interval of the baseline rule, in [0, 1]; the same seed gives the same samples of images as for the heads.
-
-    Args:
-        counts (`HeadCounts`): counts of an audit.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
-        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
     """
     low, high = ratio_intervals(counts.baseline[:, None], counts.items, level, draws, seed)[:, 0]
     return float(low), float(high)
@@ -81,19 +57,6 @@ def ratio_intervals(
 
     The samples depend only on the seed and the number of images, so intervals with one seed are paired. A single image
     has no interval, because every sample would be that image.
-
-    Args:
-        sums (`npt.ArrayLike`): (I, K), the part of each image in each of K numerators.
-        items (`npt.ArrayLike`): (I,), the part of each image in the denominator.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the interval, in (0, 1).
-        draws (`int`, *optional*, defaults to `DRAWS`): number of samples.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
-
-    Returns:
-        `np.ndarray`: (2, K) float64: lower and upper end; NaN for a single image.
-
-    Raises:
-        ValueError: if there are no images, or the level or number of draws is out of range.
     """
     sums, items = np.asarray(sums, dtype=np.float64), np.asarray(items, dtype=np.float64)
     if not len(items) or not 0 < level < 1 or draws < 1:
@@ -129,15 +92,6 @@ def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTA
     answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
     observed one, which counts as a draw. If the images with a difference allow at most `draws` exchanges, all are
     tried and p is exact.
-
-    Args:
-        before (`HeadCounts`): answers of one checkpoint.
-        after (`HeadCounts`): answers of the other, on the same images (in any order) with the same numbers of items.
-        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws; p is at least 1 / (draws + 1).
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
-
-    Raises:
-        ValueError: if images, items, layers or heads differ.
     """
     after = _paired(before, after)
     return _exchanged(after.correct - before.correct, before.total, draws, seed)
@@ -146,11 +100,6 @@ def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTA
 def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
     """
     Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
-
-    Args:
-        counts (`HeadCounts`): counts of an audit.
-        draws (`int`, *optional*, defaults to `PERMUTATIONS`): number of draws.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
     """
     return _exchanged(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
 
@@ -209,15 +158,6 @@ def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[
 def holm(p: npt.ArrayLike) -> np.ndarray:
     """
     Holm's step-down correction (1979): the probability of one or more false claims among all tests is below the level.
-
-    Args:
-        p (`npt.ArrayLike`): any shape, in [0, 1].
-
-    Returns:
-        `np.ndarray`: the corrected p, float64 of the same shape; a test is significant if it is at most the level.
-
-    Raises:
-        ValueError: if a p is outside [0, 1].
     """
     flat, order = _sorted(p)
     steps = flat[order] * np.arange(flat.size, 0, -1)

@@ -26,10 +26,6 @@ def read_answers(pair: AttentionPair, items: Items) -> tuple[Tensor, Tensor]:
 
     The attention of an item is the mean over its tokens. It is summed in log space, because in float32 a very small
     attention on the candidates would be 0 for all of them.
-
-    Returns:
-        `tuple[Tensor, Tensor]`: (M, L, H) int64, the column with the most attention among the candidates, -1 if the
-        mask hides them all, as a sliding window can; (M, L, H) float32 in [0, 1].
     """
     log_alpha, log_share = pair[0], cast(Tensor, pair[1])
     device = log_alpha.device
@@ -73,14 +69,7 @@ class Tally:
         self.groups: dict[str, dict[str, _ImageSums]] = {}
 
     def add(self, items: Items, pair: AttentionPair, images: Sequence[str], numbers: Sequence[int]) -> None:
-        """Counts the items of a batch.
-
-        Args:
-            items (`Items`): the items.
-            pair (`AttentionPair`): their attention from the observer.
-            images (`Sequence[str]`): image id of each example of the batch.
-            numbers (`Sequence[int]`): number of each example in the data set.
-        """
+        """Counts the items of a batch."""
         if not len(items):
             return
         answers, share = (tensor.cpu().numpy() for tensor in read_answers(pair, items))

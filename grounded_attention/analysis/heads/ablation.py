@@ -30,16 +30,7 @@ Heads = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Effect:
-    """The change of the mean log-likelihood of grounded words, in nats for each token.
-
-    Args:
-        heads (`Heads`): the removed heads.
-        change (`float`): without the heads minus with them; negative if the model needs them.
-        interval (`Interval`): 95 % interval over images.
-        random (`float`, *optional*): the mean change without as many other heads of the same layers; None if all
-            heads of a layer are chosen.
-        difference (`Interval`, *optional*): 95 % interval over images of `change` minus `random`.
-    """
+    """The change of the mean log-likelihood of grounded words, in nats for each token."""
 
     heads: Heads
     change: float
@@ -50,15 +41,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The effects of removing heads.
-
-    Args:
-        log_likelihood (`float`): the mean log-likelihood of grounded words of the whole model, for each token.
-        tokens (`int`): number of these tokens.
-        images (`int`): number of images.
-        together (`Effect`): the effect of removing all chosen heads.
-        single (`tuple[Effect, ...]`): the effect of each chosen head.
-    """
+    """The effects of removing heads."""
 
     log_likelihood: float
     tokens: int
@@ -84,25 +67,6 @@ def ablate_heads(
 
     With a chat template the text is the answer to an instruction. Without one it follows the images. A token counts
     if it belongs to a phrase with boxes.
-
-    Args:
-        model (`PreTrainedModel`): a causal model with its language head. It is set to evaluation mode.
-        processor (`PatchGroundingProcessor`): the processor.
-        examples (`Sequence[AuditExample]`): texts with phrases.
-        images (`Images`): the pictures, by image id.
-        heads (`Heads`): (layer, head) pairs, counted from 0.
-        instruction (`str`, *optional*): words of the user; "Describe the image." by default.
-        batch_size (`int`, *optional*, defaults to 4): examples in a batch.
-        draws (`int`, *optional*, defaults to 5): number of random sets of heads. Each replaces every chosen head by
-            another head of its layer that is not chosen.
-        seed (`int`, *optional*, defaults to 0): seed of these sets.
-        progress (`str`, *optional*): title of a progress bar.
-
-    Returns:
-        `Ablation`: the effects.
-
-    Raises:
-        ValueError: if no phrase has a token, or the model predicts a word after reading it (a bidirectional prefix).
     """
     model.eval()
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template

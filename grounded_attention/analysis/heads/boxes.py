@@ -23,15 +23,7 @@ Heads = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True, eq=False)
 class GroundedBox:
-    """Where heads look.
-
-    Args:
-        box (`tuple[float, ...]`): x1, y1, x2, y2 divided by the width and height of the image.
-        token (`int`): the image token with the most attention.
-        share (`float`): the part of the attention on the image that is in the box.
-        map (`np.ndarray`): (Y, X) float32, attention on the cells of the grid; its sum is 1.
-        frame (`tuple[float, ...]`): the box of the grid in the image.
-    """
+    """Where heads look."""
 
     box: tuple[float, float, float, float]
     token: int
@@ -44,14 +36,6 @@ def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid) -> Ground
     """Finds the box of a phrase: the summed maps of the heads are smoothed and cut at the mean; the largest part wins.
 
     The steps are those of Localization Heads (arXiv 2503.06287, section 5); see `attended_cells` for the difference.
-
-    Args:
-        attention (`Tensor`): (heads, R) float32, attention of the phrase on the image tokens.
-        candidates (`Tensor`): (R,) bool, tokens that show a part of the image.
-        grid (`TokenGrid`): the grid of these tokens.
-
-    Returns:
-        `GroundedBox`: the box.
     """
     summed = (attention * candidates).sum(0)
     cells = grid.maps(summed)
@@ -64,15 +48,7 @@ def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid) -> Ground
 
 @dataclass(frozen=True)
 class BoxScore:
-    """How well a way to ground phrases finds their boxes.
-
-    Args:
-        name (`str`): the heads, or the baseline.
-        pointing (`float`): part of the phrases whose most-attended image token is gold, in [0, 1].
-        pointing_interval (`Interval`): 95 % interval over images.
-        accuracy (`float`): part of the phrases whose box has an IoU of at least 0.5 with a gold box.
-        accuracy_interval (`Interval`): 95 % interval over images.
-    """
+    """How well a way to ground phrases finds their boxes."""
 
     name: str
     pointing: float
@@ -83,12 +59,7 @@ class BoxScore:
 
 @dataclass
 class BoxTally:
-    """Collects, for each way to ground, whether point and box of each phrase are right.
-
-    Args:
-        centre_size (`tuple[float, float]`): width and height of the box in the centre of every image, the baseline.
-        found (`dict[str, list]`): way -> pairs (point, box) of 0 or 1, one for each phrase.
-    """
+    """Collects, for each way to ground, whether point and box of each phrase are right."""
 
     centre_size: tuple[float, float]
     found: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
@@ -103,15 +74,7 @@ class BoxTally:
         gold_boxes: np.ndarray,
         tokens: tuple[Tensor, Tensor, TokenGrid],
     ) -> None:
-        """Adds a phrase.
-
-        Args:
-            attention (`Tensor`): (L, H, R) float32.
-            heads (`Mapping[str, Heads]`): name of a way -> its heads, whose attention is summed.
-            gold_tokens (`Tensor`): (R,) bool.
-            gold_boxes (`np.ndarray`): (G, 4), at least one.
-            tokens (`tuple`): boxes (R, 4) of the tokens, which of them show a part of the image (R,), their grid.
-        """
+        """Adds a phrase."""
         boxes, candidates, grid = tokens
         for name, chosen in heads.items():
             layers, numbers = torch.tensor(chosen, device=attention.device).T
@@ -131,10 +94,6 @@ class BoxTally:
         """Way -> (n, 2): whether point and box of each phrase are right.
 
         For chance these are a random image token, as its probability, and the box of a phrase of another image.
-
-        Args:
-            image_ids (`Sequence[str]`): the image of each of the n phrases.
-            seed (`int`, *optional*, defaults to 0): seed of the boxes of others.
         """
         generator, images = np.random.default_rng(seed), np.array(image_ids)
         boxes = np.zeros(len(images))

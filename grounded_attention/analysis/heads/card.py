@@ -22,11 +22,7 @@ HEADS = CardSection(
 
 
 def heads_section(content: Mapping[str, Any]) -> str:
-    """The chosen heads and their boxes as Markdown; it starts with a second-level heading.
-
-    Args:
-        content (`Mapping[str, Any]`): the content of `heads.json`, see [`HeadRanking.to_dict`].
-    """
+    """The chosen heads and their boxes as Markdown; it starts with a second-level heading."""
     chosen, about = ChosenHeads.from_dict(content, FILE), content["about"]
     rows = ["| head | pointing | 95 % | lift | share |", "|---|---:|---:|---:|---:|"]
     for one in content["chosen"]:
@@ -46,27 +42,13 @@ def heads_section(content: Mapping[str, Any]) -> str:
 
 
 def put_heads_in_card(content: Mapping[str, Any], path: str | Path) -> Path:
-    """Writes the section into a model card, replacing an earlier one; returns the card.
-
-    Args:
-        content (`Mapping[str, Any]`): the content of `heads.json`.
-        path (`str | Path`): a card, or the folder of a checkpoint that has one (`README.md`).
-
-    Raises:
-        ValueError: see [`CardSection.find`].
-    """
+    """Writes the section into a model card, replacing an earlier one; returns the card."""
     return HEADS.put(heads_section(content), path)
 
 
 def heads_before(model: str | None) -> str | None:
     """
     A sentence about the heads of the model that a training starts from.
-
-    Args:
-        model (`str`, *optional*): its folder or name.
-
-    Returns:
-        `str | None`: the sentence; `None` if no ranking of heads is beside this model.
     """
     found = find_file(model) if model else None
     if found is None:

@@ -113,12 +113,7 @@ class ChosenHeads:
 
 
 def find_file(model: str, revision: str | None = None) -> str | None:
-    """Finds `heads.json` in the folder or in the Hub repository of a model; `None` if it has no such file.
-
-    Args:
-        model (`str`): folder or name of the model.
-        revision (`str`, *optional*): revision of the repository.
-    """
+    """Finds `heads.json` in the folder or in the Hub repository of a model; `None` if it has no such file."""
     return cached_file(
         model,
         FILE,

@@ -63,18 +63,7 @@ def _whole_text(image_id: str, text: str, box: Sequence[float], size: tuple[int,
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How a text with phrases becomes a prompt, and which tokens ask where a phrase is.
-
-    Args:
-        words (`str`, *optional*, defaults to `"mean"`): `"mean"` is the mean over all tokens of the phrase; `"last"`
-            its last token, the only one that has read the whole phrase in a causal model; `"prompt"` the last token of
-            the prompt, as in Localization Heads: then each phrase is a prompt of its own.
-        instruction (`str`, *optional*): words of the user; the text is then the answer of the assistant. Without it
-            the text is what the user says. It needs a chat template.
-
-    Raises:
-        ValueError: if `words` has another value, or both are used in a way that leaves no answer to read.
-    """
+    """How a text with phrases becomes a prompt, and which tokens ask where a phrase is."""
 
     words: str = "mean"
     instruction: str | None = None
@@ -115,11 +104,7 @@ def find_picture(images: Images, image_id: str) -> Any:
 
 
 def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images, settings: PromptSettings) -> Any:
-    """Makes the batch of B prompts (made by `PromptSettings.split`) with their phrases and pictures.
-
-    Raises:
-        ValueError: if an image has no picture, or the processor refuses an example; the message has the image.
-    """
+    """Makes the batch of B prompts (made by `PromptSettings.split`) with their phrases and pictures."""
     pictures = []
     for example in examples:
         pictures.append(open_image(find_picture(images, example.image_id), f"image {example.image_id}"))

@@ -30,22 +30,7 @@ COVERAGE = 0.5
 def capture_patches(
     model: Any, processor: Any, examples: Sequence[AuditExample], images: Images, instruction: str | None = None
 ) -> list[ExampleAttention]:
-    """Captures the attention of each word of some texts on the patches of their images, in every head.
-
-    Args:
-        model (`PreTrainedModel`): a vision-language model.
-        processor (`PatchGroundingProcessor`): its processor.
-        examples (`Sequence[AuditExample]`): the texts; the boxes of their phrases define the gold patches.
-        images (`Images`): the pictures, by image id.
-        instruction (`str`, *optional*): words of the user, if the texts are answers.
-
-    Returns:
-        `list[ExampleAttention]`: for `explorer_page`. Regions are the cells of a grid of at most 16 x 16; the
-        attention of a word is the mean over its tokens.
-
-    Raises:
-        ValueError: as in `rank_heads`.
-    """
+    """Captures the attention of each word of some texts on the patches of their images, in every head."""
     settings, found, numbers = PromptSettings(instruction=instruction), [], head_layers(model)
     with read_phrases(model) as read:
         for example in examples:

@@ -16,15 +16,7 @@ if TYPE_CHECKING:
 
 
 def ranking_figure(ranking: "HeadRanking", path: str | Path) -> Figure:
-    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame.
-
-    Args:
-        ranking (`HeadRanking`): the ranking.
-        path (`str` or `Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
-    """
+    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame."""
     report = ranking.reported_on
     height = min(max(2.6, 1.6 + 0.17 * report.layers), 12.0)
     figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")

@@ -26,13 +26,6 @@ class TokenGrid:
 
     If the tokens are one grid of patches, each cell is one token. If tiles and the whole image show the same place,
     the attention of each token is spread evenly over its box and added.
-
-    Args:
-        spread (`Tensor`): (R, C) float32, the part of the attention of each token that each cell gets. A row sums to
-            1, or to 0 for a token without a place.
-        rows (`int`): Y.
-        columns (`int`): X; C = Y * X, row by row.
-        frame (`tuple[float, ...]`): x1, y1, x2, y2 of the grid in the image, divided by its width and height.
     """
 
     spread: Tensor
@@ -42,19 +35,7 @@ class TokenGrid:
 
     @classmethod
     def of_tokens(cls, boxes: Tensor, has_place: Tensor, most_cells: int = MOST_CELLS) -> "TokenGrid":
-        """Makes the grid of the tokens of one image.
-
-        Args:
-            boxes (`Tensor`): (R, 4) float, x1, y1, x2, y2 divided by width and height.
-            has_place (`Tensor`): (R,) bool, False for tokens that show no part of the image.
-            most_cells (`int`, *optional*, defaults to 128): the finest grid, in cells along an edge.
-
-        Returns:
-            `TokenGrid`: The grid.
-
-        Raises:
-            ValueError: No token has a place.
-        """
+        """Makes the grid of the tokens of one image."""
         if not has_place.any():
             raise ValueError("no image token shows a part of the image")
         device = boxes.device
@@ -119,14 +100,7 @@ def smooth(maps: Tensor) -> Tensor:
 
 
 def label_components(cells: Tensor) -> Tensor:
-    """Numbers the connected components of cells, where diagonal neighbours are connected.
-
-    Args:
-        cells (`Tensor`): (n, Y, X) bool.
-
-    Returns:
-        `Tensor`: (n, Y, X) int64; 0 outside, else the number of the component: 1 + its last cell, row by row.
-    """
+    """Numbers the connected components of cells, where diagonal neighbours are connected."""
     count = cells.shape[1] * cells.shape[2]
     numbers = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:])
     # max_pool2d has no whole numbers on every device; float32 holds these exactly.
@@ -143,12 +117,6 @@ def spatial_entropy(maps: Tensor) -> Tensor:
 
     The mean of the map is subtracted, and what remains above 0 falls into connected components. The entropy is that of
     their shares of the remaining attention, in nats (section 4.1).
-
-    Args:
-        maps (`Tensor`): (n, Y, X) float, not negative.
-
-    Returns:
-        `Tensor`: (n,) float32; log(Y * X), the largest value, for a map without any cell above its mean.
     """
     above = (maps - maps.mean((1, 2), keepdim=True)).clamp(min=0)
     labels = label_components(above > 0).flatten(1)
@@ -166,12 +134,6 @@ def attended_cells(attention_map: Tensor) -> Tensor:
 
     Localization Heads takes the component with the largest convex hull (section 5). Here it is the component with
     the most attention, so that a long thin edge does not win over an object.
-
-    Args:
-        attention_map (`Tensor`): (Y, X) float, the sum of the maps of the chosen heads.
-
-    Returns:
-        `Tensor`: (Y, X) bool; all True for a map without differences.
     """
     smoothed = smooth(attention_map[None].float())[0]
     above = smoothed > smoothed.mean()

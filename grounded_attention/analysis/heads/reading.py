@@ -29,20 +29,7 @@ Reader = Callable[[Mapping[str, Any], str], list[LayerAttention]]
 
 @contextmanager
 def read_phrases(model: Any) -> Iterator[Reader]:
-    """Sets the supervised attention function, and gives a function that reads the attention of a batch's phrases.
-
-    Args:
-        model (`PreTrainedModel`): a vision-language model, with or without its language head.
-
-    Yields:
-        `Callable`: from a batch of `PatchGroundingProcessor` and the tokens that ask (see `PromptSettings`) to the
-        attention of each layer of the model, (B, H, P, R) float32: ordinary attention probabilities of the back end,
-        averaged over the tokens of a phrase; 0 for image tokens that the mask hides, for padding, and in layers
-        without heads over the sequence (see `head_layers`).
-
-    Raises:
-        ValueError: if the attention of the model cannot be read.
-    """
+    """Sets the supervised attention function, and gives a function that reads the attention of a batch's phrases."""
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
 

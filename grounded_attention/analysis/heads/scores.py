@@ -24,23 +24,7 @@ LOWEST = 10
 
 
 def phrase_scores(attention: Tensor, gold: Tensor, candidates: Tensor, grid: TokenGrid) -> dict[str, Tensor]:
-    """Scores the heads of one layer for one phrase.
-
-    Args:
-        attention (`Tensor`): (H, R) float32, attention of the phrase on the image tokens of its example.
-        gold (`Tensor`): (R,) bool, the tokens of the phrase, at least one.
-        candidates (`Tensor`): (R,) bool, the tokens that show a part of the image.
-        grid (`TokenGrid`): the grid of these tokens.
-
-    Returns:
-        `dict[str, Tensor]`: each (H,) float32:
-
-        - `pointing`: 1 if the candidate with the most attention is gold, else 0; 0 without any attention.
-        - `lift`: the part of the attention on candidates that is on gold tokens, divided by their part of the
-          candidates; 1 if attention is uniform.
-        - `share`: the attention on candidates, in [0, 1].
-        - `entropy`: `spatial_entropy` of the map.
-    """
+    """Scores the heads of one layer for one phrase."""
     seen = attention * candidates
     share = seen.sum(-1)
     best = seen.argmax(-1)
@@ -55,16 +39,7 @@ def phrase_scores(attention: Tensor, gold: Tensor, candidates: Tensor, grid: Tok
 
 @dataclass(frozen=True, eq=False)
 class HeadScores:
-    """The scores of all heads for the phrases of a split.
-
-    Args:
-        image_ids (`tuple[str, ...]`): the image of each of the n phrases.
-        scores (`dict[str, np.ndarray]`): each of `MEASURES` -> (n, L, H) float32, see [`phrase_scores`].
-        chance (`np.ndarray`): (n,) float32, the part of the candidates that is gold.
-        gold_sizes (`np.ndarray`): (n, 2) float32, mean width and height of the gold boxes of each phrase.
-        skipped (`int`): phrases that no image token shows, which are not scored.
-        headless (`tuple[int, ...]`): layers without heads, such as linear attention, whose scores are 0.
-    """
+    """The scores of all heads for the phrases of a split."""
 
     image_ids: tuple[str, ...]
     scores: dict[str, np.ndarray]
@@ -138,21 +113,7 @@ class HeadScores:
 
 
 def choose_heads(scores: HeadScores, count: int, rank: str = "pointing") -> list[tuple[int, int]]:
-    """Chooses the heads that ground best.
-
-    Args:
-        scores (`HeadScores`): the scores on the split of the choice.
-        count (`int`): k, number of heads.
-        rank (`str`, *optional*, defaults to `"pointing"`): `"pointing"` or `"lift"`, which need boxes, or
-            `"localization"`, which does not: of the heads with an attention on the image above the elbow of all heads,
-            those that are most often among the ten of lowest spatial entropy (Localization Heads, section 4.2).
-
-    Returns:
-        `list[tuple[int, int]]`: (layer, head), the best first; equal heads in the order of the model.
-
-    Raises:
-        ValueError: if the rank is unknown, or there are not so many heads that see the image.
-    """
+    """Chooses the heads that ground best."""
     if rank not in RANKS:
         raise ValueError(f"rank={rank!r} is unknown; expected one of {', '.join(RANKS)}")
     values = localization_frequency(scores) if rank == "localization" else scores.mean(rank)
@@ -165,14 +126,7 @@ def choose_heads(scores: HeadScores, count: int, rank: str = "pointing") -> list
 
 
 def localization_frequency(scores: HeadScores) -> np.ndarray:
-    """How often each head is among the ten of lowest spatial entropy, of the heads that look at the image.
-
-    Args:
-        scores (`HeadScores`): the scores of a split.
-
-    Returns:
-        `np.ndarray`: (L, H) float64 in [0, 1]; -1 for heads whose attention on the image is not above the elbow.
-    """
+    """How often each head is among the ten of lowest spatial entropy, of the heads that look at the image."""
     share = scores.mean("share")
     real = np.setdiff1d(np.arange(len(share)), scores.headless)
     bend = elbow(share[real])

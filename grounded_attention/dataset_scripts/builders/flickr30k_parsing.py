@@ -35,12 +35,7 @@ NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 
 def read_text(path: Path) -> str:
-    """Reads a UTF-8 file.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not UTF-8.
-    """
+    """Reads a UTF-8 file."""
     try:
         return bounded_files.read_text(path)
     except FileNotFoundError:
@@ -50,18 +45,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_unrelated(path: Path) -> set[tuple[str, int]]:
-    """Reads UNRELATED_CAPTIONS: a header, then `<image id> <sentence number counted from 1>` a line.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `set[tuple[str, int]]`: ([`image_key`], caption index counted from 0) of every listed caption.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line has another form.
-    """
+    """Reads UNRELATED_CAPTIONS: a header, then `<image id> <sentence number counted from 1>` a line."""
     listed = set()
     for number, line in enumerate(read_text(path).split("\n"), 1):
         fields = line.split()
@@ -82,22 +66,7 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
 def parse_sentence(
     line: str, *, file: str | os.PathLike[str] | None = None, line_number: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases.
-
-    Args:
-        line (`str`): One line of a sentence file. Tags never nest; a tag may have several types or none. What touches
-            a bracket, such as a quotation mark, a full stop or 's, is text beside the phrase.
-        file (`str` or `os.PathLike`, *optional*): The file, for errors.
-        line_number (`int`, *optional*): The line, for errors.
-
-    Returns:
-        `tuple[str, list[dict]]`: The text, with single spaces, and for each phrase `{text, start, end,
-        entity_id, types}` with character offsets into the text.
-
-    Raises:
-        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, has a type with a
-            space or a sign, or contains no words.
-    """
+    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases."""
 
     def malformed(problem: str, found: str) -> DataError:
         where = None if line_number is None else f"line {line_number}"
@@ -150,18 +119,6 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
 
     An object may have several names (its boxes then belong to every named chain), and a chain may have several
     objects.
-
-    Args:
-        path (`str` or `os.PathLike`): The XML file.
-
-    Returns:
-        `tuple[int, int, list[dict]]`: Width and height in pixels, and for each chain, in the order of first
-        appearance, `{entity_id, boxes, scene, nobox}` with boxes (x1, y1, x2, y2) in [0, 1] (see the module's
-        docstring). Chain 0, which is never grounded, is omitted.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The XML is broken, declares entities or a document type, or a number or box is impossible.
     """
     path = Path(path)
     root = _parse_xml(path)

@@ -125,10 +125,6 @@ class GQA(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names the question.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: GQAConfig
@@ -164,19 +160,7 @@ class GQA(LocalBuilder):
 
 
 def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
-    """Reads the rows of a file of questions, one in memory at a time; `valid` and `plausible` are empty.
-
-    Args:
-        path (`Path`): The file: an object with one member a question.
-        has_answers (`bool`, *optional*, defaults to `True`): Whether every question must have an answer, types and
-            groups.
-
-    Yields:
-        `dict`: A row.
-
-    Raises:
-        DataError: The file is damaged, or a record is invalid.
-    """
+    """Reads the rows of a file of questions, one in memory at a time; `valid` and `plausible` are empty."""
     empty = True
     for question_id, values in json_members(path, HINT):
         empty = False
@@ -220,15 +204,6 @@ def read_choices(path: Path) -> Choices:
     """Reads the valid and the plausible answers of questions.
 
     Many questions have the same answers; equal lists are one object in memory.
-
-    Args:
-        path (`Path`): The file: an object with one member a question, `{"valid": [...], "plausible": [...]}`.
-
-    Returns:
-        `dict[str, tuple[list[str], list[str]]]`: Question id -> valid and plausible answers.
-
-    Raises:
-        DataError: The file is damaged, or a record is invalid.
     """
     known: dict[tuple[str, ...], list[str]] = {}
     choices: Choices = {}
@@ -243,28 +218,12 @@ def read_choices(path: Path) -> Choices:
 
 
 def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"questionId": str, "prediction": str}]`.
-
-    Args:
-        path (`Path`): The file; an existing one is replaced in one step.
-        answers (`Mapping[str, str]`): Question id -> answer.
-    """
+    """Writes predictions in the official format, `[{"questionId": str, "prediction": str}]`."""
     write_text(path, json.dumps([{"questionId": number, "prediction": answer} for number, answer in answers.items()]))
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Reads a file of predictions in the official format.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `dict[str, str]`: Question id -> answer.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, or a question has two answers.
-    """
+    """Reads a file of predictions in the official format."""
     answers: dict[str, str] = {}
     hint = "predictions are a list of objects with questionId and prediction"
     for member, index, element in json_elements(path, hint):

@@ -102,10 +102,6 @@ class LlavaInstruct(LocalBuilder):
     builder.download_and_prepare()
     train = builder.as_dataset("train")
     ```
-
-    Raises:
-        DataError: A file or record is invalid; the message names the element.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: LlavaInstructConfig
@@ -138,18 +134,7 @@ class LlavaInstruct(LocalBuilder):
 
 
 def read_conversation(record: Record, index: int) -> Row | None:
-    """Reads an element of the file.
-
-    Args:
-        record (`Record`): The element.
-        index (`int`): Its number in the file, from 0.
-
-    Returns:
-        `dict` or `None`: The row; None if the conversation has no image.
-
-    Raises:
-        DataError: The element has an image and is invalid.
-    """
+    """Reads an element of the file."""
     if isinstance(record.values, Mapping) and record.values.get("image") is None:
         return None
     given = record.items("conversations")

@@ -49,12 +49,7 @@ Row = dict[str, Any]
 
 @dataclass
 class LXMERTPretrainingConfig(LocalConfig):
-    """Options of [`LXMERTPretraining`].
-
-    Args:
-        excluded_images (`str` or sequence of `str`, *optional*): Text files with one image id on each line, as in
-            the data (`COCO_val2014_000000132417`; Visual Genome: `2345678`). These images are left out.
-    """
+    """Options of [`LXMERTPretraining`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION}
@@ -106,10 +101,6 @@ class LXMERTPretraining(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file or record is invalid, or an image occurs twice in a split; the message names the image.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: LXMERTPretrainingConfig
@@ -153,17 +144,7 @@ class LXMERTPretraining(LocalBuilder):
 
 
 def read_images(path: Path) -> Iterator[Record]:
-    """Reads the records of a file, one image in memory at a time.
-
-    Args:
-        path (`Path`): The file: a list with one object an image.
-
-    Yields:
-        `Record`: The record of an image.
-
-    Raises:
-        DataError: The file is damaged, is not a list, or is empty.
-    """
+    """Reads the records of a file, one image in memory at a time."""
     empty = True
     expected = "a list with one object an image"
     for member, index, element in json_elements(path, HINT):
@@ -177,19 +158,7 @@ def read_images(path: Path) -> Iterator[Record]:
 
 
 def image_rows(image_id: str, record: Record) -> Iterator[Row]:
-    """Makes one row of each sentence of an image.
-
-    Args:
-        image_id (`str`): The image.
-        record (`Record`): Its record: `sentf` (source -> sentences) and `labelf` (source -> answers of each sentence,
-            `{answer: score}`), whose sources are sources of questions.
-
-    Yields:
-        `dict`: A row; `text` is empty for a sentence without words.
-
-    Raises:
-        DataError: A field is missing or has another type, or the answers are not as many as the sentences.
-    """
+    """Makes one row of each sentence of an image."""
     place = Record(record.values, record.file, f"image {image_id!r}", HINT)
     sentences, labels = place.member("sentf"), place.member("labelf")
     for source in labels.names():

@@ -52,13 +52,7 @@ Row = dict[str, Any]
 
 @dataclass
 class NLVR2Config(LocalConfig):
-    """Options of [`NLVR2`].
-
-    Args:
-        image_id_format (`str`, *optional*, defaults to `"identifier"`): `"identifier"`: `<split>-<set>-<pair>-img0`
-            and `-img1`, which are also the names of the image files. `"url_stem"`: the file names in `left_url` and
-            `right_url`, without suffix.
-    """
+    """Options of [`NLVR2`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
@@ -107,10 +101,6 @@ class NLVR2(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names the line.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: NLVR2Config
@@ -135,18 +125,7 @@ class NLVR2(LocalBuilder):
 
 
 def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:
-    """Reads a file of statements: the official JSON lines, or LXMERT's list.
-
-    Args:
-        path (`Path`): The file.
-        image_id_format (`str`, *optional*, defaults to `"identifier"`): See [`NLVR2Config`].
-
-    Yields:
-        `dict`: A row.
-
-    Raises:
-        DataError: The file is damaged, a statement occurs twice, or an identifier or label is invalid.
-    """
+    """Reads a file of statements: the official JSON lines, or LXMERT's list."""
     seen: set[str] = set()
     for record, is_list in _records(path):
         row = _lxmert_row(record) if is_list else _official_row(record)
@@ -217,28 +196,12 @@ def _read_identifier(record: Record) -> tuple[str, str]:
 
 
 def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
-    """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`.
-
-    Args:
-        path (`Path`): The file; an existing one is replaced in one step.
-        answers (`Mapping[str, bool]`): Identifier -> whether the prediction is true.
-    """
+    """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`."""
     write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
 
 
 def read_predictions(path: Path) -> dict[str, bool]:
-    """Reads a file of predictions in the official format.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `dict[str, bool]`: Identifier -> prediction.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line is not a prediction, or an identifier occurs twice.
-    """
+    """Reads a file of predictions in the official format."""
     answers: dict[str, bool] = {}
     expected = "<identifier>,True or <identifier>,False"
     for number, line in text_lines(path, f"predictions are lines {expected}"):

@@ -43,20 +43,7 @@ Row = dict[str, Any]
 
 @dataclass
 class PopeConfig(LocalConfig):
-    """Options of [`Pope`].
-
-    Args:
-        instances (`str`, *optional*, defaults to `"annotations/instances_val2014.json"`): File of objects, in the data
-            folder.
-        image_list (`str`, *optional*): Text file with one image id on each line, in the data folder; questions are
-            made for these images only. All images are counted.
-        images (`int`, *optional*, defaults to 500): Largest number of images, drawn from those with enough objects.
-        least_objects (`int`, *optional*, defaults to 3): Smallest number of different objects in an image.
-        questions (`int`, *optional*, defaults to 6): Questions for each image and sampling, half with the answer yes.
-        seed (`int`, *optional*, defaults to 0): Seed of the draws.
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_val2014_000000132417`).
-    """
+    """Options of [`Pope`]."""
 
     LICENCE: ClassVar[Licence] = COCO_LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {"test": datasets.Split.TEST}
@@ -81,11 +68,7 @@ class PopeConfig(LocalConfig):
         return [Path(self.data_dir or ".") / name for name in names]
 
     def check(self) -> None:
-        """Checks the options before anything is read.
-
-        Raises:
-            DataError: The folder was not given, or a number is out of range.
-        """
+        """Checks the options before anything is read."""
         super().check()
         for name, least in (("images", 1), ("least_objects", 1), ("questions", 2)):
             if getattr(self, name) < least:
@@ -110,10 +93,6 @@ class Pope(LocalBuilder):
     builder.download_and_prepare()
     questions = builder.as_dataset("test")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid, or no image has enough objects; the message names it.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: PopeConfig
@@ -171,19 +150,7 @@ def _listed_images(path: Path, images: Mapping[str, tuple[str, object]], instanc
 
 
 def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
-    """Reads the objects of each image.
-
-    Args:
-        path (`Path`): A file of instances in COCO's format.
-        by_stem (`bool`): Use the stem of the image file as the image id.
-
-    Returns:
-        `dict[str, tuple[str, set[str]]]`: Image id -> file name, and the names of its objects.
-
-    Raises:
-        DataError: The file is damaged, an image or category occurs twice, two images have one id, or an object
-            belongs to an unknown image or category.
-    """
+    """Reads the objects of each image."""
     names = ImageNames(by_stem)
     images: dict[int, tuple[str, str]] = {}
     categories: dict[int, str] = {}

@@ -56,15 +56,7 @@ Row = dict[str, Any]
 
 @dataclass
 class RefCOCOConfig(LocalConfig):
-    """Options of [`RefCOCO`].
-
-    Args:
-        name (`str`): `"refcoco"`, `"refcoco+"` or `"refcocog"`.
-        split_by (`str`, *optional*): The group that published the splits: `"unc"`, `"umd"` or `"google"`; the usual
-            one by default.
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_train2014_000000132417`).
-    """
+    """Options of [`RefCOCO`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
@@ -116,12 +108,7 @@ class RefCOCOConfig(LocalConfig):
         return [self.refs_file, self.instances_file]
 
     def check(self) -> None:
-        """Checks the options and that the files exist.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: A file does not exist.
-        """
+        """Checks the options and that the files exist."""
         super().check()
         if self.split_source not in SPLITS_BY[self.name]:
             expected = " or ".join(SPLITS_BY[self.name])
@@ -145,10 +132,6 @@ class RefCOCO(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid, or `instances.json` lacks the object of a reference.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: RefCOCOConfig
@@ -189,17 +172,7 @@ class RefCOCO(LocalBuilder):
 
 
 def read_refs(path: Path) -> Iterator[Record]:
-    """Reads the references of a file; each describes one object of an image.
-
-    Args:
-        path (`Path`): The file, a pickle or JSON.
-
-    Yields:
-        `Record`: A reference.
-
-    Raises:
-        DataError: The file is damaged, holds more than plain data, or is not a list.
-    """
+    """Reads the references of a file; each describes one object of an image."""
     refs = _read_json(path) if path.suffix == ".json" else plain(load_pickle(path))
     if not isinstance(refs, list):
         raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)
@@ -210,21 +183,7 @@ def read_refs(path: Path) -> Iterator[Record]:
 
 
 def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
-    """Reads the objects of `instances.json`.
-
-    Args:
-        path (`Path`): The file.
-        by_stem (`bool`, *optional*, defaults to `False`): Use the stem of the image file as the image id.
-
-    Returns:
-        `dict[int, dict]`: Annotation id -> `image_id`, `image` (its number), `width`, `height`, `bbox` (x, y, width,
-        height in pixels).
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, an image or an object occurs twice, two images have one id, a size is
-            negative, or an object belongs to an unknown image.
-    """
+    """Reads the objects of `instances.json`."""
     names, images = ImageNames(by_stem), dict[int, Row]()
     objects: dict[int, Row] = {}
     for member, index, element in json_elements(path, HINT):
@@ -247,16 +206,7 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
 
 
 def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
-    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1].
-
-    Args:
-        bbox (`list[float]`): x, y, width, height in pixels.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-
-    Returns:
-        `tuple[list[float], bool]`: x1, y1, x2, y2, and whether clipping changed them.
-    """
+    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1]."""
     x, y, box_width, box_height = bbox
     box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
     clipped = [min(max(value, 0.0), 1.0) for value in box]

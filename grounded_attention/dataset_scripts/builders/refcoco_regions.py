@@ -21,14 +21,7 @@ DETECTIONS_HINT = (
 
 @dataclass(frozen=True)
 class RefImage:
-    """An image of `instances.json`.
-
-    Args:
-        image_id (`str`): Its id in the region table.
-        file_name (`str`): Its file.
-        width (`int`): Width in pixels.
-        height (`int`): Height in pixels.
-    """
+    """An image of `instances.json`."""
 
     image_id: str
     file_name: str
@@ -38,19 +31,7 @@ class RefImage:
 
 @dataclass
 class Candidates:
-    """The boxes of each image, and counts of skipped ones.
-
-    Args:
-        records (`dict`): Image id -> `{"boxes": [[x1, y1, x2, y2]]}` in pixels, clipped to the image, and `scores` for
-            detections that have them, best first. The order is that of `instances.json`; images without a box are
-            omitted.
-        images_without_boxes (`list[str]`): Ids of the images without a box.
-        clipped (`int`, *optional*, defaults to `0`): Number of boxes that exceeded the image and were clipped.
-        too_small (`int`, *optional*, defaults to `0`): Number of skipped boxes with a side below one pixel within the
-            image; they have no feature.
-        in_unknown_images (`int`, *optional*, defaults to `0`): Number of skipped detections in images that
-            `instances.json` does not list.
-    """
+    """The boxes of each image, and counts of skipped ones."""
 
     records: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
     images_without_boxes: list[str] = field(default_factory=list)
@@ -65,20 +46,7 @@ class Candidates:
 
 
 def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
-    """Reads the images of `instances.json`.
-
-    Args:
-        path (`Path`): The file.
-        by_stem (`bool`, *optional*, defaults to `False`): Use the stem of the image file as the image id, not its
-            number.
-
-    Returns:
-        `dict[int, RefImage]`: Number of an image -> the image.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, lists an image twice or none, or two images have one id.
-    """
+    """Reads the images of `instances.json`."""
     names, images = ImageNames(by_stem), dict[int, RefImage]()
     for member, index, element in json_elements(path, HINT):
         if member != "images":
@@ -93,30 +61,13 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
 
 
 def annotated_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
-    """Returns all objects that `instances.json` annotates, including crowds, as the VL-BERT public code does.
-
-    Args:
-        path (`Path`): `instances.json`.
-        images (`dict[int, RefImage]`): The result of [`read_ref_images`].
-
-    Raises:
-        DataError: The file is damaged, or an object belongs to an unknown image.
-    """
+    """Returns all objects that `instances.json` annotates, including crowds, as the VL-BERT public code does."""
     objects = read_instances(path).items()
     return _collect(((item["image"], item["bbox"], None) for _, item in objects), images)
 
 
 def detected_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
-    """Returns the boxes of a list of detections; with scores, the best first.
-
-    Args:
-        path (`Path`): The list.
-        images (`dict[int, RefImage]`): The result of [`read_ref_images`].
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not a list of detections, a box does not have four numbers, or only some have a score.
-    """
+    """Returns the boxes of a list of detections; with scores, the best first."""
     return _collect(_detections(path), images)
 
 

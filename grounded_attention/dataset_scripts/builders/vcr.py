@@ -58,16 +58,7 @@ Row = dict[str, Any]
 
 @dataclass
 class VCRConfig(LocalConfig):
-    """Options of [`VCR`].
-
-    Args:
-        mode (`str`, *optional*, defaults to `"answer"`): `"answer"` (Q→A), or `"rationale"` (QA→R: the right answer is
-            part of the question).
-        names (`str`, *optional*, defaults to `"neutral"`): The word for a person: `"neutral"`, one of 13
-            gender-neutral names, or `"category"`, "person".
-        image_id_format (`str`, *optional*, defaults to `"file_stem"`): `"file_stem"` of the image, `"img_id"`
-            (`train-0`), or `"number"` as in ViLBERT's features (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
-    """
+    """Options of [`VCR`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
 
@@ -105,12 +96,7 @@ class VCRConfig(LocalConfig):
         return [self.questions(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder of images exists.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: The folder of images does not exist.
-        """
+        """Checks the options, and that the folder of images exists."""
         super().check()
         if any(self.questions(split).is_file() for split in SPLITS) and not self.images.is_dir():
             raise MissingFileError("the folder is missing", file=self.images, hint=HINT)
@@ -137,10 +123,6 @@ class VCR(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A line, an image's boxes or an option is invalid; the message names file and line.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: VCRConfig
@@ -189,19 +171,7 @@ def _rows(
 
 
 def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:
-    """Reads the boxes of a question's image and checks that their objects are those of the question.
-
-    Args:
-        record (`Record`): The question.
-        config (`VCRConfig`): The options.
-        read (`Callable`): [`read_objects`] or a cache of it.
-
-    Returns:
-        `ImageObjects`: The objects and their boxes.
-
-    Raises:
-        DataError: The file of boxes is missing or damaged, or lists other objects.
-    """
+    """Reads the boxes of a question's image and checks that their objects are those of the question."""
     path = path_below(config.images, record.non_empty_text("metadata_fn"))
     try:
         image = read(path)
@@ -215,16 +185,7 @@ def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path],
 
 
 def image_id_of(record: Record, split: str, image_id_format: str) -> str:
-    """Returns the id of a question's image.
-
-    Args:
-        record (`Record`): The question.
-        split (`str`): Its split.
-        image_id_format (`str`): One of the formats of [`VCRConfig`].
-
-    Raises:
-        DataError: The record has no such id.
-    """
+    """Returns the id of a question's image."""
     if image_id_format == "file_stem":
         return PurePosixPath(record.non_empty_text("img_fn")).stem
     img_id = record.non_empty_text("img_id")

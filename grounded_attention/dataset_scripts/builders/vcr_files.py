@@ -20,17 +20,7 @@ HINT = (
 
 @dataclass(frozen=True)
 class ImageObjects:
-    """The content of the file that belongs to an image.
-
-    Args:
-        file (`Path`): The file.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        names (`list[str]`): The category of each object.
-        boxes (`list`): x1, y1, x2, y2 of each object in pixels, clipped to the image; None for an object without a
-            box, or with one that contains no pixel.
-        clipped (`int`): Number of boxes that exceeded the image.
-    """
+    """The content of the file that belongs to an image."""
 
     file: Path
     width: int
@@ -46,18 +36,7 @@ class ImageObjects:
 
 
 def read_questions(path: Path) -> Iterator[Record]:
-    """Reads the records of a file of questions, one a line.
-
-    Args:
-        path (`Path`): The file.
-
-    Yields:
-        `Record`: A question.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line is not JSON, or a question occurs twice; the message names the line.
-    """
+    """Reads the records of a file of questions, one a line."""
     seen: set[str] = set()
     for number, line in text_lines(path, HINT):
         if not line.strip():
@@ -74,18 +53,7 @@ def read_questions(path: Path) -> Iterator[Record]:
 
 
 def read_objects(path: Path) -> ImageObjects:
-    """Reads the boxes and categories of an image's objects; ignores the fifth number of a box, the detector's score.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `ImageObjects`: The objects.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not JSON, or a box is invalid.
-    """
+    """Reads the boxes and categories of an image's objects; ignores the fifth number, the score."""
     if not path.exists():
         raise MissingFileError("the file with the boxes of an image is missing", file=path, hint=HINT)
     try:

@@ -53,12 +53,7 @@ class ImageData(NamedTuple):
 
 @dataclass
 class VisualGenomeRegionsConfig(LocalConfig):
-    """Options of [`VisualGenomeRegions`].
-
-    Args:
-        without_coco_ids (`str` or sequence of `str`, *optional*): Files of COCO image ids, numbers or names of files,
-            one a line; these images are excluded.
-    """
+    """Options of [`VisualGenomeRegions`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
 
@@ -97,10 +92,6 @@ class VisualGenomeRegions(LocalBuilder):
     builder.download_and_prepare()
     print(builder.report["train"], builder.as_dataset("train")[0])
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names it.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: VisualGenomeRegionsConfig
@@ -135,14 +126,7 @@ class VisualGenomeRegions(LocalBuilder):
 
 
 def read_images(path: Path) -> dict[int, ImageData]:
-    """Reads the images of `image_data.json`.
-
-    Returns:
-        `dict[int, ImageData]`: Image id -> size and COCO id.
-
-    Raises:
-        DataError: The file is damaged, a size is not positive, or an image occurs twice.
-    """
+    """Reads the images of `image_data.json`."""
     images: dict[int, ImageData] = {}
     for member, index, element in json_elements(path, WHERE_TO_GET):
         record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
@@ -162,21 +146,7 @@ def read_images(path: Path) -> dict[int, ImageData]:
 def region_rows(
     path: Path, images: dict[int, ImageData], excluded: Container[str], report: Report
 ) -> Iterator[tuple[str, Row]]:
-    """Reads the rows of `region_descriptions.json`.
-
-    Args:
-        path (`Path`): The file.
-        images (`dict[int, ImageData]`): The result of [`read_images`].
-        excluded (container of `str`): Names of excluded COCO images, twelve digits.
-        report (`Report`): Counts clipped and skipped regions.
-
-    Yields:
-        `tuple[str, dict]`: Image id and row; `regions` may be empty.
-
-    Raises:
-        DataError: The file is damaged, an image occurs twice or is not in `image_data.json`, or a region has another
-            format.
-    """
+    """Reads the rows of `region_descriptions.json`."""
     seen: set[int] = set()
     for member, index, element in json_elements(path, WHERE_TO_GET):
         record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)

@@ -53,12 +53,7 @@ Row = dict[str, Any]
 
 @dataclass
 class VQAv2Config(LocalConfig):
-    """Options of [`VQAv2`].
-
-    Args:
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_train2014_000000132417`).
-    """
+    """Options of [`VQAv2`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
@@ -111,10 +106,6 @@ class VQAv2(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid, a question has no answers, or an answer has no question.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: VQAv2Config
@@ -146,18 +137,7 @@ class VQAv2(LocalBuilder):
 
 
 def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
-    """Reads the rows of a file of questions and removes their answers from `answers`.
-
-    Args:
-        path (`Path`): The file.
-        answers (`dict`, *optional*): The result of [`read_annotations`]; None for splits without answers.
-
-    Yields:
-        `dict`: A row.
-
-    Raises:
-        DataError: The file is damaged, a question occurs twice, or has no answers.
-    """
+    """Reads the rows of a file of questions and removes their answers from `answers`."""
     seen: set[str] = set()
     for member, index, element in json_elements(path, HINT):
         if member != "questions":
@@ -187,14 +167,7 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
 
 
 def read_annotations(path: Path) -> dict[str, Row]:
-    """Reads a file of answers.
-
-    Returns:
-        `dict[str, dict]`: Question id -> `question_type`, `answer_type` and `answers`.
-
-    Raises:
-        DataError: The file is damaged, or a question has two annotations.
-    """
+    """Reads a file of answers."""
     annotations: dict[str, Row] = {}
     for member, index, element in json_elements(path, HINT):
         if member != "annotations":
@@ -216,29 +189,13 @@ def read_annotations(path: Path) -> dict[str, Row]:
 
 
 def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`.
-
-    Args:
-        path (`Path`): The file; an existing one is replaced in one step.
-        answers (`Mapping[str, str]`): Question id -> answer.
-    """
+    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`."""
     rows = [{"question_id": int(question_id), "answer": answer} for question_id, answer in answers.items()]
     write_text(path, json.dumps(rows))
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Reads a file of predictions in the official format.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `dict[str, str]`: Question id -> answer.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, or a question has two answers.
-    """
+    """Reads a file of predictions in the official format."""
     answers: dict[str, str] = {}
     for member, index, element in json_elements(path, "predictions are a list of objects with question_id and answer"):
         record = Record(element, path, f"element {index + 1}")

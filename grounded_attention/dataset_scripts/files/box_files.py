@@ -16,11 +16,6 @@ def write_boxes(path: str | os.PathLike[str], records: Mapping[str, Mapping[str,
     """Writes the boxes of images as one JSON object, or as JSON lines if the file ends in .jsonl.
 
     The file appears under its name only when it is complete. [`read_boxes`] reads it.
-
-    Args:
-        path (`str` or `os.PathLike`): The file.
-        records (`Mapping`): Image id -> `{"boxes": [[x1, y1, x2, y2]], ...}`, boxes in pixels; `scores` and `labels`
-            are optional.
     """
     path = Path(path)
     if path.suffix == ".jsonl":
@@ -34,13 +29,6 @@ def write_image_list(path: str | os.PathLike[str], files: Mapping[str, Path]) ->
     """Writes a list of images: one line an image, its id, a tab and its absolute path.
 
     [`list_images`] reads it; it resolves relative paths from the list's folder, therefore absolute ones are written.
-
-    Args:
-        path (`str` or `os.PathLike`): The file.
-        files (`Mapping`): Image id -> image file.
-
-    Raises:
-        DataError: An id or a path contains a tab or a line end.
     """
     lines = [f"{image_id}\t{file.resolve()}" for image_id, file in files.items()]
     for line in lines:

@@ -8,14 +8,6 @@ class DataError(ValueError):
     """A data file, or one record of it, does not have the expected format.
 
     The message reads `FILE, WHERE: PROBLEM: found FOUND, expected EXPECTED; HINT`, with the parts that are known.
-
-    Args:
-        problem (`str`): The problem in a few words.
-        file (`str` or `os.PathLike`, *optional*): The file.
-        where (`str`, *optional*): The line, row or record in the file, for example `"line 3"`.
-        found (`object`, *optional*): The value found; shown with `repr`, shortened if long.
-        expected (`str`, *optional*): The value expected.
-        hint (`str`, *optional*): What the user can do.
     """
 
     def __init__(
@@ -46,12 +38,7 @@ class MissingFileError(DataError, FileNotFoundError):
 
 
 def shorten(value: object, length: int = 120) -> str:
-    """Returns `repr(value)`, shortened in the middle.
-
-    Args:
-        value (`object`): The value.
-        length (`int`, *optional*, defaults to `120`): Largest number of characters.
-    """
+    """Returns `repr(value)`, shortened in the middle."""
     text = repr(value)
     if len(text) <= length:
         return text

@@ -17,18 +17,7 @@ _QUOTED = re.compile(r"""b?(["'])(.*)\1""")
 
 
 def read_ids(path: str | Path) -> set[str]:
-    """Reads a list of image ids.
-
-    Args:
-        path (`str` or `Path`): The list.
-
-    Returns:
-        `set[str]`: The ids.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The list has no id, or a line has several words.
-    """
+    """Reads a list of image ids."""
     ids = set()
     for number, line in text_lines(Path(path), "expected a list of image ids, one a line"):
         words = line.split()

@@ -21,14 +21,7 @@ MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 @dataclass(frozen=True)
 class Record:
-    """An object of a JSON file, with its place for errors.
-
-    Args:
-        values (`Any`): The decoded value; an object if the file is valid.
-        file (`Path`): The file.
-        where (`str`): The place in the file, for example `"images, element 3"`.
-        hint (`str`, *optional*): What the user can do about an invalid record.
-    """
+    """An object of a JSON file, with its place for errors."""
 
     values: Any
     file: Path
@@ -49,15 +42,7 @@ class Record:
         return value
 
     def integer(self, *names: str, minimum: int | None = None) -> int:
-        """Returns an integer.
-
-        Args:
-            names (`str`): Names of the field; the first one that the record has counts.
-            minimum (`int`, *optional*): The smallest value allowed. With it, the value also has to fit into an int32.
-
-        Raises:
-            DataError: The field is missing, is not an integer, or is out of range.
-        """
+        """Returns an integer."""
         expected = "a whole number" if minimum is None else f"a whole number from {minimum} of 32 bits"
         name = self._first(names)
         value = self._value(name, int, expected)
@@ -66,14 +51,7 @@ class Record:
         return value
 
     def number(self, *names: str) -> float:
-        """Returns a number.
-
-        Args:
-            names (`str`): Names of the field; the first one that the record has counts.
-
-        Raises:
-            DataError: The field is missing, or is not a number that 32 bits can hold.
-        """
+        """Returns a number."""
         name = self._first(names)
         value = self._value(name, (int, float), "a number")
         if not _is_finite(value):
@@ -117,13 +95,7 @@ class Record:
         return Record(value, self.file, f"{self.where}, {name}", self.hint)
 
     def error(self, problem: str, found: object = None, expected: str | None = None) -> DataError:
-        """Makes an error about this record.
-
-        Args:
-            problem (`str`): The problem in a few words.
-            found (`object`, *optional*): The value found.
-            expected (`str`, *optional*): The value expected.
-        """
+        """Makes an error about this record."""
         return DataError(problem, file=self.file, where=self.where, found=found, expected=expected, hint=self.hint)
 
     def _check_texts(self, name: str, texts: Iterable[str]) -> None:
@@ -172,12 +144,7 @@ def id_text(value: Any) -> str:
 
 
 def are_numbers(values: Any, *lengths: int) -> bool:
-    """Whether a value is a list of finite numbers that 32 bits can hold.
-
-    Args:
-        values (`Any`): The value.
-        lengths (`int`): The possible lengths of the list.
-    """
+    """Whether a value is a list of finite numbers that 32 bits can hold."""
     if not isinstance(values, list) or len(values) not in lengths:
         return False
     return all(isinstance(each, int | float) and not isinstance(each, bool) and _is_finite(each) for each in values)

@@ -56,18 +56,7 @@ LENGTH_BYTES = {
 
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
-    """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1).
-
-    Args:
-        path (`str` or `os.PathLike`): The file, at most 512 MiB.
-
-    Returns:
-        Containers, numbers, texts and arrays.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged or cut, is too large, or names anything but containers and arrays.
-    """
+    """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("no such file", file=path, expected="a pickle")
@@ -82,16 +71,6 @@ def load_npy(path: str | os.PathLike[str]) -> Any:
     """Loads the array of a .npy file.
 
     The objects of an object array are read as by `load_pickle`. An object array without dimensions gives its object.
-
-    Args:
-        path (`str` or `os.PathLike`): The file.
-
-    Returns:
-        `np.ndarray`, or the object of an array without dimensions.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged or cut, holds records, or holds objects other than containers and arrays.
     """
     path = Path(path)
     if not path.is_file():
@@ -101,16 +80,7 @@ def load_npy(path: str | os.PathLike[str]) -> Any:
 
 
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
-    """Loads the data of a pickle in memory.
-
-    Args:
-        data (`bytes`): The pickle.
-        file (`str` or `os.PathLike`, *optional*): Its file, for errors.
-        where (`str`, *optional*): Its place in the file, for errors.
-
-    Raises:
-        DataError: As for `load_pickle`.
-    """
+    """Loads the data of a pickle in memory."""
     copied = _COPIED.set([0])
     try:
         _check_instructions(data)
@@ -135,12 +105,7 @@ def _count_copy(size: int) -> None:
 
 
 def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
-    """Reads the array of an open .npy file as `load_npy` does.
-
-    Args:
-        file (`BinaryIO`): A file that can seek.
-        name (`str` or `os.PathLike`): Its name, for errors.
-    """
+    """Reads the array of an open .npy file as `load_npy` does."""
     try:
         shape, fortran, dtype = _npy_header(file)
     except Exception as error:  # NumPy reads the header as Python text, which can raise any error

@@ -25,16 +25,7 @@ class LayoutError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """An encapsulated message.
-
-    Args:
-        kind (`int`): `SCHEMA`, `RECORD_BATCH` or another `MessageHeader`.
-        start (`int`): Place of the message in the data.
-        body (`int`): Place of its buffers.
-        end (`int`): Place after its buffers.
-        header (`int`): Place of the table of its header in the metadata.
-        metadata (`memoryview`): The metadata, a flatbuffer.
-    """
+    """An encapsulated message."""
 
     kind: int
     start: int
@@ -53,11 +44,7 @@ class Message:
         return _place(self.metadata, self.header, 3) is not None
 
     def buffers(self) -> list[tuple[int, int]]:
-        """Returns place in the data and length of each buffer of a record batch.
-
-        Raises:
-            LayoutError: A buffer is outside the message, or the batch is compressed.
-        """
+        """Returns place in the data and length of each buffer of a record batch."""
         if self.compressed:
             raise LayoutError("a compressed record batch")
         found = []
@@ -73,15 +60,7 @@ class Message:
 
 
 class Columns:
-    """Reads the buffers of a record batch without nulls, one after another, in the order of its columns.
-
-    Args:
-        data (`memoryview`): The data that the message is in.
-        message (`Message`): A record batch.
-
-    Raises:
-        LayoutError: A buffer is outside the message, or there are nulls.
-    """
+    """Reads the buffers of a record batch without nulls, one after another, in the order of its columns."""
 
     def __init__(self, data: memoryview, message: Message) -> None:
         self.data = data
@@ -94,11 +73,7 @@ class Columns:
         self._next()
 
     def numbers(self, dtype: np.dtype, count: int) -> np.ndarray:
-        """Reads a column of `count` numbers, or the offsets of a list: its bitmap, then its values.
-
-        Raises:
-            LayoutError: The buffer is too small.
-        """
+        """Reads a column of `count` numbers, or the offsets of a list: its bitmap, then its values."""
         self.skip_validity()
         place, length = self._next()
         if count < 0 or length < count * dtype.itemsize:
@@ -106,22 +81,13 @@ class Columns:
         return np.frombuffer(self.data, dtype, count, place)
 
     def texts(self, count: int) -> list[str]:
-        """Reads a column of `count` texts.
-
-        Raises:
-            LayoutError: An offset is impossible.
-            UnicodeDecodeError: A text is not UTF-8.
-        """
+        """Reads a column of `count` texts."""
         offsets, buffer = self.text_buffers(count)
         content, ends = bytes(buffer), offsets.tolist()
         return [content[first:last].decode("utf-8") for first, last in pairwise(ends)]
 
     def text_buffers(self, count: int) -> tuple[npt.NDArray[np.int32], memoryview]:
-        """Finds a column of `count` texts: where each begins and the last ends, (count + 1,) int32, and the bytes.
-
-        Raises:
-            LayoutError: An offset is impossible.
-        """
+        """Finds a column of `count` texts: where each begins and the last ends, (count + 1,) int32, and the bytes."""
         if count < 0:
             raise LayoutError(f"{count} texts")
         offsets: npt.NDArray[np.int32] = self.numbers(np.dtype(np.int32), count + 1)
@@ -138,18 +104,7 @@ class Columns:
 
 
 def read_message(data: memoryview, start: int = 0) -> Message | None:
-    """Finds the parts of the message at `start`.
-
-    Args:
-        data (`memoryview`): The file, or one message.
-        start (`int`, *optional*, defaults to `0`): Place of the message.
-
-    Returns:
-        `Message`: The message; None at the mark of the end.
-
-    Raises:
-        LayoutError: It is cut, or an offset or size is impossible.
-    """
+    """Finds the parts of the message at `start`."""
     try:
         if bytes(data[start : start + 4]) != CONTINUATION:
             raise LayoutError(f"no mark of a message at byte {start}")
@@ -172,11 +127,7 @@ def read_message(data: memoryview, start: int = 0) -> Message | None:
 
 
 def messages(data: memoryview, start: int = 0) -> Iterator[Message]:
-    """Yields the messages of a stream up to its end.
-
-    Raises:
-        LayoutError: A message is cut, or an offset or size is impossible.
-    """
+    """Yields the messages of a stream up to its end."""
     while start < len(data):
         message = read_message(data, start)
         if message is None:

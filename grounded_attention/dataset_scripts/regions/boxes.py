@@ -25,17 +25,6 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
     The file is one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`, or JSON lines
     (.jsonl) with one image a line, which add its `image_id` to these fields.
-
-    Args:
-        path (`str` or `os.PathLike`): The file.
-
-    Returns:
-        `dict`: Image id -> `{"boxes": ...}` with a float32 array (n, 4), x1, y1, x2, y2 in pixels; `scores` ((n,)
-        float32) and `labels` (n texts) where the file has them.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not JSON, an image occurs twice, or a record has another form; the message names it.
     """
     path = Path(path)
     if not path.is_file():

@@ -25,19 +25,7 @@ _CHUNK = 1 << 16  # ids that are Python objects at the same time
 
 
 class RegionIndex:
-    """Image ids in the order of the rows, and the place of each row.
-
-    Args:
-        content (`memoryview`): The ids one after another, UTF-8.
-        offsets (`np.ndarray`): (n + 1,) int64 or int32, where each id begins and the last ends; ascending.
-        places (sequence of `np.ndarray`): Shard, offset and length of each row, (n,) int64 each.
-
-    Attributes:
-        repeated (`int`): How many ids occurred before.
-
-    Raises:
-        UnicodeDecodeError: An id is not UTF-8.
-    """
+    """Image ids in the order of the rows, and the place of each row."""
 
     def __init__(self, content: memoryview, offsets: np.ndarray, places: Sequence[npt.NDArray[np.int64]]) -> None:
         self._content, self._offsets = content, _numbers(offsets)
@@ -98,19 +86,7 @@ def _numbers(array: np.ndarray) -> memoryview:
 
 
 def read_index(path: Path, manifest: Mapping[str, Any]) -> RegionIndex:
-    """Reads the index of a table and checks it against the manifest.
-
-    Args:
-        path (`Path`): The index.
-        manifest (`Mapping`): The manifest.
-
-    Returns:
-        `RegionIndex`: The index; it keeps the file mapped.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: It is damaged, or belongs to another table.
-    """
+    """Reads the index of a table and checks it against the manifest."""
     data = memoryview(map_file(path, manifest["index_bytes"]))
     try:
         content, offsets, places = _read_columns(data)

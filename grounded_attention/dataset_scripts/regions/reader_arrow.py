@@ -30,16 +30,6 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
     too, it is used. `sizes` is the size of the image after resizing for the detector, and it becomes the regions'
     width and height. Boxes in pixels of the original image are refused, because the file does not contain that image's
     size.
-
-    Args:
-        path (`Path`): The file or folder.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        DataError: A file is damaged or lacks a column.
     """
     files = sorted(path.rglob("*.arrow")) if path.is_dir() else [path]
     row = 0

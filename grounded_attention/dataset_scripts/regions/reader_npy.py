@@ -24,16 +24,6 @@ def read_npy_files(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sou
     `image_width`, `image_height`, `cls_prob`, `image_id`. One .npy may hold a dict of everything. `objects` has no
     background class; `cls_prob` has one only if it has 1,601 columns. The image id is the path in the folder without
     `.npy`, by which MMF finds it (the info does not always have an `image_id`). `safe_pickle` reads the objects.
-
-    Args:
-        path (`Path`): The folder or file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        DataError: There are no NumPy files.
     """
     folder = path if path.is_dir() else path.parent
     files = sorted(file for file in path.rglob("*.npy")) if path.is_dir() else [path]

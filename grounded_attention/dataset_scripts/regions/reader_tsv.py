@@ -48,13 +48,6 @@ def read_butd_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
     Boxes are pixels of the original image. Arrays are base64 of little-endian float32. ViLBERT's extractor writes the
     seventh field, (n, C) class probabilities with background as column 0: `classes` is the argmax over the other
     columns, counted from 0, and `scores` is its probability; `class_probs` keeps all C columns.
-
-    Args:
-        path (`Path`): The file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
     """
     return _records(path, lambda line: _decode_butd(line, feature_size))
 
@@ -65,13 +58,6 @@ def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[So
     Fields: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes, boxes, features. Boxes are
     pixels of the original image. Arrays are base64 of little-endian float32, ids of int64. `objects_id` has no
     background class (0 is the first object), so it is kept unchanged.
-
-    Args:
-        path (`Path`): The file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
     """
     return _records(path, lambda line: _decode_lxmert(line, feature_size))
 

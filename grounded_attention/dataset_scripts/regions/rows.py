@@ -45,24 +45,7 @@ HEAD = {
 
 @dataclass(slots=True, eq=False)
 class Regions:
-    """The regions that a detector found in one image; n regions, D feature values, C classes.
-
-    Args:
-        image_id (`str`): Id of the image.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        boxes (`np.ndarray`): (n, 4) float32, (x1, y1, x2, y2) divided by width and height, in [0, 1], x1 <= x2 and y1
-            <= y2 (a box one pixel wide has x1 = x2 where the detector counts both edges as inside).
-        features (`np.ndarray`): (n, D) float16.
-        classes (`np.ndarray`, *optional*): (n,) int32, the detector's most likely class without background; the first
-            object class is 0.
-        scores (`np.ndarray`, *optional*): (n,) float32, the probability of that class.
-        attributes (`np.ndarray`, *optional*): (n,) int32, the detector's most likely attribute.
-        attribute_scores (`np.ndarray`, *optional*): (n,) float32, the probability of that attribute.
-        class_probs (`np.ndarray`, *optional*): (n, C) float16, all class probabilities in the source's order. If the
-            source has a background column (1,601 columns of the Visual Genome detector), it is column 0.
-        provenance (`Mapping`, *optional*): The provenance of the table, for a row read from one.
-    """
+    """The regions that a detector found in one image; n regions, D feature values, C classes."""
 
     image_id: str
     width: int
@@ -89,18 +72,6 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
     A coordinate up to one pixel outside the image is moved to its edge, since detectors produce such boxes at the
     border.
-
-    Args:
-        boxes (array-like): (n, 4), `x1, y1, x2, y2` in pixels.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-
-    Returns:
-        `np.ndarray`: (n, 4) float32 in [0, 1].
-
-    Raises:
-        DataError: The size is below 1, a coordinate is not a number or is further outside, a box is inverted, or the
-            boxes are normalised already.
     """
     pixels = np.asarray(boxes, dtype=np.float32)
     check_size(width, height)
@@ -113,15 +84,7 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
 
 def check_size(width: int, height: int) -> None:
-    """Checks the size of an image.
-
-    Args:
-        width (`int`): Width in pixels.
-        height (`int`): Height in pixels.
-
-    Raises:
-        DataError: One of them is not positive, or does not fit into 32 bits.
-    """
+    """Checks the size of an image."""
     if width < 1 or height < 1:
         raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
     if max(width, height) > np.iinfo(np.int32).max:
@@ -129,16 +92,7 @@ def check_size(width: int, height: int) -> None:
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:
-    """Checks boxes.
-
-    Args:
-        boxes (`np.ndarray`): (n, 4), x1, y1, x2, y2.
-        limit (`np.ndarray` or `float`): The largest coordinates, (4,) or one number.
-        tolerance (`float`, *optional*, defaults to `0.0`): Allowed distance outside [0, limit].
-
-    Raises:
-        DataError: There is no box, or a box is not finite, outside [0, limit], or inverted.
-    """
+    """Checks boxes."""
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
         raise DataError("boxes have a wrong shape", found=boxes.shape, expected="(number of regions, 4), at least one")
     checks = {
@@ -155,12 +109,7 @@ def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float =
 
 
 def validate_regions(regions: Regions) -> Regions:
-    """Checks regions and converts their arrays to contiguous ones with the dtypes of `Regions`.
-
-    Raises:
-        DataError: The id is empty, the size is below 1, a box is invalid, the length of an array is not the number of
-            boxes, a value is NaN or infinite (also beyond float16), or a class is negative.
-    """
+    """Checks regions and converts their arrays to contiguous ones with the dtypes of `Regions`."""
     if not isinstance(regions.image_id, str) or not regions.image_id:
         raise DataError("image id is not a text", found=regions.image_id, expected="a string that is not empty")
     check_size(regions.width, regions.height)
@@ -221,11 +170,7 @@ def row_schema(widths: dict[str, int | None]) -> pa.Schema:
 
 
 def read_schema(stream: pa.NativeFile) -> pa.Schema:
-    """Reads the schema at the start of a shard.
-
-    Raises:
-        DataError: The schema is damaged, or is not that of a region table.
-    """
+    """Reads the schema at the start of a shard."""
     try:
         start = stream.tell()
         head = read_message(memoryview(stream.read_buffer()))
@@ -247,17 +192,7 @@ def schema_widths(schema: pa.Schema) -> dict[str, int | None]:
 
 
 def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: bytes) -> pa.RecordBatch:
-    """Makes a record batch of one row.
-
-    Args:
-        regions (`Regions`): Regions that passed `validate_regions`.
-        schema (`pa.Schema`): The schema of the table.
-        source_row (`int`): Number of the row in the source.
-        digest (`bytes`): The result of `row_digest`.
-
-    Returns:
-        `pa.RecordBatch`: The row.
-    """
+    """Makes a record batch of one row."""
     text = regions.image_id.encode()
     numbers = (_INTEGER.pack(regions.width), _INTEGER.pack(regions.height), _LONG.pack(source_row), digest)
     head = [(_OFFSETS.pack(0, len(text)), text), *((number,) for number in numbers)]
@@ -281,11 +216,7 @@ def _padded(sizes: Any) -> Any:
 
 
 class RowDecoder:
-    """Decodes record batches of one row into `Regions`; the arrays are read-only views of the batch, without a copy.
-
-    Args:
-        schema (`pa.Schema`): The schema of the table.
-    """
+    """Decodes record batches of one row into `Regions`; its arrays are read-only views, without a copy."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -295,11 +226,7 @@ class RowDecoder:
         ]
 
     def decode(self, message: pa.Buffer) -> Regions:
-        """Decodes the regions of an encapsulated IPC message that holds a record batch of one row.
-
-        Raises:
-            DataError: The message is damaged.
-        """
+        """Decodes the regions of an encapsulated IPC message that holds a record batch of one row."""
         data = memoryview(message)
         try:
             regions = self._read_layout(data)
@@ -334,14 +261,7 @@ class RowDecoder:
         return Regions(image_id, width, height, **arrays) if whole else None
 
     def verified(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
-        """Decodes a row and checks its digest.
-
-        Returns:
-            `tuple[Regions, int, bytes]`: The regions, their source row and their digest.
-
-        Raises:
-            DataError: The content does not match the digest, or is not a row of this schema.
-        """
+        """Decodes a row and checks its digest."""
         regions, source_row, digest = self._read_message(memoryview(message))
         if row_digest(regions) != digest:
             raise DataError("damaged row: its content does not match its checksum")
@@ -350,16 +270,7 @@ class RowDecoder:
     def count_regions(
         self, lengths: npt.NDArray[np.int64], id_lengths: npt.NDArray[np.int64], example: tuple[int, int, int]
     ) -> npt.NDArray[np.int64]:
-        """Computes the number of regions of rows from their lengths alone.
-
-        Args:
-            lengths (`np.ndarray`): (n,) int64, bytes of each row's message.
-            id_lengths (`np.ndarray`): (n,) int64, bytes of each row's image id.
-            example (`tuple[int, int, int]`): Length, id length and number of regions of any row of the table.
-
-        Returns:
-            `np.ndarray`: (n,) int64; -1 if no number of regions gives this length.
-        """
+        """Computes the number of regions of rows from their lengths alone."""
         length, id_length, count = example
         # All other bytes are the same in every row: the same schema, the same metadata.
         fixed = length - _padded(id_length) - self._array_bytes(np.array([count]))[0]

@@ -98,9 +98,6 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
 def check_sharding_keys(training: Mapping[str, Any], prefix: str) -> None:
     """
     Checks the keys of sharded training.
-
-    Raises:
-        RecipeError: for DeepSpeed, which is not supported, and for a sharded state, which is read through pickle.
     """
     if training.get("deepspeed"):
         raise RecipeError(f"{prefix}deepspeed is not supported: give {prefix}fsdp=true, which shards the weights too")
@@ -116,10 +113,6 @@ def check_sharding_keys(training: Mapping[str, Any], prefix: str) -> None:
 def check_device(training: Mapping[str, Any], prefix: str) -> None:
     """
     Checks that the machine supports the training arguments, and that they have an effect.
-
-    Raises:
-        RecipeError: for `use_cpu: false` without an accelerator, float16 on a CPU, a precision
-            of products that has no effect, or a cast for evaluation only.
     """
     found = torch.accelerator.is_available()
     none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
@@ -147,14 +140,6 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
     """
     Makes the options of a task.
-
-    Args:
-        task (`Task`): the task.
-        options (`Mapping[str, Any]`): options of a recipe.
-        key (`str`): key of these options in the recipe, for messages.
-
-    Raises:
-        RecipeError: if an option is unknown or has another type.
     """
     with recipe_key_errors(key):
         return convert(task.options, options, "", key)

@@ -33,13 +33,6 @@ METHOD_FIELDS = {"box_layer": "METHOD.box_layer"} | {
 def check(recipe: Recipe, prefix: str = "") -> None:
     """
     Checks a recipe: names and options must be known, and methods that need grounding need regions.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        prefix (`str`, *optional*, defaults to `""`): text before each key in a message, such as "start.".
-
-    Raises:
-        RecipeError: if the recipe cannot run; the message contains the key.
     """
     check_known(f"{prefix}task", recipe.task, TASKS)
     check_known(f"{prefix}data.builder", recipe.data.builder, BUILDERS)
@@ -219,16 +212,7 @@ def _check_labels(recipe: Recipe) -> None:
 
 
 def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> None:
-    """Checks that a training row has grounding if a method needs it.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        data (`PreparedData`): its data.
-        prefix (`str`, *optional*, defaults to `""`): text before each key in a message, such as "start.".
-
-    Raises:
-        RecipeError: if no phrase of the rows has a box.
-    """
+    """Checks that a training row has grounding if a method needs it."""
     needing = [name for name in recipe.methods if recipe_method(recipe, name).needs_grounding]
     rows, labels = data.splits["train"], data.pseudo_labels
     if labels is not None and not needing and not TASKS[recipe.task].always_has_phrases:

@@ -40,10 +40,6 @@ from .trainers import check_best_metric, make_trainer
 class Outcome:
     """
     A finished run.
-
-    Args:
-        results (`dict[str, Any]`): content of `results.json`: `methods` by name, `baselines`, `recipe`.
-        data (`PreparedData`): the data of the run.
     """
 
     results: dict[str, Any]
@@ -53,16 +49,6 @@ class Outcome:
 def run(recipe: Recipe) -> Outcome:
     """
     Trains and evaluates the methods of a recipe; writes all files to `output_dir`.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-
-    Returns:
-        `Outcome`: the results and the data.
-
-    Raises:
-        RecipeError: if the recipe cannot run as written, or the output directory contains a run of another recipe.
-        HubError: if a repository cannot be pushed to (checked before training), or the final push fails.
     """
     join_processes(recipe.training)
     plain_bars(is_quiet(recipe))
@@ -109,14 +95,6 @@ def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
 
     Errors in a model, a checkpoint, the region width, the options of a method or task, or the training arguments
     appear here, before any file is written. Checks that need the trained start model are skipped.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        data (`PreparedData`): its data.
-        processor (`Any`): processor of the model family.
-
-    Raises:
-        RecipeError: the error that the run would raise later.
     """
     plain = replace(recipe, preserve=Preserve())
     output = Path(recipe.output_dir)

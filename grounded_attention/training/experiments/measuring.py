@@ -31,14 +31,6 @@ def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) 
 
     If the metrics of the task keep single examples, this writes `items_<split>.json` with one column per score, and
     the exported predictions of the task (`predictions_<split>`, with tracks `predictions_<split>_<track>`).
-
-    Args:
-        trainer (`GroundingTrainer`): the Trainer of the model.
-        data (`PreparedData`): the data.
-        directory (`Path`): folder of the files.
-
-    Returns:
-        `dict[str, dict[str, Any]]`: split -> its figures; with tracks the names are `<track>_<figure>`.
     """
     return {name: _measure_split(trainer, data, name, directory) for name in measured_splits(data.splits)}
 

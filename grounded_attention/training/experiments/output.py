@@ -52,11 +52,6 @@ WRITTEN = (
 def check_output(recipe: Recipe) -> None:
     """
     Checks that the output directory is free for the recipe; writes nothing.
-
-    Raises:
-        RecipeError: if it contains a run of another recipe, or a run of this recipe and `resume` is not set; if it
-            contains files that no run has written, where this run would write or delete.
-        ValueError: if it contains a symbolic link.
     """
     output = Path(recipe.output_dir)
     taken = next((path for path in (output, *output.parents) if path.exists() and not path.is_dir()), None)
@@ -82,9 +77,6 @@ def open_output(recipe: Recipe) -> Path:
 
     From then on the directory belongs to this recipe, so all user errors must be checked before. `check_output` must
     have accepted the directory.
-
-    Returns:
-        `Path`: the directory, empty or with an unfinished run of the same recipe.
     """
     output, state = Path(recipe.output_dir), PartialState()
     state.wait_for_everyone()
@@ -115,9 +107,6 @@ def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
 def run_entries(output: Path) -> list[Path]:
     """
     The files and folders of an earlier run in its output directory; `recipe.json`, which names them, is the last.
-
-    Raises:
-        RecipeError: if the directory contains anything else, which is never deleted.
     """
     there = sorted(path for path in output.glob("*") if path.name != LOCK)
     found = read_json(output / RECIPE)
@@ -225,16 +214,6 @@ def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
 def read_run(folder: Path, remedy: str) -> Recipe:
     """
     Reads what a finished run says of itself.
-
-    Args:
-        folder (`Path`): the folder of the run.
-        remedy (`str`): what the user can do if it is none, for the message.
-
-    Returns:
-        `Recipe`: task, options, methods, baseline, data and seed of the run; every other key has its default.
-
-    Raises:
-        ValueError: if there is no `recipe.json` of a run, or a value in it cannot be.
     """
     path = folder / RECIPE
     content = read_json(path)

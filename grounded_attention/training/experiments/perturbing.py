@@ -33,16 +33,7 @@ def measure_perturbation(
     steps: int = STEPS,
     about: Mapping[str, Any] | None = None,
 ) -> PerturbationCurves:
-    """Computes the perturbation curves of a checkpoint on a split; see `perturb`.
-
-    Args:
-        recipe (`Recipe`): the recipe of the data; its task must have `explained`, and its seed is the seed of the
-            random order.
-        checkpoint (`str`): a folder, or a name on the Hub.
-        data (`PreparedData`): the data of the recipe.
-        split (`str`): the split.
-        maps, steps, about: see `perturb`.
-    """
+    """Computes the perturbation curves of a checkpoint on a split; see `perturb`."""
     rows, explained = data.splits[split], TASKS[recipe.task].explained
     if explained is None:
         known = ", ".join(explainable())

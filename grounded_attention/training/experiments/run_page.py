@@ -58,14 +58,6 @@ HEADS = {
 def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Path:
     """
     Writes `run.html` to the output folder of a run.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`.
-        recipe (`Recipe`): recipe of the run.
-        table (`str`): the comparison in Markdown, as in `table.md`.
-
-    Returns:
-        `Path`: the file.
     """
     output = Path(recipe.output_dir)
     pictures = {

@@ -34,13 +34,6 @@ from .prepared_data import PreparedData
 class Scored:
     """
     The scores of one split on one track.
-
-    Args:
-        split (`str`): name of the split.
-        track (`str`): name of the track; empty without tracks.
-        figures (`dict[str, Any]`): name -> figure.
-        judged (`list[Judged]`): the predictions.
-        items (`Mapping[str, list]`): columns of the task's items, for the official file.
     """
 
     split: str
@@ -58,13 +51,6 @@ class Scored:
 def read_config(checkpoint: str, task: Task) -> Any:
     """
     Reads the configuration of a checkpoint and checks that it has the head of the task.
-
-    Args:
-        checkpoint (`str`): folder or Hub name.
-        task (`Task`): the task.
-
-    Raises:
-        ValueError: if the checkpoint does not exist, is incomplete, or has another family or head.
     """
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
@@ -98,15 +84,6 @@ def _head(checkpoint: str, model_type: str, architecture: str) -> str | None:
 def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
     """
     Makes a Trainer that only measures.
-
-    Args:
-        recipe (`Recipe`): recipe of the data, the task and the batch size.
-        checkpoint (`str`): folder or Hub name.
-        data (`PreparedData`): the data.
-        directory (`str`): output folder that the Trainer needs.
-
-    Raises:
-        ValueError: if weights are missing, or the region features or pixels do not fit the model.
     """
     task, source = TASKS[recipe.task], Model(source=checkpoint)
     processor = make_processor(source)
@@ -150,11 +127,6 @@ def tables(data: PreparedData) -> dict[str, Any]:
 def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterator[Scored]:
     """
     Scores every split on every track.
-
-    Args:
-        checkpoint (`str`): folder or Hub name.
-        recipe (`Recipe`): recipe of the data, the task and the batch size.
-        data (`PreparedData`): the data.
     """
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_scorer(recipe, checkpoint, data, directory)
@@ -198,15 +170,6 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     """
     Scores an official file of predictions.
-
-    Args:
-        path (`Path`): the file.
-        task (`Task`): a task with a `prediction_file`.
-        split (`str`): name of the split.
-        rows (`Any`): rows of the split.
-
-    Raises:
-        ValueError: if the file omits a question of the split, answers one twice, or answers an unknown one.
     """
     assert task.prediction_file is not None
     found = task.prediction_file.score(path, task.prediction_file.read(path), split, rows)

@@ -45,9 +45,6 @@ def preserves(section: Preserve) -> bool:
 def check_preserve(recipe: Recipe) -> None:
     """
     Checks the `preserve` section.
-
-    Raises:
-        RecipeError: if a value is out of range, there is no start model, or required pre-training heads are missing.
     """
     section = recipe.preserve
     for name in WEIGHTS:
@@ -102,18 +99,6 @@ def _starts_with_heads(recipe: Recipe) -> bool:
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
     """
     Makes the losses of the `preserve` section. The start must be trained (`model.source` is set).
-
-    Args:
-        recipe (`Recipe`): the recipe of the run.
-        model (`PreTrainedModel`): the model to train.
-        processor (`Any`): its processor.
-        device (`Any`): device of the estimate of the Fisher information.
-
-    Returns:
-        `Preservation | None`: the losses; `None` if all weights are 0.
-
-    Raises:
-        RecipeError: if the start model has no heads for the pre-training loss of `ewc`.
     """
     section, task = recipe.preserve, TASKS[recipe.task]
     if not preserves(section):

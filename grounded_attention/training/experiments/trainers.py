@@ -31,17 +31,6 @@ def make_trainer(
 ) -> GroundingTrainer:
     """
     Makes the Trainer of one method, with a new model.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        method_name (`str`): supervision method; its options are those of the recipe.
-        data (`PreparedData`): the data.
-        processor (`Any`): processor of the model family.
-        directory (`Path`): output folder of the method.
-        hub (`HubPush`, *optional*): pushes saved checkpoints.
-
-    Raises:
-        RecipeError: if the model, the method, the data or the training arguments do not fit together.
     """
     task, options = TASKS[recipe.task], data.options
     method = recipe_method(recipe, method_name)

@@ -34,23 +34,13 @@ MEASURED_ROWS = 1000
 
 @dataclass(frozen=True)
 class HeadChoice:
-    """The `supervision.heads` of a recipe.
-
-    Args:
-        kind (`str`): `best`, `worst`, `layers` or `list`.
-        value (`Any`): the number of heads, the layers, or (layer, head) pairs; all indices from 0.
-    """
+    """The `supervision.heads` of a recipe."""
 
     kind: str
     value: Any
 
     def pick(self, accuracy: np.ndarray) -> list[tuple[int, int]]:
-        """The chosen (layer, head) pairs, sorted.
-
-        Args:
-            accuracy (`np.ndarray`): (L, H) grounding accuracy before supervision, in [0, 1], NaN in layers without
-                heads; of equal heads the first counts as better.
-        """
+        """The chosen (layer, head) pairs, sorted."""
         heads = accuracy.shape[1]
         if self.kind == "list":
             return sorted({(layer, head) for layer, head in self.value})
@@ -68,12 +58,6 @@ class HeadChoice:
 def read_choice(heads: Any) -> HeadChoice | None:
     """
     Parses `supervision.heads` of a recipe.
-
-    Returns:
-        `HeadChoice | None`: the choice; `None` for all heads.
-
-    Raises:
-        RecipeError: if the value is neither `all` nor one of the forms of `KINDS`.
     """
     if heads == "all":
         return None
@@ -106,9 +90,6 @@ def _is_list(value: Any) -> bool:
 def check_heads(recipe: Recipe) -> None:
     """
     Checks that the methods support the choice of heads, and that the model has these heads.
-
-    Raises:
-        RecipeError: if a method or the model does not fit; the message contains the method, the option or the head.
     """
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
@@ -165,15 +146,7 @@ def _check_sizes(choice: HeadChoice, layers: list[int], heads: int) -> None:
 
 
 def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
-    """Measures the grounding accuracy of every head on at most `MEASURED_ROWS` training rows.
-
-    Returns:
-        `rows`, `tokens` (grounded words counted), `chance`, and `accuracy`, lists (L, H); `layers`, their indices, if
-        not every layer has heads.
-
-    Raises:
-        RecipeError: if no word of these rows is grounded.
-    """
+    """Measures the grounding accuracy of every head on at most `MEASURED_ROWS` training rows."""
     rows = limit_rows(trainer.train_dataset, MEASURED_ROWS, seed)
     trainer.metrics = lambda: [AttentionGrounding(rollout=False)]
     figures = trainer.measure(rows, "measure heads")
@@ -193,17 +166,6 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
 def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
     """
     Reads a measurement that an earlier process wrote.
-
-    Args:
-        path (`Path`): the file.
-        layers (`int`): number of layers of the model.
-        heads (`int`): number of heads of each layer.
-
-    Returns:
-        `dict[str, Any] | None`: the result of `measure_heads`; `None` if there is no file.
-
-    Raises:
-        RecipeError: if it is not such a measurement.
     """
     try:
         found = read_json(path)
@@ -226,14 +188,6 @@ def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
     """
     Restricts the methods of a recipe, or the parts of them that choose heads, to the chosen heads.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        measured (`Mapping[str, Any]`): the result of `measure_heads`.
-
-    Returns:
-        `tuple[Recipe, dict[str, Any]]`: the recipe with the options of the chosen heads; and a record with the
-        measurement and `heads`, a list of `{layer, head, accuracy}`. The record is empty for all heads.
     """
     choice = read_choice(recipe.supervision.heads)
     if choice is None:

@@ -46,26 +46,6 @@ class Collator:
 
     Random draws of a task (masking) depend only on the seed, the epoch and the key of the row. They change from epoch
     to epoch, and are the same after a resume and with any number of processes or workers.
-
-    Args:
-        task (`Task`): the task; its `collate` builds the batch.
-        processor (`Any`): the processor of the model family.
-        regions (`Any | None`): a region table; `None` for text alone.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
-        split (`Any`, *optional*): the training rows, for tasks that draw other rows in addition.
-        texts (`Any`, *optional*): rows of a text corpus, for tasks that use one.
-        pseudo_labels (`PseudoLabelTable`, *optional*): phrases of the captions, joined by `caption_id`; see
-            `join_labels`.
-        images (`str | Path`, *optional*): folder of the images, for models that read pixels; a file is the `file_name`
-            of the row, or `<image_id>.jpg`.
-        options (`Any`, *optional*): options of the task, or keyword arguments for them.
-        labels (`str`, *optional*, defaults to `"gold"`): targets of phrases in training, see
-            `supervision/controls.py`; evaluation always uses "gold".
-        method (`SupervisionMethod`, *optional*): the supervision method; its batch entries are made here, once, on the
-            CPU.
-
-    Raises:
-        ValueError: raised by a call if the processor or the task rejects a row; the message contains the image.
     """
 
     def __init__(
@@ -100,14 +80,7 @@ class Collator:
         self._epoch.fill_(epoch)
 
     def evaluating(self, split: Any, regions: Any | None = None, metrics: Sequence[Any] = ()) -> "Collator":
-        """A copy for an evaluation split; its random draws are the same in every epoch.
-
-        Args:
-            split (`Any`): the rows of the split.
-            regions (`Any`, *optional*): a region table that replaces the one of training.
-            metrics (`Sequence[Any]`, *optional*, defaults to `()`): the metrics; batches contain the entries of their
-                `prepare_batch`, for metrics that have one.
-        """
+        """A copy for an evaluation split; its random draws are the same in every epoch."""
         other = copy(self)
         other.split, other.training = split, False
         other._readers = tuple(metric for metric in metrics if hasattr(metric, "prepare_batch"))

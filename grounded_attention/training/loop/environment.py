@@ -26,14 +26,6 @@ MAX_NAMED = 5  # files in a message
 def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
     """
     Describes this training.
-
-    Args:
-        arguments (`TrainingArguments`): its arguments.
-        sharded (`bool`): whether the weights are sharded over the processes.
-
-    Returns:
-        `dict[str, Any]`: `processes`, `batch` (rows in a batch of one process), `accumulation`, `sharded`, `products`
-        (precision of matrix products), `versions` (package -> version) and `code` (file of this package -> digest).
     """
     return {
         "processes": arguments.world_size,
@@ -95,14 +87,6 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tuple[int, int]:
     """
     The batch of one process and the accumulation with which a step has the same rows as before.
-
-    Args:
-        before (`dict[str, Any]`): description of the training that wrote the checkpoint.
-        processes (`int`): the number of processes now.
-        checkpoint (`Path`): the checkpoint, for the message.
-
-    Raises:
-        RecipeError: if the rows of a step cannot be shared equally.
     """
     together = before["processes"] * before["batch"] * before["accumulation"]
     if together % processes:
@@ -119,9 +103,6 @@ def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tup
 def check_sharding(before: dict[str, Any], sharded: bool, checkpoint: Path) -> None:
     """
     Checks that the state of the optimizer can be read.
-
-    Raises:
-        RecipeError: if sharded training continues as another one, or the other way round.
     """
     if before["sharded"] != sharded:
         was, now = ("with", "without") if before["sharded"] else ("without", "with")

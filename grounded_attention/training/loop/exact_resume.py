@@ -23,14 +23,6 @@ TOTAL = "loss"
 class UnloggedLosses:
     """
     Sums of losses of one process.
-
-    Args:
-        loss (`Tensor`): sum of the losses since the last log, ().
-        logged (`float`): sum of the losses that are logged.
-        last_step (`int`): step of the last log.
-        parts (`dict[str, Tensor]`): component -> sum since the last log, ().
-        taken (`int`, *optional*, defaults to 0): steps since the last log.
-        skipped (`int`, *optional*, defaults to 0): steps that were left out since then.
     """
 
     loss: Tensor
@@ -52,14 +44,6 @@ class UnloggedLosses:
     def load(cls, checkpoint: Path, rank: int, processes: int) -> "UnloggedLosses | None":
         """
         Reads the sums of a process. With another number of processes than before, each gets an equal share.
-
-        Args:
-            checkpoint (`Path`): a complete checkpoint.
-            rank (`int`): number of the process.
-            processes (`int`): number of processes.
-
-        Returns:
-            `UnloggedLosses | None`: the sums; `None` for a checkpoint of a version that did not write them.
         """
         paths = sorted(checkpoint.glob(FILE.format(rank="*")))
         if len(paths) == processes:

@@ -38,11 +38,6 @@ class NotFiniteError(ValueError):
 class MicroBatch:
     """
     What a step remembers of a micro-batch.
-
-    Args:
-        keys (`list[str]`): ids of its rows.
-        loss (`Tensor`): its loss, () float.
-        means (`dict[str, Tensor]`): its part of each loss component, () float.
     """
 
     keys: list[str] = field(default_factory=list)

@@ -17,20 +17,6 @@ def join_labels(
 ) -> list[Row]:
     """
     Gives rows the phrases of their captions.
-
-    Args:
-        rows (`Sequence[Mapping]`): rows with `caption_id` and `text`.
-        table (`PseudoLabelTable`): the pseudo-labels.
-        records (`Sequence`, *optional*): the region record of each row, whose image size is compared.
-        training (`bool`, *optional*, defaults to `True`): whether annotated phrases are replaced too.
-
-    Returns:
-        `list[Mapping]`: the rows with `phrases`, a list of `{"text", "start", "end", "boxes", "scores"}` with boxes
-        (x1, y1, x2, y2) in [0, 1] and scores in (0, 1).
-
-    Raises:
-        DataError: if a caption was never labelled or has another text or image, or if the image of the labels has
-            another size than that of the regions.
     """
     return [
         _join(row, table, None if records is None else records[place])
@@ -69,14 +55,6 @@ def _check_size(labels: CaptionLabels, record: Any, table: PseudoLabelTable) -> 
 def check_label_rows(splits: Mapping[str, Any], trained: Sequence[str], table: PseudoLabelTable) -> None:
     """
     Checks before training that every caption that needs labels has some.
-
-    Args:
-        splits (`Mapping[str, Dataset]`): split -> rows.
-        trained (`Sequence[str]`): the splits of training; of other splits only rows without `phrases` need labels.
-        table (`PseudoLabelTable`): the pseudo-labels.
-
-    Raises:
-        DataError: if rows have no `caption_id`, or captions were never labelled; the message contains the first one.
     """
     for name, rows in splits.items():
         if "caption_id" not in rows.column_names:

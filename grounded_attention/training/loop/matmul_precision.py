@@ -43,14 +43,6 @@ MATMULS = (torch.matmul, Tensor.matmul, Tensor.__matmul__)
 def check_precision(precision: str, key: str, other: str | None = None) -> None:
     """
     Checks that a precision is known and has an effect.
-
-    Args:
-        precision (`str`): value of `cpu_matmul_precision`.
-        key (`str`): its key, for the message.
-        other (`str`, *optional*): what decides about the precision instead.
-
-    Raises:
-        RecipeError: if it is unknown or has no effect.
     """
     if precision not in PRECISIONS:
         raise RecipeError(f"{key} must be one of {', '.join(PRECISIONS)}, found {precision!r}")
@@ -68,13 +60,6 @@ def check_precision(precision: str, key: str, other: str | None = None) -> None:
 def matmul_precision(arguments: TrainingArguments) -> str:
     """
     The precision of matrix products in a training step.
-
-    Args:
-        arguments (`TrainingArguments`): its `cpu_matmul_precision`; without this field it is `float32`.
-
-    Returns:
-        `str`: `float32` or `bfloat16`; `float32` on other devices, under autocast and for compiled models, where other
-        settings decide.
     """
     if getattr(arguments, MATMUL, FLOAT32) == FLOAT32 or decided_elsewhere(arguments):
         return FLOAT32
@@ -89,12 +74,6 @@ def decided_elsewhere(arguments: TrainingArguments) -> bool:
 def describe_products(arguments: TrainingArguments) -> str:
     """
     The precision of matrix products, with what two processors do differently.
-
-    Args:
-        arguments (`TrainingArguments`): as for `matmul_precision`.
-
-    Returns:
-        `str`: `float32`, `bfloat16` (sums in float32, AMX) or `bfloat16 with rounded results` (AVX512-BF16).
     """
     precision = matmul_precision(arguments)
     return ROUNDED_RESULTS if precision == BFLOAT16 and _converts_factors() else precision
@@ -150,10 +129,6 @@ class _LargeProducts(TorchFunctionMode):
     """Replaces large linear layers and large products of batches, as in eager attention.
 
     PyTorch's fused attention is left out: it calls many small products, which a switch would slow down.
-
-    Args:
-        rounds (`bool`): whether the products of large linear layers round their factors to bfloat16.
-        float32 (`bool`): whether oneDNN computes all others, in float32.
     """
 
     def __init__(self, rounds: bool, float32: bool):

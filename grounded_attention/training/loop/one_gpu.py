@@ -14,9 +14,6 @@ logger = logging.getLogger(__name__)
 def use_one_gpu(trainer: Any) -> None:
     """
     Lets a Trainer use one of several GPUs, and tells how all are used.
-
-    Args:
-        trainer (`Trainer`): a Trainer that has not trained yet.
     """
     count = trainer.args.n_gpu
     if count > 1:

@@ -55,11 +55,7 @@ def grounding_loss(
 
 
 class AttentionReports:
-    """Collects the reports of the supervised layers of a model, also where a Trainer drops the model's `attentions`.
-
-    Args:
-        model (`nn.Module`): a prepared model, perhaps in a wrapper.
-    """
+    """The reports of the supervised layers of a model, also where a Trainer drops the model's `attentions`."""
 
     def __init__(self, model: nn.Module):
         self._found: list[SupervisedAttention] | None = None

@@ -22,12 +22,6 @@ def vlm_content(
 ) -> dict[str, Any]:
     """
     The variables of the template that only vision-language models have.
-
-    Args:
-        model (`Any`): the trained model, perhaps with an adapter.
-        source (`str`, *optional*): the checkpoint that the training started from.
-        kinds (`list[str]`): the kinds of its training rows, see `tasks/generation_rows.py`.
-        options (`GroundedGenerationOptions`): options of its task.
     """
     kind = next((kind for kind in (CAPTION, EXPRESSION, QUESTION) if kind in kinds), CAPTION)
     example = {**_EXAMPLE, "kind": kind, "answer": ""}

@@ -42,13 +42,6 @@ OWN_ARGUMENTS = ("learning_rate_mapping", "skip_nonfinite_batches", "cpu_matmul_
 def check_early(recipe: Recipe, prefix: str = "") -> None:
     """
     Checks the names of the task, the builder, the methods and the training arguments.
-
-    Args:
-        recipe (`Recipe`): the recipe; its start is checked too.
-        prefix (`str`, *optional*, defaults to `""`): text before each key in a message, such as "start.".
-
-    Raises:
-        RecipeError: if a name is unknown; the message contains the key and the nearest known name.
     """
     check_known(f"{prefix}task", recipe.task, TASKS)
     check_known(f"{prefix}data.builder", recipe.data.builder, BUILDERS)
@@ -80,9 +73,6 @@ def check_known(key: str, name: str | None, known: Collection[str]) -> None:
 def check_trackers(report_to: Any, key: str) -> None:
     """
     Checks that the programs of `report_to` are known and installed.
-
-    Raises:
-        RecipeError: if one is not; the message contains the command that installs it.
     """
     names = [report_to] if isinstance(report_to, str) else report_to or []
     if not isinstance(names, list):

@@ -7,19 +7,7 @@ from .recipe import Recipe
 
 
 def recipe_method(recipe: Recipe, name: str) -> SupervisionMethod:
-    """Makes a method with the options of a recipe.
-
-    Args:
-        recipe (`Recipe`): the recipe; `supervision.options` has the options of each method, also of the parts of a
-            name such as "direct+grounding_alignment".
-        name (`str`): name of the method.
-
-    Returns:
-        `SupervisionMethod`: the method.
-
-    Raises:
-        ValueError: if the method or an option is unknown.
-    """
+    """Makes a method with the options of a recipe."""
     options, parts = recipe.supervision.options, split_name(name)
     if len(parts) == 1:
         return get_method(name, **options.get(name, {}))

@@ -31,10 +31,6 @@ MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
 def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
     """
     Checks the ranges of training arguments.
-
-    Raises:
-        RecipeError: for a size, a number of steps or of epochs that is not above 0, a negative decay or norm, a seed
-            out of range, or NaN.
     """
     for name, value in training.items():
         if isinstance(value, float) and not math.isfinite(value):
@@ -55,9 +51,6 @@ def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
 def check_seed(seed: Any, key: str) -> None:
     """
     Checks a seed.
-
-    Raises:
-        RecipeError: if it is not a whole number from 0 to 2^32 - 1.
     """
     if not is_number(seed) or not 0 <= seed <= MAX_SEED:
         raise RecipeError(f"{key} must be a whole number from 0 to {MAX_SEED}, found {str(seed)[:40]}")
@@ -66,13 +59,6 @@ def check_seed(seed: Any, key: str) -> None:
 def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
     """
     Checks the fields of a model configuration before a model is made.
-
-    Args:
-        config (`Mapping[str, Any]`): fields; those of nested configurations are checked too.
-        prefix (`str`): text before each name in a message, such as "model.config.".
-
-    Raises:
-        RecipeError: for NaN, a dropout that is no probability, or a size beyond any model.
     """
     _check_general(config, prefix)
     for name, value in config.items():

@@ -35,12 +35,6 @@ class RecipeError(ValueError):
 class ScenesData:
     """
     Scenes to generate if `data_dir` contains none.
-
-    Args:
-        images (`int`, *optional*, defaults to `1000`): number of images.
-        seed (`int`, *optional*, defaults to `0`): the same seed gives the same files.
-        held_out (`bool`, *optional*, defaults to `False`): hold combinations of colour and shape, and of relation and
-            shape, out of train and val; the images and texts of test have them.
     """
 
     images: int = 1000
@@ -52,25 +46,6 @@ class ScenesData:
 class Data:
     """
     Where the rows and the region features come from.
-
-    Args:
-        data_dir (`str`): folder with the official files, or `hub://ORG/NAME` for rows that were pushed.
-        builder (`str`, *optional*): name of the data builder; defaults to that of the task.
-        regions (`str | list`, *optional*): folder of a region table, or `hub://ORG/NAME`. With a list of tables an
-            image has the regions of each table, in this order. `None` trains on text alone.
-        tracks (`dict[str, Any]`, *optional*): name -> a table, or a list of tables. Every evaluation runs on each of
-            them; the figures are `<track>_<figure>`.
-        text_corpus (`str`, *optional*): text file with one sentence per line, for tasks that read text without images.
-        pseudo_labels (`str`, *optional*): folder of pseudo-labels (`data pseudo-ground`), or `hub://ORG/NAME`, joined
-            with the rows by their `caption_id`. They replace the annotated phrases of the training rows; an
-            evaluation reads annotated phrases where the rows have them.
-        images (`str`, *optional*): folder of images, for models that read pixels; the table then gives boxes and
-            classes.
-        options (`dict[str, Any]`, *optional*): options of the builder (`config_name`, `negatives`, ...).
-        limit (`dict[str, int]`, *optional*): split -> number of rows to keep after a shuffle.
-        limit_seed (`int`, *optional*): seed of that shuffle; defaults to the seed of the recipe.
-        train_splits (`list`, *optional*, defaults to `["train"]`): splits to train on, joined.
-        scenes (`ScenesData`, *optional*): scenes to generate in `data_dir`.
     """
 
     data_dir: str = ""
@@ -91,23 +66,6 @@ class Data:
 class Model:
     """
     The model to train. It starts from a checkpoint (`source`), from a BERT (`bert`), or from random weights.
-
-    Args:
-        family (`str`, *optional*): key of `families.FAMILIES`; defaults to the family of `source`, or
-            `DEFAULT_FAMILY`.
-        source (`str`, *optional*): directory or Hub id of a checkpoint.
-        bert (`str`, *optional*): directory or Hub id of a BERT. Beside a `source` it provides the weights that the
-            source lacks, such as VL-BERT's pooler.
-        config (`dict[str, Any]`, *optional*): config fields to override.
-        family_config (`dict[str, Any]`, *optional*): family -> config fields for that family only. Without a `source`
-            they are added to `config`; a field in `config` takes precedence.
-        tokenizer (`str`, *optional*): directory, Hub id or WordPiece `vocab.txt`; defaults to that of `source`. Of a
-            vision-language model it is the directory or Hub id of the whole processor.
-        processor (`dict[str, Any]`, *optional*): arguments of the processor.
-        adapter (`dict[str, Any]`, *optional*): `{lora: {...}}` trains an adapter of PEFT instead of the weights; its
-            options are those of `peft.LoraConfig`.
-        freeze (`list`, *optional*): regular expressions; weights whose name one of them matches (`re.search`) are not
-            trained. `vision` is the vision encoder. Only for vision-language models.
     """
 
     family: str | None = None
@@ -130,15 +88,6 @@ class Model:
 class Supervision:
     """
     How attention is supervised.
-
-    Args:
-        weight (`float`, *optional*, defaults to `1.0`): weight of the losses of the method in the total; equation 9
-            has 1. A method may have further weights of its own.
-        labels (`str`, *optional*, defaults to `"gold"`): targets: "gold", or a control (`supervision/controls.py`).
-        heads (`Any`, *optional*, defaults to `"all"`): supervised heads: `all`, `{best: k}`, `{worst: k}` (measured
-            before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
-        options (`dict[str, dict[str, Any]]`, *optional*): method -> its options, also for a part of a name such as
-            "direct+grounding_alignment".
     """
 
     weight: float = 1.0
@@ -151,17 +100,6 @@ class Supervision:
 class Preserve:
     """
     Losses that keep a model close to its start model (`training/loop/preserve.py`); a weight of 0 disables a loss.
-
-    Args:
-        distillation (`float`, *optional*, defaults to `0.0`): weight of the distillation.
-        distillation_of (`str`, *optional*, defaults to `"hidden_states"`): "hidden_states" or "logits".
-        temperature (`float`, *optional*, defaults to `1.0`): temperature of the distilled logits.
-        l2 (`float`, *optional*, defaults to `0.0`): weight of the squared distance to the start weights.
-        ewc (`float`, *optional*, defaults to `0.0`): weight of elastic weight consolidation.
-        fisher_batches (`int`, *optional*, defaults to `16`): pre-training batches that estimate the Fisher
-            information.
-        builder (`str`, *optional*): builder of the rows for that estimate; defaults to that of `start`.
-        options (`dict[str, Any]`, *optional*): task options of that estimate.
     """
 
     distillation: float = 0.0
@@ -178,11 +116,6 @@ class Preserve:
 class Card:
     """
     Facts of a model card that the code cannot derive.
-
-    Args:
-        license (`str`, *optional*): licence of the weights.
-        name (`str`, *optional*): name of the model.
-        dataset (`str`, *optional*): Hub name of the data set of the evaluation.
     """
 
     license: str | None = None
@@ -194,28 +127,6 @@ class Card:
 class Recipe:
     """
     One experiment.
-
-    Args:
-        task (`str`, *optional*, defaults to `"vgp"`): key of `TASKS`.
-        options (`dict[str, Any]`, *optional*): options of the task.
-        output_dir (`str`): folder of all output.
-        seed (`int`, *optional*, defaults to `0`): seed of everything random.
-        methods (`list[str]`, *optional*, defaults to `["none"]`): supervision methods to train, each from the same
-            start; "direct+grounding_alignment" trains one model with both.
-        text_only_baseline (`bool`, *optional*, defaults to `False`): also train a model without regions.
-        pictures (`int`, *optional*, defaults to `0`): number of pictures of attention to draw.
-        resume (`bool`, *optional*, defaults to `False`): continue an unfinished run.
-        overwrite (`bool`, *optional*, defaults to `False`): delete the output of an earlier run.
-        workers (`int`, *optional*, defaults to `1`): number of methods to train at the same time, each with its share
-            of the threads and its own `log.txt`; also the number of processes that generate scenes and read rows.
-        data (`Data`, *optional*): the data.
-        model (`Model`, *optional*): the model.
-        start (`Recipe`, *optional*): a training that runs before the methods, with the model, the seed and the data
-            folder of this recipe, and with one method of its own (`"none"` by default); see `load_recipe`.
-        supervision (`Supervision`, *optional*): the supervision of attention.
-        preserve (`Preserve`, *optional*): losses against forgetting.
-        training (`dict[str, Any]`, *optional*): arguments of transformers' `TrainingArguments`.
-        card (`Card`, *optional*): facts for the model card.
     """
 
     task: str = "vgp"
@@ -430,15 +341,6 @@ def apply_override(content: dict[str, Any], override: str) -> None:
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
     """
     Makes a dataclass of a section.
-
-    Args:
-        kind (`type`): the dataclass.
-        content (`Any`): the section.
-        source (`str`): the file, for error messages.
-        prefix (`str`): the section's key with a dot, for error messages.
-
-    Raises:
-        RecipeError: if a key is unknown or a value has the wrong type.
     """
     if not isinstance(content, dict):
         name = prefix.removesuffix(".") or "the recipe"
@@ -453,15 +355,6 @@ def build(kind: type, content: Any, source: str, prefix: str) -> Any:
 def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
     """
     Checks names against the known ones.
-
-    Args:
-        given (`Iterable[str]`): names to check.
-        known (`Collection[str]`): allowed names.
-        prefix (`str`): text before each name in the message, such as "model.".
-        source (`str`, *optional*, defaults to `""`): text before the message, such as "recipe.yaml: ".
-
-    Raises:
-        RecipeError: if a name is unknown; the message contains the nearest known name, or all of them.
     """
     for name in given:
         if name not in known:
@@ -486,15 +379,6 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
 def convert(hint: Any, value: Any, source: str, key: str) -> Any:
     """
     Checks and converts a value for a type hint.
-
-    Args:
-        hint (`Any`): type of a dataclass field.
-        value (`Any`): value from a recipe.
-        source (`str`): text before the message, such as "recipe.yaml: ".
-        key (`str`): full key of the value.
-
-    Raises:
-        RecipeError: if the value has another type.
     """
     if hint is Any:
         return value

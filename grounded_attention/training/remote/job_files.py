@@ -28,10 +28,6 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel, which is th
 def job_recipe(path: Path, overrides: Sequence[str]) -> bytes:
     """
     The recipe of a job as YAML: what it extends and the overrides are in it, the token is not.
-
-    Args:
-        path (`Path`): file of the recipe.
-        overrides (`Sequence[str]`): `key=value` texts.
     """
     content = read_recipe(path)
     for override in overrides:
@@ -44,12 +40,6 @@ def job_recipe(path: Path, overrides: Sequence[str]) -> bytes:
 def package_wheel() -> tuple[str, bytes]:
     """
     Packs the package that is running, with local changes, as a wheel.
-
-    Returns:
-        `tuple[str, bytes]`: file name and content; the same files give the same bytes.
-
-    Raises:
-        ValueError: if the package is not installed, so that nothing says what it requires.
     """
     stem = f"{NAME.replace('-', '_')}-{__version__}"
     info = f"{stem}.dist-info"
@@ -94,12 +84,6 @@ def _digest(content: bytes) -> str:
 def requirements(further: Sequence[str]) -> list[str]:
     """
     What a job installs beside the package: the versions of this machine, and further packages.
-
-    Args:
-        further (`Sequence[str]`): names of packages that the recipe needs beyond the requirements of the package.
-
-    Returns:
-        `list[str]`: requirements; a version that is no release, such as a build from source, is left open.
     """
     pinned = []
     for name in dict.fromkeys([*SAME_VERSION, *further]):

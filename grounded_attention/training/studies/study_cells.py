@@ -25,19 +25,7 @@ FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of anothe
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. A cell that does not depend on the row or the seed has none.
-
-    Args:
-        name (`str`): its folder, relative to that of the study.
-        stage (`str`): `start`, `fine_tuning`, or the name of a downstream task.
-        recipe (`Recipe`): the recipe to run, with its folder, seed and start checkpoint.
-        parent (`Cell`, *optional*): the cell that trains the start checkpoint; None if there is none, or it comes from
-            elsewhere.
-        row (`str`, *optional*): name of the row.
-        seed (`int`, *optional*): the seed.
-        zero_visual_scales (`bool`, *optional*, defaults to `False`): set the scales of the visual normalisation to 0
-            after training.
-    """
+    """One run. A cell that does not depend on the row or the seed has none."""
 
     name: str
     stage: str
@@ -69,9 +57,6 @@ class Cell:
         """The content of its record file: `fingerprint`, `runs` (how often it was started) and `spent` (seconds of
         runs that ended before it had finished); if it has finished `seconds` (of all runs), `parameters` and
         `train_rows`.
-
-        Raises:
-            RecipeError: if the file is no such record.
         """
         remedy = f"the file is damaged: delete {self.directory}, and this cell is trained again"
         try:

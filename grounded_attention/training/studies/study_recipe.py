@@ -32,13 +32,6 @@ MAX_SEEDS = 1000
 class Column:
     """
     One column of the table: the mean of a score on a split of a downstream task, or of the rows' own training.
-
-    Args:
-        task (`str`): key of `downstream`, or `fine_tuning`. A task with `sizes` gives one column for each size.
-        split (`str`): split of the task's data.
-        score (`str`): column of its `items_<split>.json`; a figure of the split if no scores of items are saved.
-        name (`str`, *optional*, defaults to `""`): heading; by default task, track and split.
-        track (`str`, *optional*): key of its `data.tracks`.
     """
 
     task: str
@@ -50,16 +43,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """The trainings between the original model and the downstream tasks.
-
-    Args:
-        recipe (`Recipe | None`): the fine-tuning; None uses the start unchanged.
-        start (`Recipe | str`, *optional*): the model that replaces the original: the name of a start of the study, or
-            the recipe of one that only this row has. It is trained once.
-        zero_visual_scales (`bool`, *optional*, defaults to `False`): whether to set the scales of the visual
-            normalisation of the row's own start to 0.
-        against (`list[str]`, *optional*): rows that this row is compared with; by default those of the study.
-    """
+    """The trainings between the original model and the downstream tasks."""
 
     recipe: Recipe | None
     start: Recipe | str | None = None
@@ -69,33 +53,7 @@ class Row:
 
 @dataclass
 class Study:
-    """A study: every row is trained with every seed and evaluated on every downstream task.
-
-    Args:
-        name (`str`): stem of the output files `<name>.md` and `<name>.png`.
-        source (`str`): the file of the study recipe.
-        output_dir (`str`): folder of the cells.
-        seeds (`list[int]`): seeds of the cells.
-        start_each_seed (`bool`): whether every seed trains its own starts. Otherwise a start is trained once, with the
-            seed of its recipe, and a difference between rows may be one of this start alone.
-        rows (`list[str]`): the rows to run, a subset of `known_rows`; contains the first of `against`.
-        known_rows (`dict[str, Row]`): all rows by name.
-        original (`Recipe`): recipe of the original model.
-        checkpoint (`str | None`): directory or Hub id of an original model that the study does not train.
-        starts (`dict[str, Recipe]`): name -> recipe of a start model that rows share.
-        downstream (`dict[str, Recipe]`): name -> recipe of a downstream task; `<task>@<rows>` for a task with sizes.
-        columns (`list[Column]`): columns of the table.
-        curves (`dict[str, dict[str, int | None]]`): name of a learning curve -> its columns, each with its number of
-            training rows, None for all.
-        tuned_task (`str`): task of the `fine_tuning` section.
-        against (`list[str]`): rows that each row is compared with; the table shows the first.
-        groups (`dict[str, dict[str, str]]`): name of a group -> label -> row. The learning curves are drawn once for
-            each group, rows with the same label in the same colour; without groups, all rows are in one panel.
-        notes (`list[str]`): sentences printed below the table.
-        overwrite (`bool`): delete cells of another recipe instead of raising an error.
-        workers (`int`): number of cells to run in parallel, each in a process with its share of the threads.
-        plan (`bool`): list the cells and train nothing.
-    """
+    """A study: every row is trained with every seed and evaluated on every downstream task."""
 
     name: str
     source: str
@@ -143,17 +101,6 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     options, data, methods, supervision, preserve and training of that file; `original` and starts also take the
     model. The `data` of the study is merged over it, then the keys of the section. A row that extends nothing is
     merged over `fine_tuning`, a start over `original`.
-
-    Args:
-        path (`str | Path`): a YAML file.
-        overrides (`Sequence[str]`, *optional*): `key=value` texts with dotted keys and YAML values.
-
-    Returns:
-        `Study`: the checked study.
-
-    Raises:
-        RecipeError: if the file cannot be read, a key is unknown (the message contains the nearest key), a value has
-            the wrong type, or a row or column refers to something unknown.
     """
     source = str(path)
     sections = read_sections(path, overrides)

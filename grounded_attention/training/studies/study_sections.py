@@ -66,13 +66,6 @@ class _Extended:
 def read_sections(path: str | Path, overrides: Sequence[str]) -> Sections:
     """
     Reads and checks the sections of a study recipe.
-
-    Args:
-        path (`str | Path`): a YAML file.
-        overrides (`Sequence[str]`): `key=value` texts with dotted keys and YAML values.
-
-    Raises:
-        RecipeError: if the file cannot be read, a key is unknown, or a section is missing or not a section.
     """
     source = str(path)
     content = _read_study(Path(path))
@@ -174,9 +167,6 @@ def merge_original(sections: Sections) -> dict[str, Any]:
 def merge_start(start: Any, sections: Sections, source: str, prefix: str) -> dict[str, Any]:
     """The content of a start that replaces the original: the original's recipe with the keys of this section, or the
     recipe that it extends.
-
-    Raises:
-        RecipeError: if the start is not a section, or a key is unknown.
     """
     if not isinstance(start, dict):
         raise RecipeError(f"{source}: {prefix.removesuffix('.')} must be a section of keys, found {start!r}")
@@ -192,11 +182,7 @@ def merge_tuning(sections: Sections) -> dict[str, Any]:
 
 
 def merge_row(row: Mapping[str, Any], sections: Sections, source: str, prefix: str) -> dict[str, Any]:
-    """The content of the recipe of a row's own training.
-
-    Raises:
-        RecipeError: if `objectives` is unknown.
-    """
+    """The content of the recipe of a row's own training."""
     objectives = row.get("objectives", "")
     if objectives not in ("", "original"):
         raise RecipeError(f"{source}: {prefix}objectives must be original, found {objectives!r}")
@@ -219,11 +205,7 @@ def _continued(row: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
 
 
 def merge_downstream(name: str, sections: Sections, source: str) -> dict[int | None, dict[str, Any]]:
-    """The contents of a downstream task's recipes: number of training rows -> recipe; None for all rows.
-
-    Raises:
-        RecipeError: if `sizes` is not a list of different numbers.
-    """
+    """The contents of a downstream task's recipes: number of training rows -> recipe; None for all rows."""
     section = sections.downstream[name]
     content = _merged(section, sections)
     if "sizes" not in section:
