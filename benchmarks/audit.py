@@ -34,11 +34,11 @@ import torch
 from transformers import BertTokenizer
 
 from benchmarks.device import clock
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.audit.inputs import RegionInputs
-from grounded_attention.analysis.audit.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items
-from grounded_attention.analysis.audit.tally import Tally
-from grounded_attention.analysis.observers import Batch, Observer, Queries, get_observer
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.inputs import RegionInputs
+from grounded_attention.heads.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items
+from grounded_attention.heads.observers import Batch, Observer, Queries, get_observer
+from grounded_attention.heads.tally import Tally
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.processing.phrase import Phrase

@@ -41,7 +41,7 @@ def resident() -> tuple[float, float]:
 def measure(folder: Path, images: int) -> list[tuple[int, float, float]]:
     """Returns for each audit its images and the two sizes after it, in MB."""
     from grounded_attention import audit
-    from grounded_attention.analysis.audit.examples import entity_examples
+    from grounded_attention.heads.examples import entity_examples
 
     with contextlib.redirect_stdout(io.StringIO()):
         draw_scenes(folder, images)

@@ -77,7 +77,7 @@ def load_audit(folder: Path) -> tuple[Any, Any, Any, RegionTable]:
 def audit_heads(folder: Path, images: int) -> None:
     """`grounded_attention.audit` of the captions of the training split."""
     from grounded_attention import audit
-    from grounded_attention.analysis.audit.examples import entity_examples
+    from grounded_attention.heads.examples import entity_examples
 
     model, processor, rows, table = load_audit(folder)
     audit(model, processor, entity_examples(rows), table, progress=False)

@@ -36,7 +36,7 @@ import torch
 from tqdm.auto import tqdm
 from transformers import LlamaConfig, LlamaModel
 
-from grounded_attention.analysis.heads.reading import read_phrases
+from grounded_attention.heads.reading import read_phrases
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.utils.quiet import is_quiet
 

@@ -23,6 +23,6 @@ def __getattr__(name: str) -> Any:
     # Each room registers its own classes, and a user of one Auto class expects the others to work.
     rooms = ("modeling", "processing")
     if any(f"{__name__}.{room}" in sys.modules for room in rooms):
-        for room in (*rooms, "analysis.heads.pipeline"):
+        for room in (*rooms, "heads.pipeline"):
             import_module(f".{room}", __name__)
     return value

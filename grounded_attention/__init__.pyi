@@ -1,18 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .analysis.audit.examples import AuditExample
-from .analysis.audit.result import AuditResult
-from .analysis.audit.run import audit
-from .analysis.heads.chosen import ChosenHeads
-from .analysis.heads.columns import box_columns
-from .analysis.heads.examples import grounded_examples
-from .analysis.heads.pipeline import PatchGroundingPipeline
-from .analysis.heads.result import HeadRanking
-from .analysis.heads.run import evaluate_heads, rank_heads
 from .dataset_scripts.builders import BUILDERS
 from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from .families import FAMILIES, Family
-from .metrics.attention_grounding import AttentionGrounding
+from .heads.attention_grounding import AttentionGrounding
+from .heads.audit import audit
+from .heads.audit_result import AuditResult
+from .heads.chosen import ChosenHeads
+from .heads.columns import box_columns
+from .heads.examples import AuditExample
+from .heads.pipeline import PatchGroundingPipeline
+from .heads.prompts import grounded_examples
+from .heads.rank import evaluate_heads, rank_heads
+from .heads.ranking import HeadRanking
 from .modeling import (
     BackboneRegionFeatures,
     BackboneRegionsConfig,

@@ -17,7 +17,7 @@ FLOORS = (
     {"modeling"},
     {"supervision", "conversion"},
     {"families"},
-    {"analysis", "reports", "metrics", "dataset_scripts"},
+    {"heads", "analysis", "reports", "metrics", "dataset_scripts"},
     {"tasks"},
     {"training", "labelling"},
     {"commands", "space"},

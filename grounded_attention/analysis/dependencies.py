@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.head_counts import ACTIVE_SHARE, HeadCounts
+from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.plain_text import markdown_text
 
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
-from .head_counts import ACTIVE_SHARE, HeadCounts
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.utils.whole_files import write_text
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.analysis.audit.changes import Changes
-from grounded_attention.analysis.audit.examples import entity_examples
-from grounded_attention.analysis.audit.result import AuditResult
-from grounded_attention.analysis.audit.run import audit
-from grounded_attention.analysis.example_attention import ExampleAttention, capture_examples
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves
+from grounded_attention.heads.audit import audit
+from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.changes import Changes
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
+from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.explorer import capture_patches
+from grounded_attention.heads.observers import get_observer, reads_pixels
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.training.experiments.model_inputs import check_width
 from grounded_attention.training.experiments.models import make_processor

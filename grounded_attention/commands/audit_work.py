@@ -12,23 +12,23 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from grounded_attention.analysis.audit.card import find_card, put_in_card
-from grounded_attention.analysis.audit.changes import Changes, compare
-from grounded_attention.analysis.audit.choice import SAME_SPLIT
-from grounded_attention.analysis.audit.counts import RELATIONS
-from grounded_attention.analysis.audit.examples import AuditExample, entity_examples
-from grounded_attention.analysis.audit.page import audit_page
-from grounded_attention.analysis.audit.result import AuditResult
-from grounded_attention.analysis.audit.run import audit
-from grounded_attention.analysis.audit.statistics import CORRECTIONS
 from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import Parse, read_conllu, spacy_parses
-from grounded_attention.analysis.example_attention import ExampleAttention, capture_examples
-from grounded_attention.analysis.heads.examples import grounded_examples
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.observers import get_observer, reads_pixels
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.heads.audit import audit
+from grounded_attention.heads.audit_card import find_card, put_in_card
+from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.changes import Changes, compare
+from grounded_attention.heads.choice import SAME_SPLIT
+from grounded_attention.heads.counts import RELATIONS
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
+from grounded_attention.heads.examples import AuditExample, entity_examples
+from grounded_attention.heads.explorer import capture_patches
+from grounded_attention.heads.observers import get_observer, reads_pixels
+from grounded_attention.heads.page import audit_page
+from grounded_attention.heads.prompts import grounded_examples
+from grounded_attention.heads.statistics import CORRECTIONS
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.data import check_regions

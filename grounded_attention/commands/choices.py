@@ -4,13 +4,13 @@
 tests/commands/test_choices.py holds each of them equal to its home.
 """
 
-# analysis/audit
+# heads: the audit
 SAME_SPLIT = "same_split"
 VALIDATION, TEST = "validation", "test"
 REGIONS = "regions"  # default folder of the region table inside --data-dir
 WORDS, DEFAULT_WORD = ("last", "first", "mean"), "last"
 CORRECTIONS = ("holm", "benjamini_hochberg")
-# analysis/heads
+# heads
 HEAD_WORDS = ("mean", "last", "prompt")
 HEAD_RANKS = ("pointing", "lift", "localization")
 HEADS_ABLATED = 64

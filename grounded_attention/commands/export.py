@@ -34,7 +34,7 @@ from .command_line import make_parser, run
 from .image_options import add_region_options
 
 if TYPE_CHECKING:
-    from grounded_attention.analysis.example_attention import ExampleAttention
+    from grounded_attention.heads.example_attention import ExampleAttention
 
 FORMS = (".npz", ".html")
 
@@ -45,7 +45,7 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
     """
     from transformers.utils import logging
 
-    from grounded_attention.analysis.image_attention import capture_image
+    from grounded_attention.heads.image_attention import capture_image
 
     from .image_options import load_pipeline, open_input, read_regions
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from transformers.utils import logging
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.heads.boxes import BoxScore
-from grounded_attention.analysis.heads.card import HEADS, put_heads_in_card
-from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
-from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads, unranked
-from grounded_attention.analysis.heads.run import evaluate_heads, rank_heads
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.heads.boxes import BoxScore
+from grounded_attention.heads.card import HEADS, put_heads_in_card
+from grounded_attention.heads.chosen import FILE, ChosenHeads
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.explorer import capture_patches
+from grounded_attention.heads.prompts import PromptSettings, grounded_examples
+from grounded_attention.heads.rank import evaluate_heads, rank_heads
+from grounded_attention.heads.ranking import TABLE, HeadRanking, boxes_table, name_heads, unranked
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.utils.whole_files import write_text

@@ -15,17 +15,17 @@ import torch
 from accelerate import PartialState
 from transformers.utils import logging
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.card_sections import CARD
-from grounded_attention.analysis.heads.boxes import CENTRE, RANDOM, BoxScore, ground_box
-from grounded_attention.analysis.heads.card import HEADS, put_heads_in_card
-from grounded_attention.analysis.heads.chosen import FILE
-from grounded_attention.analysis.heads.examples import PromptSettings, grounded_examples, make_batch
-from grounded_attention.analysis.heads.maps import TokenGrid
-from grounded_attention.analysis.heads.reading import read_phrases
-from grounded_attention.analysis.heads.result import HeadRanking, name_heads
-from grounded_attention.analysis.heads.run import rank_heads
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.heads.boxes import CENTRE, RANDOM, BoxScore, ground_box
+from grounded_attention.heads.card import HEADS, put_heads_in_card
+from grounded_attention.heads.card_sections import CARD
+from grounded_attention.heads.chosen import FILE
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.prompts import PromptSettings, grounded_examples, make_batch
+from grounded_attention.heads.rank import rank_heads
+from grounded_attention.heads.ranking import HeadRanking, name_heads
+from grounded_attention.heads.reading import read_phrases
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_comparison_figure

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.heads.example_attention import ExampleAttention
 
 from .attention_overlay import COLOURS, UNSEEN, attention_overlay, css_gradient
 from .html_page import embedded_json, html_page

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.utils.whole_files import write_text
 
 VIEWS = ("head", "model")

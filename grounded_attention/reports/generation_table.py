@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.utils.plain_text import aligned_table
 
 MISSING = "–"

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.audit.statistics import bootstrap_intervals
 from grounded_attention.analysis.dependencies import phrase_head, relation_examples, relation_markdown, relation_table
 from grounded_attention.analysis.dependency_parses import align_words, read_conllu, spacy_parses
-from grounded_attention.analysis.head_counts import HeadCounts
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.head_counts import HeadCounts
+from grounded_attention.heads.statistics import bootstrap_intervals
 from grounded_attention.processing.phrase import Phrase
 
 BALL, CUBE = ([[0.1, 0.1, 0.3, 0.3]], [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]])

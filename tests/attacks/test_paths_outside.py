@@ -7,9 +7,9 @@ import shutil
 import pytest
 from safetensors.torch import load_file
 
-from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.heads.audit_result import AuditResult
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
 from grounded_attention.training.recipes.adapters import base_of

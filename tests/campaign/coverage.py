@@ -3,13 +3,13 @@
 
 # File -> readers of `readers.READERS`, jobs of `jobs.JOBS`, or a test file of the project.
 READ_BY = {
-    "grounded_attention/analysis/card_sections.py": "tests/analysis/test_audit_command.py",
-    "grounded_attention/analysis/audit/result.py": "audit result",
+    "grounded_attention/heads/card_sections.py": "tests/heads/test_audit_command.py",
+    "grounded_attention/heads/audit_result.py": "audit result",
     "grounded_attention/analysis/dependency_parses.py": "parses",
-    "grounded_attention/analysis/heads/card.py": "tests/commands/test_heads_command.py",
-    "grounded_attention/analysis/heads/chosen.py": "heads.json",
-    "grounded_attention/analysis/heads/explorer.py": "pictures",
-    "grounded_attention/analysis/heads/pipeline.py": "pictures",
+    "grounded_attention/heads/card.py": "tests/commands/test_heads_command.py",
+    "grounded_attention/heads/chosen.py": "heads.json",
+    "grounded_attention/heads/explorer.py": "pictures",
+    "grounded_attention/heads/pipeline.py": "pictures",
     "grounded_attention/commands/audit_models.py": "checkpoint",
     "grounded_attention/commands/audit_run_models.py": "options audit-run",
     "grounded_attention/commands/audit_run_work.py": "stopped run",
@@ -60,7 +60,7 @@ READ_BY = {
     "grounded_attention/training/studies/study_results.py": "study",
     "grounded_attention/utils/locks.py": "tests/utils/test_locks.py",
     "grounded_attention/families/vlm.py": "vision-language model",
-    "grounded_attention/analysis/heads/examples.py": "pictures",
+    "grounded_attention/heads/prompts.py": "pictures",
     "grounded_attention/tasks/written_boxes.py": "tests/tasks/test_written_boxes.py",
     "grounded_attention/utils/safe_paths.py": "tests/attacks/test_paths_outside.py",
     "grounded_attention/modeling/bert_start.py": "tests/training/test_finite_weights.py",

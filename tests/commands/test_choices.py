@@ -1,13 +1,6 @@
 """What options offer without importing its home is what the home knows."""
 
-from grounded_attention.analysis.audit.choice import SAME_SPLIT
-from grounded_attention.analysis.audit.items import DEFAULT_WORD, WORDS
-from grounded_attention.analysis.audit.statistics import CORRECTIONS
 from grounded_attention.analysis.dependency_parses import SPACY_MODEL
-from grounded_attention.analysis.heads.chosen import FILE
-from grounded_attention.analysis.heads.examples import WORDS as HEAD_WORDS
-from grounded_attention.analysis.heads.run import ABLATED
-from grounded_attention.analysis.heads.scores import RANKS
 from grounded_attention.analysis.perturbation_curves import STEPS
 from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.commands import choices
@@ -18,6 +11,13 @@ from grounded_attention.dataset_scripts.builders.vcr import OPTIONS
 from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
 from grounded_attention.families import FAMILIES
+from grounded_attention.heads.choice import SAME_SPLIT
+from grounded_attention.heads.chosen import FILE
+from grounded_attention.heads.items import DEFAULT_WORD, WORDS
+from grounded_attention.heads.prompts import WORDS as HEAD_WORDS
+from grounded_attention.heads.rank import ABLATED
+from grounded_attention.heads.scores import RANKS
+from grounded_attention.heads.statistics import CORRECTIONS
 from grounded_attention.labelling.florence import MODEL_TYPE
 from grounded_attention.labelling.grounder import Selection
 from grounded_attention.labelling.phrases import SOURCES

@@ -12,15 +12,15 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, BertConfig, pipeline
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.heads.boxes import ground_box
-from grounded_attention.analysis.heads.card import HEADS
-from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.analysis.heads.examples import PromptSettings
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.maps import TokenGrid
-from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.commands import ground, heads
+from grounded_attention.heads.boxes import ground_box
+from grounded_attention.heads.card import HEADS
+from grounded_attention.heads.chosen import ChosenHeads
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.explorer import capture_patches
+from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.pipeline import PatchGroundingPipeline
+from grounded_attention.heads.prompts import PromptSettings
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase

@@ -22,8 +22,8 @@ from .second_environment import HERE, ROOT, prepare, run_tests
 FOLDER, REQUIREMENT = ROOT / ".venv-oldest", f"transformers=={OLDEST_TRANSFORMERS}"
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
-    "tests/analysis/test_ablation.py",
-    "tests/analysis/test_heads.py",
+    "tests/heads/test_ablation.py",
+    "tests/heads/test_heads.py",
     "tests/modeling/test_backbone_regions.py",
     "tests/modeling/test_bundles.py",
     "tests/modeling/test_fast_rcnn.py",

@@ -6,13 +6,13 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.heads.ablation import ablate_heads
-from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.run import rank_heads
-from grounded_attention.analysis.observers import get_observer
-from grounded_attention.metrics.attention_grounding import AttentionGrounding, summarise
+from grounded_attention.heads.ablation import ablate_heads
+from grounded_attention.heads.attention_grounding import AttentionGrounding, summarise
+from grounded_attention.heads.chosen import ChosenHeads
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.explorer import capture_patches
+from grounded_attention.heads.observers import get_observer
+from grounded_attention.heads.rank import rank_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import get_method, supervise

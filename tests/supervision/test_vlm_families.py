@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, supervise
 from tests.helpers.tiny_vlm_models import make_model

@@ -10,7 +10,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.item_scores import ID_COLUMNS
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.training.loop.trainer import GroundingTrainer

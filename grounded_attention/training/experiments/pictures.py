@@ -10,7 +10,7 @@ import torch
 from transformers import Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.figures import WordAttention, method_comparison_figure

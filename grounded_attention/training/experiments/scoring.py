@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 
 from grounded_attention.families import FAMILIES, VLM, find_family
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.reports.failures import Judged
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from transformers import PreTrainedModel, set_seed
 
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import Collator

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
 

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError

@@ -1,0 +1,125 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""An audit as a section of a model card: method, best heads and limits; and its place in the card."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from grounded_attention.heads.card_sections import CardSection
+from grounded_attention.heads.choice import SAME_SPLIT, BestHead
+from grounded_attention.heads.counts import AuditCounts
+from grounded_attention.heads.head_counts import ACTIVE_SHARE
+from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.utils.plain_text import markdown_text
+
+NAMES = {"text_to_region": "text → region", "region_to_text": "region → text", "relations": "relation"}
+# The number of relations in Table 2 of the paper.
+MOST_RELATIONS = 10
+# The place of the audit in a card.
+PLACE = "<!-- audit: grounded-attention audit --card puts its section here -->"
+AUDIT = CardSection("the audit", PLACE, "<!-- end of the audit -->")
+_COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
+
+
+def card_section(result: AuditCounts) -> str:
+    """The section as Markdown; it starts with a second-level heading."""
+    parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result), _layers(result)]
+    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
+
+
+def _introduction(result: AuditCounts) -> Iterator[str]:
+    about = result.about
+    where = markdown_text(" ".join(str(about[name]) for name in ("data", "split") if about.get(name)))
+    kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
+    yield f"How often each attention head attends most to the right place ({kinds}){f', on {where}' if where else ''}."
+    word = about.get("word", "last")
+    attending = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
+    gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
+    if (covered := about.get("coverage_threshold")) is None:
+        right = f"with an overlap (IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}"
+    else:
+        right = f"if {gold} covers at least {covered:.0%} of it; a box that covers so much of no token has one, too"
+    yield f"The answer of a head to a phrase is the {result.region} that its {attending} to most. It is right {right}."
+    if result.region != "region":
+        yield "The regions of this model are its image tokens."
+    if about.get("instruction"):
+        yield f"The captions are answers to “{markdown_text(about['instruction'])}”."
+    for kind, groups in result.entities.items():
+        active = groups["all"].active
+        yield (
+            f"{NAMES[kind].capitalize()}: {active.sum()} of {active.size} heads are active; an active head gives "
+            f"more than {ACTIVE_SHARE:.0%} of its attention to the candidates on average."
+        )
+    if result.choice.split == SAME_SPLIT:
+        yield "Heads were chosen on the same items that they are reported on, as in the paper; this overstates them."
+    else:
+        yield f"Heads were chosen on {markdown_text(result.choice.split)}."
+
+
+def _table(result: AuditCounts) -> str:
+    common = sorted(result.relations, key=lambda name: (-result.relations[name].total, name))[:MOST_RELATIONS]
+    shown = [best for best in result.best_heads() if best.kind != "relations" or best.group in common]
+    rows = [_row(result, best) for best in shown]
+    lines = [_COLUMNS, ("---", "---", *["--:"] * (len(_COLUMNS) - 2)), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _row(result: AuditCounts, best: BestHead) -> tuple[str, ...]:
+    what = NAMES.get(best.kind, best.kind) + (f", {markdown_text(best.group)}" if best.group != "all" else "")
+    reachable = "" if best.upper_bound is None else f"{best.upper_bound:.1%}"
+    return (
+        what,
+        markdown_text(result.name(best.layer, best.head)) + ("" if best.active else " (not active)"),
+        f"{best.accuracy:.1%} ({interval_text(best.interval)})",
+        f"{best.share:.0%}",
+        f"{best.baseline:.1%}",
+        f"{best.chance:.1%}",
+        reachable,
+        f"{best.items} in {best.images} images",
+    )
+
+
+def _layers(result: AuditCounts) -> str:
+    best = [layer for layer in result.best_layers() if layer.group == "all"]
+    texts = [
+        f"{NAMES[layer.kind]}, layer {markdown_text(result.layers[layer.layer])}: {layer.accuracy:.1%} "
+        f"({interval_text(layer.interval)})"
+        for layer in best
+    ]
+    return f"Mean over the heads of the best layer: {'; '.join(texts)}."
+
+
+def _limits(result: AuditCounts) -> Iterator[str]:
+    phrases = result.about.get("phrases", {})
+    yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
+    yield (
+        "*attention*: the mean share of a head's attention on all candidates together. *rule*: accuracy of always "
+        f"answering the {result.rule('text_to_region')} (from regions to words: the first word). "
+        "*reachable*: items that any candidate answers; the others count as wrong."
+    )
+    if result.region == "region":
+        yield "The whole image, END and special tokens are not candidates."
+    else:
+        yield "Image tokens without a place in the image, such as padding and the ends of rows, are not candidates."
+    yield (
+        f"A head that looks at the right {result.region} does not show that the model's answer depends on it"
+        f"{'.' if result.region == 'region' else '; grounded-attention heads --ablate measures this.'}"
+    )
+    if phrases:
+        cut, empty = phrases.get("truncated", 0), phrases.get("no_token", 0)
+        yield (
+            f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
+            f"were skipped, {cut} were cut with their text, {empty} have no token."
+        )
+
+
+# The card
+
+
+def find_card(path: str | Path) -> Path:
+    """Finds a model card with a place for an audit, see [`CardSection.find`]."""
+    return AUDIT.find(path)
+
+
+def put_in_card(result: AuditCounts, path: str | Path, changes: str = "") -> Path:
+    """Writes the section of an audit into a model card, replacing an earlier one; returns the card."""
+    return AUDIT.put("\n".join([card_section(result), *([changes] if changes else [])]), path)
