@@ -123,17 +123,15 @@ space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, wit
 
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
+	$(BIN)/python -m benchmarks.attention_supervision --decoder
 	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.audit
-	$(BIN)/python -m benchmarks.audit_memory
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.matmul_precision
-	$(BIN)/python -m benchmarks.two_streams
-	$(BIN)/python -m benchmarks.vlm_rows
-	$(BIN)/python -m benchmarks.visualbert
+	$(BIN)/python -m benchmarks.beside_transformers lxmert
+	$(BIN)/python -m benchmarks.beside_transformers visualbert
 	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
-	$(BIN)/python -m benchmarks.region_scale
 	$(BIN)/python -m benchmarks.row_tables
 	$(BIN)/python -m benchmarks.waiting_threads
 

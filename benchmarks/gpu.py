@@ -32,7 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.utils import is_flash_attn_2_available
 
-from benchmarks.device import clock, data_sheet_peak, matrix_peak
+from benchmarks.measuring import clock, data_sheet_peak, matrix_peak
 from benchmarks.pretraining_step import TINY, TOKENS, make_batches, make_examples
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.supervision import get_method

@@ -13,19 +13,18 @@ examples:
 
 import argparse
 import copy
-import json
-import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.command_line import run
 
+import numpy as np
 import torch
-from tqdm.auto import tqdm
 
-from benchmarks.device import clock
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
 from benchmarks.pretraining_step import TINY, make_batches, make_examples
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 from grounded_attention.training.loop.matmul_precision import (
@@ -35,29 +34,14 @@ from grounded_attention.training.loop.matmul_precision import (
     has_faster_float32,
     use_matmul_precision,
 )
-from grounded_attention.utils.quiet import is_quiet
 
-NO_DROPOUT: dict[str, Any] = {
-    "hidden_dropout_prob": 0.0,
-    "attention_probs_dropout_prob": 0.0,
-    "region_dropout": 0.0,
-}
+NO_DROPOUT = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob", "region_dropout"), 0.0)
+SMALL = {"hidden_size": 128, "intermediate_size": 256, "num_attention_heads": 4, "num_hidden_layers": 3}
 # Name -> (configuration, examples in a batch).
 SIZES: dict[str, tuple[dict[str, Any], int]] = {
-    "small": (
-        {
-            "hidden_size": 128,
-            "intermediate_size": 256,
-            "num_attention_heads": 4,
-            "num_hidden_layers": 3,
-            "vocab_size": 400,
-        },
-        64,
-    ),
+    "small": ({**SMALL, "vocab_size": 400}, 64),
     "base": ({"num_hidden_layers": 6}, 16),
 }
-
-
 PLAIN = "PyTorch's own"
 
 
@@ -68,17 +52,17 @@ class Training:
         self.model, self.precision = model, precision
         self.optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
 
-    def epoch(self, batches: Sequence[dict[str, torch.Tensor]]) -> tuple[float, list[float]]:
-        """Trains on all batches; returns the CPU seconds and the losses."""
-        start, losses = clock("cpu"), []
+        self.losses: list[float] = []
+
+    def epoch(self, batches: Sequence[dict[str, torch.Tensor]]) -> None:
+        """Trains on all batches, and keeps the losses."""
         for batch in batches:
             with nullcontext() if self.precision == PLAIN else use_matmul_precision(self.precision):
                 loss = self.model(**batch).loss
                 loss.backward()
             self.optimizer.step()
             self.optimizer.zero_grad()
-            losses.append(loss.item())
-        return clock("cpu") - start, losses
+            self.losses.append(loss.item())
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -87,51 +71,43 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, Any]:
     sizes, batch = (TINY | {"num_hidden_layers": 1}, 2) if options.quick else (sizes, batch)
     torch.manual_seed(0)
     model = VLBertForPreTraining(VLBertConfig(attn_implementation="sdpa", **NO_DROPOUT, **sizes)).train()
-    trainings = [Training(copy.deepcopy(model), precision) for precision in (PLAIN, FLOAT32, BFLOAT16)]
+    trainings = {each: Training(copy.deepcopy(model), each) for each in (PLAIN, FLOAT32, BFLOAT16)}
     batches = make_batches(make_examples(batch * options.batches, model.config), batch, False, "cpu")
-    for training in trainings:
+    for training in trainings.values():
         training.epoch(batches[:1])  # warm-up
-    found: dict[str, Any] = {each: {"rounds": [], "loss_difference": 0.0} for each in (FLOAT32, BFLOAT16)}
-    for turn in tqdm(range(options.rounds), desc=name, leave=False, disable=is_quiet()):
-        done = {each.precision: each.epoch(batches) for each in trainings[:: 1 if turn % 2 else -1]}
-        for precision, figures in found.items():
-            figures["rounds"].append(done[precision][0] / done[PLAIN][0])
-            pairs = zip(done[precision][1], done[PLAIN][1], strict=True)
-            difference = max(abs(one - other) / other for one, other in pairs)
-            figures["loss_difference"] = max(figures["loss_difference"], difference)
-    return found
+    ways = {each: partial(training.epoch, batches) for each, training in trainings.items()}
+    times = take_turns(ways, options.rounds, label=name)
+    plain = np.array(trainings[PLAIN].losses)
+    return {
+        each: {
+            "rounds": quotients(times[each], times[PLAIN]),
+            "loss_difference": float((abs(np.array(trainings[each].losses) - plain) / plain).max()),
+        }
+        for each in (FLOAT32, BFLOAT16)
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run(_parser(), _work, arguments)
+    parser = benchmark_parser("matmul_precision", __doc__, rounds=5)
+    parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES), help="models: %(default)s")
+    parser.add_argument("--batches", type=int, default=4, metavar="N", help="batches in a round: %(default)s")
+    return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
-    found = {name: measure(name, options) for name in options.sizes}
-    if options.json:
-        return json.dumps(found)
-    lines = [] if has_bfloat16_products() else ["note: this processor has no bfloat16 products"]
-    lines += [] if has_faster_float32() else ["note: PyTorch's own products are the fast ones in float32 here"]
-    lines.append(f"{'size':<8}{'precision':<10}{'time / own':>11}{'rounds':>16}{'losses differ by':>18}")
+    return printed({name: measure(name, options) for name in options.sizes}, options.json, _lines)
+
+
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    if not has_bfloat16_products():
+        yield "note: this processor has no bfloat16 products"
+    if not has_faster_float32():
+        yield "note: PyTorch's own products are the fast ones in float32 here"
+    yield f"{'size':<8}{'precision':<10}{'time / own':>22}{'losses differ by':>18}"
     for name, ways in found.items():
         for precision, each in ways.items():
-            rounds = each["rounds"]
-            spread = f"{min(rounds):.2f} to {max(rounds):.2f}"
-            figures = f"{statistics.median(rounds):>11.2f}{spread:>16}{each['loss_difference']:>18.1e}"
-            lines.append(f"{name:<8}{precision:<10}{figures}")
-    return "\n".join(lines)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.matmul_precision", __doc__)
-    add = parser.add_argument
-    add("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES), help="models: %(default)s")
-    add("--batches", type=int, default=4, metavar="N", help="batches in a round: %(default)s")
-    add("--rounds", type=int, default=5, metavar="N", help="rounds: %(default)s")
-    add("--quick", action="store_true", help="only a tiny model, as a test")
-    add("--json", action="store_true", help="print JSON")
-    return parser
+            yield f"{name:<8}{precision:<10}{spread(each['rounds']):>22}{each['loss_difference']:>18.1e}"
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ def test_ratios():
     alone = {"spinning": [1.0, 1.0, 3.0], "passive": [1.0, 2.0, 2.0]}
     beside = {"spinning": [8.0, 6.0, 9.0], "passive": [2.0, 2.0, 2.0]}
     found = benchmark.ratios({"alone": alone, "beside": beside})
-    assert found["spinning / passive, alone"] == {"median": 1.0, "smallest": 0.5, "largest": 1.5}
-    assert found["spinning / passive, beside"]["median"] == 4.0
-    assert found["beside / alone, passive"] == {"median": 1.0, "smallest": 1.0, "largest": 2.0}
+    assert found["spinning / passive, alone"] == [1.0, 0.5, 1.5]
+    assert found["spinning / passive, beside"] == [4.0, 3.0, 4.5]
+    assert found["beside / alone, passive"] == [2.0, 1.0, 1.0]
 
 
 def test_a_trainer_answers_with_seconds():

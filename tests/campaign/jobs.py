@@ -15,7 +15,6 @@ from grounded_attention.commands import audit, build_data, draw_scenes, evaluate
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.training.experiments import experiment, report
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
@@ -78,7 +77,6 @@ def prepare(base: Path, whole: bool = True) -> None:
         _labels(base)
         assert _audit(base) == 0
     if whole:
-        write_scenes(base / "few", images=5, seed=2)
         write_models(base)
         write_whole(base)
         write_inputs(base)

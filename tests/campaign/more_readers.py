@@ -11,7 +11,6 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import torch
 
-from benchmarks import scene_difficulty
 from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.commands import audit_run, convert, join_vcr, pseudo_ground, vlm_run
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
@@ -186,13 +185,6 @@ def _read_boxes(folder: Path) -> int:
     return as_command(read)
 
 
-def _check_scenes(folder: Path) -> int:
-    status = scene_difficulty.main([str(folder / "few")])
-    if status == 0:
-        keep("", 1)
-    return status
-
-
 MORE_READERS = (
     Reader("original checkpoint", _original, _convert, kept_rows),
     Reader("stopped run", _stopped, _continue, kept_rows, slow=True),
@@ -206,5 +198,4 @@ MORE_READERS = (
     Reader("items of VCR", _items, _join, kept_rows),
     Reader("pictures", _pictures, _label, _labelled_rows, slow=True),
     Reader("boxes", _boxes, _read_boxes, kept_rows),
-    Reader("scenes folder", _copy_of("few"), _check_scenes, kept_rows, slow=True),
 )

@@ -1,85 +1,40 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Checks drawn scenes, measures how hard they are, and prints a table.
+"""How hard drawn scenes are: classes, chance, ambiguity, false captions, linear readability of features."""
 
-The regions are read from the folder, and the scenes are made again from the seed in its scenes.json. For scenes with
-combinations held out it also prints how many objects and captions have one, in train and val and in test.
-
-examples:
-  python -m benchmarks.scene_difficulty data/scenes
-  python -m benchmarks.scene_difficulty data/scenes --json
-"""
-
-import argparse
 import json
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from grounded_attention.commands.command_line import make_parser, run
-
 import numpy as np
 
 from grounded_attention.dataset_scripts.builders.vgp_negatives import nearest_negatives
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
-from grounded_attention.dataset_scripts.scenes.dataset import (
-    MAX_IMAGES,
-    MIN_IMAGES,
-    VERSION,
-    scene_record,
-    split_numbers,
-)
-from grounded_attention.dataset_scripts.scenes.folder import HELD_OUT, MANIFEST
+from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers
 from grounded_attention.dataset_scripts.scenes.held_out import names_held_out
 from grounded_attention.dataset_scripts.scenes.world import (
     COLOURS,
     SHAPES,
-    SIZES,
-    TEXTURES,
     Combinations,
     Scene,
     SceneObject,
     holds_out,
 )
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
-from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.bounded_numbers import MAX_SEED
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
-from grounded_attention.utils.progress import phase
 
 Figures = dict[str, float]
 MOST_REGIONS_TO_DECODE = 6000
 
 
-def report(folder: str | Path) -> Figures:
-    """
-    All figures of a folder that `grounded-attention data scenes` wrote.
-
-    Args:
-        folder (`str | Path`): the folder.
-
-    Returns:
-        `dict[str, float]`: name -> figure.
-
-    Raises:
-        MissingFileError: if the folder has no finished scenes.
-        DataError: if another version wrote them, or their manifest is damaged.
-    """
-    root = Path(folder)
-    if not (root / MANIFEST).is_file():
-        hint = "write them with grounded-attention data scenes"
-        raise MissingFileError("the folder has no finished scenes", file=root / MANIFEST, hint=hint)
-    seed, images, held_out = _read_manifest(root / MANIFEST)
-    records = []
-    with phase("scene", images) as advance:
-        for number in range(images):
-            records.append(scene_record(seed, number, images, held_out))
-            advance()
-    table = RegionTable.open(root / "regions")
+def scene_numbers(folder: Path) -> Figures:
+    """Name -> number, for a folder that `write_scenes` wrote; the scenes are made again from its seed."""
+    made = json.loads((folder / "scenes.json").read_text())
+    seed, images, held_out = made["seed"], made["images"], made.get("held_out", False)
+    records = [scene_record(seed, number, images, held_out) for number in range(images)]
+    table = RegionTable.open(folder / "regions")
     return {
         **language_figures(records),
         **label_figures(records),
@@ -88,23 +43,6 @@ def report(folder: str | Path) -> Figures:
         **feature_figures(records, table),
         **(held_out_figures(records) if held_out else {}),
     }
-
-
-def _read_manifest(path: Path) -> tuple[int, int, bool]:
-    """Seed and number of images of drawn scenes, and whether combinations are held out."""
-    record = Record(
-        read_json(path), path, "the manifest", "write the scenes again with grounded-attention data scenes"
-    )
-    if not isinstance(record.values, dict):
-        raise record.error("not an object", found=record.values, expected="an object with version, seed and images")
-    version = record.values.get("version")
-    if version != VERSION:
-        raise DataError("scenes of another version", file=path.parent, found=version, expected=str(VERSION))
-    for name, least, most in (("seed", 0, MAX_SEED), ("images", MIN_IMAGES, MAX_IMAGES)):
-        if not least <= record.integer(name) <= most:
-            raise record.error(f"impossible {name}", found=record.integer(name), expected=f"from {least} to {most}")
-    held_out = record.flag(HELD_OUT) if HELD_OUT in record.values else False
-    return record.integer("seed"), record.integer("images"), held_out
 
 
 def language_figures(records: Sequence[SceneRecord]) -> Figures:
@@ -138,26 +76,16 @@ def label_figures(records: Sequence[SceneRecord]) -> Figures:
 
 
 def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
-    """Regions per image, and how often a random region is right (intersection over union of at least 0.5)."""
+    """How often a random region is right (intersection over union of at least 0.5)."""
     chances, found = [], []
-    with phase("regions of image", len(records)) as advance:
-        for record in records:
-            right = _object_overlaps(record.scene, table[record.image_id]) >= IOU_THRESHOLD
-            for mention in _mentions(record):
-                if mention.members:
-                    gold = right[:, sorted(mention.members)].any(axis=1)
-                    chances.append(gold.mean())
-                    found.append(gold.any())
-            advance()
-    sizes = [len(table[record.image_id]) for record in records]
-    return {
-        "regions an image": _mean(sizes),
-        "fewest regions": min(sizes),
-        "most regions": max(sizes),
-        "chance of a grounded phrase": _mean(chances),
-        "chance of a grounded phrase that has a right region": _mean(c for c in chances if c),
-        "grounded phrases with a right region": _mean(found),
-    }
+    for record in records:
+        right = _object_overlaps(record.scene, table[record.image_id]) >= IOU_THRESHOLD
+        for mention in _mentions(record):
+            if mention.members:
+                gold = right[:, sorted(mention.members)].any(axis=1)
+                chances.append(gold.mean())
+                found.append(gold.any())
+    return {"chance of a grounded phrase": _mean(chances), "grounded phrases with a right region": _mean(found)}
 
 
 def held_out_figures(records: Sequence[SceneRecord]) -> Figures:
@@ -195,11 +123,7 @@ def negative_figures(records: Sequence[SceneRecord], table: RegionTable, splits:
 
 
 def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
-    """The distribution of the feature values, and the accuracy of a linear classifier on held-out regions.
-
-    The classifier is a ridge regression. It is trained on four fifths of the regions that show an object; its targets
-    are the names that fit the object. A region counts as right if the predicted name fits.
-    """
+    """Accuracy of a ridge regression on a fifth of the regions that show an object; any name that fits is right."""
     rows: list[tuple[np.ndarray, SceneObject]] = []
     for record in records:
         regions = table[record.image_id]
@@ -213,14 +137,8 @@ def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figur
     names: dict[str, tuple[Callable[[SceneObject], tuple[str, ...]], tuple[str, ...]]] = {
         "colour": (lambda item: item.colours, COLOURS),
         "shape": (lambda item: item.shapes, SHAPES),
-        "texture": (lambda item: item.textures, TEXTURES),
-        "size": (lambda item: item.sizes, SIZES),
     }
     return {
-        "zeros among feature values": float((features == 0).mean()),
-        "mean feature value": float(features.mean()),
-        "largest feature value": float(features.max()),
-    } | {
         f"linear classifier: {name}": _decoded(features, [of(item) for item in objects], values)
         for name, (of, values) in names.items()
     }
@@ -253,21 +171,3 @@ def _mentions(record: SceneRecord) -> list[Mention]:
 
 def _mean(values: object) -> float:
     return float(np.mean(list(values)))  # type: ignore[call-overload]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    parser = make_parser("python -m benchmarks.scene_difficulty", __doc__)
-    parser.add_argument("folder", type=Path, help="folder that grounded-attention data scenes wrote")
-    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
-    return run(parser, _work, arguments)
-
-
-def _work(options: argparse.Namespace) -> str:
-    figures = report(options.folder)
-    table = "\n".join(f"{name:55s} {value:8.3f}" for name, value in figures.items())
-    return json.dumps(figures) if options.json else table
-
-
-if __name__ == "__main__":
-    sys.exit(main())
