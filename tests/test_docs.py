@@ -145,6 +145,12 @@ def test_snippet(tmp_path, request, name, code, where):
     assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
 
 
+def test_the_loops_of_ones_own_are_short():
+    """A plain loop for each kind of model, a Trainer, TRL: each is complete in under 30 lines."""
+    loops = [code for name, code, _ in SNIPPETS if name.startswith("own_loop.md")]
+    assert len(loops) == 4 and all(len(code.splitlines()) < 30 for code in loops)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_between_files_lead_somewhere(page):
     for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8")):
