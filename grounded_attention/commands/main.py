@@ -43,10 +43,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
         "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
         "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
-        "regions refcoco-boxes": Command(
-            "refcoco_boxes", "Write the candidate boxes of RefCOCO for `regions extract`."
-        ),
-        "regions vcr-boxes": Command("vcr_boxes", "Write the object boxes of VCR for `regions extract`."),
     },
     "Space": {
         "space run": Command("run_space", "Open the page on which you click a word and see where it looks."),
@@ -54,7 +50,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "space build": Command("build_space", "Make the small checkpoints of the page from a finished run."),
     },
     "Help": {
-        "join-vcr": Command("join_vcr", "Join the answers and rationales of two VCR runs into Q→AR."),
         "doctor": Command("doctor", "Report versions, threads, GPU, Hub access and disk of this machine."),
         "completion": Command("completion", "Print a completion script for your shell."),
     },

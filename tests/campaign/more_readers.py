@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import torch
 
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.commands import audit_run, convert, join_vcr, pseudo_ground, vlm_run
+from grounded_attention.commands import audit_run, convert, evaluate, pseudo_ground, vlm_run
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
 from grounded_attention.heads.chosen import ChosenHeads
@@ -145,7 +145,7 @@ def _items(base: Path, folder: Path) -> None:
 
 
 def _join(folder: Path) -> int:
-    status = join_vcr.main([str(folder / "answers.json"), str(folder / "rationales.json")])
+    status = evaluate.main(["--join-vcr", str(folder / "answers.json"), str(folder / "rationales.json")])
     if status == 0:
         keep("", 1)
     return status

@@ -1,17 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Candidates of RefCOCO's images: all annotated objects (ground-truth track) or a detector's boxes (detected)."""
+"""Boxes that data sets bring: RefCOCO's annotated objects or a detector's boxes, and the objects of VCR."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.utils.safe_paths import path_below
 
 from .coco_images import ImageNames
-from .refcoco import HINT, read_instances
+from .refcoco import HINT, RefCOCOConfig, read_instances
+from .vcr import VCRConfig, image_id_of, read_image_objects
+from .vcr_files import read_objects, read_questions
 
 DETECTIONS_HINT = (
     "MAttNet's detections are a list of {image_id, box: [x, y, width, height], score}, such as "
@@ -31,18 +36,61 @@ class RefImage:
 
 @dataclass
 class Candidates:
-    """The boxes of each image, and counts of skipped ones."""
+    """The boxes of each image, the pictures that have boxes, and counts of what is otherwise."""
 
+    source: str = ""
     records: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    images: list[ImageFile] = field(default_factory=list)
     images_without_boxes: list[str] = field(default_factory=list)
     clipped: int = 0
     too_small: int = 0
     in_unknown_images: int = 0
+    of_the_whole_image: int = 0
 
-    @property
-    def boxes(self) -> int:
-        """The number of boxes."""
-        return sum(len(record["boxes"]) for record in self.records.values())
+    def counts(self) -> dict[str, Any]:
+        """What a report says of them."""
+        return {
+            f"boxes: {self.source}": sum(len(record["boxes"]) for record in self.records.values()),
+            "boxes clipped at the edge of their image": self.clipped,
+            "boxes smaller than a pixel left out": self.too_small,
+            "boxes in images of other data sets left out": self.in_unknown_images,
+            "boxes of the whole image, of objects without one": self.of_the_whole_image,
+            "images without a box": self.images_without_boxes,
+        }
+
+
+def refcoco_candidates(
+    name: str, data_dir: Path, folder: Path, detections: Path | None = None, by_stem: bool = False
+) -> Candidates:
+    """The candidates of RefCOCO's expressions, for the images of a folder."""
+    instances = RefCOCOConfig(name=name, data_dir=str(data_dir)).instances_file
+    images = read_ref_images(instances, by_stem)
+    found = annotated_candidates(instances, images) if detections is None else detected_candidates(detections, images)
+    if not found.records:
+        expected = f"boxes in the {len(images)} images of {instances}"
+        raise DataError("no image has a box", file=detections or instances, expected=expected)
+    found.source = f"annotated objects of {name}" if detections is None else detections.name
+    files = {image.image_id: image.file_name for image in images.values()}
+    found.images = [ImageFile(image_id, path_below(folder, files[image_id])) for image_id in found.records]
+    return found
+
+
+def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
+    """The objects of VCR's images, in the order in which tags number them; one without a box has the whole image."""
+    config = VCRConfig(name="default", data_dir=str(data_dir), image_id_format=image_id_format)
+    found, files = Candidates("objects of vcr"), dict[str, str]()
+    read = lru_cache(maxsize=64)(read_objects)
+    for split in config.available_splits():
+        for question in read_questions(config.questions(split)):
+            image_id, file = image_id_of(question, split, image_id_format), question.non_empty_text("img_fn")
+            if files.setdefault(image_id, file) != file:
+                raise question.error("two images have one id", found=file, expected=files[image_id])
+            if image_id not in found.records:
+                image = read_image_objects(question, config, read)
+                found.images.append(ImageFile(image_id, path_below(config.images, file)))
+                found.of_the_whole_image += sum(box is None for box in image.boxes)
+                found.records[image_id] = {"boxes": image.filled_boxes}
+    return found
 
 
 def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
