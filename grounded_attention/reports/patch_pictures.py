@@ -38,7 +38,7 @@ class PatchAttention:
     share: float
 
 
-def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path) -> Figure:
+def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None) -> Figure:
     """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box."""
     across = min(len(phrases), 3)
     down = math.ceil(len(phrases) / across)
@@ -51,7 +51,7 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
     for axes in panels[len(phrases) :]:
         axes.set_axis_off()
     _draw_legend(figure)
-    return save(figure, path)
+    return figure if path is None else save(figure, path)
 
 
 def patch_comparison_figure(
