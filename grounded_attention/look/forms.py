@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.heads.maps import label_components
+from grounded_attention.heads.maps import label_components
 
 FORMS = ("plain", "relative", "sinks", "rollout")
 # A token that draws this many times the mean attention, from this share of all words, is a sink.
