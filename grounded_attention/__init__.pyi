@@ -13,6 +13,8 @@ from .heads.pipeline import PatchGroundingPipeline
 from .heads.prompts import grounded_examples
 from .heads.rank import evaluate_heads, rank_heads
 from .heads.ranking import HeadRanking
+from .lens.look import Lens, look
+from .lens.page import lens_page
 from .modeling import (
     BackboneRegionFeatures,
     BackboneRegionsConfig,
@@ -115,6 +117,7 @@ __all__ = [
     "LXMERTModel",
     "LXMERTPreTrainedModel",
     "LXMERTProcessor",
+    "Lens",
     "PatchGroundingPipeline",
     "PatchGroundingProcessor",
     "Phrase",
@@ -161,9 +164,11 @@ __all__ = [
     "get_method",
     "grounded_examples",
     "grounding_loss",
+    "lens_page",
     "load_recipe",
     "load_region_features",
     "locate_image_tokens",
+    "look",
     "mask_heads",
     "method_names",
     "rank_heads",

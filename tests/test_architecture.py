@@ -18,7 +18,7 @@ FLOORS = (
     {"supervision", "conversion"},
     {"families"},
     {"heads", "analysis", "reports", "metrics", "dataset_scripts"},
-    {"tasks", "look"},
+    {"tasks", "lens"},
     {"training", "labelling"},
     {"commands", "space"},
 )

@@ -15,6 +15,7 @@ HEAD_WORDS = ("mean", "last", "prompt")
 HEAD_RANKS = ("pointing", "lift", "localization")
 HEADS_ABLATED = 64
 HEADS_FILE = "heads.json"
+LOOK_FORMS = ("plain", "relative", "sinks", "rollout")
 BESIDE_MODEL = ""  # `--evaluate` without a file
 # analysis/relevancy.py, analysis/perturbation_curves.py
 MAPS = ("raw_last", "raw_mean", "rollout", "relevancy")

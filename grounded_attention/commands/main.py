@@ -26,6 +26,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
     "Main commands": {
         "train": Command("train", "Train and measure the models of a recipe."),
         "evaluate": Command("evaluate", "Score a checkpoint and write a page with its failures."),
+        "look": Command("look", "Ask about an image; show where the model looked for every word."),
         "heads": Command("heads", "Find the heads of LLaVA, Qwen-VL, ... that ground phrases."),
         "audit": Command("audit", "Measure how well every attention head grounds phrases."),
         "audit-run": Command("audit_run", "Audit all models of a finished run and write one page."),

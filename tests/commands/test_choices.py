@@ -22,6 +22,7 @@ from grounded_attention.labelling.florence import MODEL_TYPE
 from grounded_attention.labelling.grounder import Selection
 from grounded_attention.labelling.phrases import SOURCES
 from grounded_attention.labelling.zero_shot import PROMPTS
+from grounded_attention.lens.forms import FORMS
 from grounded_attention.reports.bertviz_export import VIEWS
 
 
@@ -30,6 +31,7 @@ def test_the_words_of_options_are_those_of_their_home():
     assert (choices.WORDS, choices.CORRECTIONS) == (tuple(WORDS), tuple(CORRECTIONS))
     assert (choices.HEAD_WORDS, choices.HEAD_RANKS) == (HEAD_WORDS, RANKS)
     assert (choices.HEADS_ABLATED, choices.HEADS_FILE, choices.SCENES) == (ABLATED, FILE, SOURCE)
+    assert choices.LOOK_FORMS == FORMS
     assert (choices.MAPS, choices.STEPS, choices.VIEWS) == (MAPS, STEPS, VIEWS)
     assert (choices.PHRASE_SOURCES, choices.PROMPTS, choices.FLORENCE) == (SOURCES, PROMPTS, MODEL_TYPE)
     assert (choices.SPACY_MODEL, choices.MIN_IMAGES) == (SPACY_MODEL, MIN_IMAGES)

@@ -34,6 +34,7 @@ ABSENT = {
     "export-model": "{absent} --output {folder}/out",
     "ground": "{absent} caption --model m --regions r",
     "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
+    "look": "{absent} question --model m --output {folder}/lens.html",
     "perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "push": "{absent} org/name",
     "regions extract": "--images {absent} --output {folder}/out --detector d --features f",

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.look.crop import crop_box
-from grounded_attention.look.forms import (
+from grounded_attention.lens.crop import crop_box
+from grounded_attention.lens.forms import (
     elbow,
     find_sinks,
     head_entropy,

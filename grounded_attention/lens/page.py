@@ -4,10 +4,12 @@
 The page is one file with one script of ours (lens.js) and needs no network. Maps are stored as bytes, see `pack`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,7 +20,8 @@ from grounded_attention.reports.attention_overlay import COLOURS, css_gradient
 from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.reports.report_pictures import embed
 
-from .lens import Lens
+if TYPE_CHECKING:
+    from .look import Lens
 
 LONGEST = 768  # pixels, longer side of a picture
 # Cells along an edge, and bytes of all maps of a page; with more words the grids are coarser.

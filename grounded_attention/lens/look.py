@@ -35,6 +35,7 @@ from .sequences import Sequenced, Word, add_answer, generate, read_means, read_p
 NEUTRAL = "Write a general description of the image."
 # Heads that are chosen without labels, and the first layers that are left out where there are more than twice as many.
 MOST_HEADS, FIRST_LAYERS = 3, 2
+SUFFIXES = (".html", ".png", ".pdf", ".svg", ".json")
 ROLLOUT_BYTES = 2**31  # of the maps of all layers
 
 Heads = Sequence[tuple[int, int]]
@@ -55,6 +56,7 @@ class WordMap:
         share (`float`): the part of all the attention of the words that goes to the image, in [0, 1].
         heads (`tuple[tuple[int, int], ...]`): the heads, (layer, head); empty for `rollout`.
         size (`tuple[int, int]`): width and height of the image in pixels.
+        box_share (`float`): the part of the attention on the image that is in the box, in [0, 1].
     """
 
     text: str
@@ -65,6 +67,7 @@ class WordMap:
     share: float
     heads: tuple[tuple[int, int], ...]
     size: tuple[int, int]
+    box_share: float = 1.0
 
     @cached_property
     def map(self) -> np.ndarray:
@@ -178,7 +181,7 @@ class Lens:
         heads = self.heads if head is None else self.heads[head : head + 1]
         text = " ".join(self.words[number].text for number in numbers)
         size = self.images[image].size
-        return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), heads, size)
+        return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), heads, size, box.share)
 
     def show(self, words: Sequence[int | str | tuple[str, int]] | None = None) -> Any:
         """Draws the maps of some words, by default those of the answer, or of the prompt if it has none.
@@ -190,7 +193,7 @@ class Lens:
 
         maps = [self[each] for each in words] if words is not None else self._shown()
         image = maps[0].image
-        shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.share) for one in maps]
+        shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
         return patch_figure(self.images[image], shown)
 
     def _shown(self, most: int = 12) -> list[WordMap]:
@@ -205,19 +208,17 @@ class Lens:
         Raises:
             ValueError: if the file has another suffix.
         """
-        path = Path(path)
+        path = check_suffix(path)
         if path.suffix == ".html":
             from .page import lens_page
 
             write_text(path, lens_page([self]))
         elif path.suffix == ".json":
             write_text(path, json.dumps(self.to_dict(), indent=1) + "\n")
-        elif path.suffix in (".png", ".pdf", ".svg"):
+        else:
             from grounded_attention.reports.figure_style import save
 
             save(self.show(), path)
-        else:
-            raise ValueError(f"{path}: expected a name that ends in .html, .png, .pdf, .svg or .json")
 
     def to_dict(self) -> dict[str, Any]:
         """The answer and, for each word, map and box as plain values."""
@@ -347,6 +348,13 @@ def _look(
         token_images=token_images.numpy(),
     )
     return lens, prompt
+
+
+def check_suffix(path: str | Path) -> Path:
+    """The path of a file that `Lens.save` can write; a ValueError if it has another suffix."""
+    if Path(path).suffix not in SUFFIXES:
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    return Path(path)
 
 
 def read_chat(

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.look.lens import look
-from grounded_attention.look.sequences import add_answer, decode_each, generate, read_prompt, read_rows
+from grounded_attention.lens.look import look
+from grounded_attention.lens.sequences import add_answer, decode_each, generate, read_prompt, read_rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_pair
