@@ -14,6 +14,7 @@ import yaml
 import grounded_attention
 from grounded_attention.commands.main import COMMANDS, find_command
 from tests.helpers.commands import ROOT
+from tests.helpers.project_files import LAYERS
 
 NAVIGATION = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
@@ -33,6 +34,29 @@ def test_the_api_has_every_public_class_and_function_once():
     listed = [name for names in NAMES.values() for name in names]
     public = {name for name in grounded_attention.__all__ if name not in ("BUILDERS", "FAMILIES", "TASKS")}
     assert len(listed) == len(set(listed)) and public <= set(listed)
+
+
+DRAWINGS = sorted((ROOT / "docs" / "images").glob("*.svg"))
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
+def test_a_drawing_can_be_read_in_the_dark_and_on_a_phone(drawing):
+    """A dark form of every colour, a title for who cannot see it, and letters of 11 pixels where it is 370 wide."""
+    text = drawing.read_text(encoding="utf-8")
+    light, dark = text.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
+    coloured = re.findall(r"^ *(\.?[\w]+) \{[^}]*(?:fill|stroke): #", light, re.MULTILINE)
+    assert coloured and set(coloured) <= set(re.findall(r"^ *(\.?[\w]+) \{", dark, re.MULTILINE))
+    assert "<title " in text
+    width = int(re.search(r'viewBox="0 0 (\d+)', text)[1])
+    assert all(int(size) * 370 / width > 10.9 for size in re.findall(r"font-size: (\d+)px", text))
+
+
+def test_the_drawing_of_the_architecture_has_every_package_in_its_layer():
+    text = (ROOT / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    layers: list[set[str]] = []
+    for part in re.findall(r'<rect class="(?:box|shipped)".*?(?=<rect|<path)', text, re.DOTALL)[: len(LAYERS)]:
+        layers.append(set(re.findall(r"[a-z_]+", " ".join(re.findall(r'class="name"[^>]*>([^<]*)', part)))))
+    assert layers == list(reversed(LAYERS))
 
 
 @pytest.fixture(scope="module")

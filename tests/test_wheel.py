@@ -62,7 +62,7 @@ def call(installed, environment, cwd, *arguments, code=None):
     return done.stdout
 
 
-def test_the_licence_travels_with_the_package(installed):
+def test_the_licence_is_shipped_with_the_package(installed):
     [licence] = installed.glob("grounded_attention-*.dist-info/licenses/LICENSE")
     assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "Apache License" in licence.read_text()

@@ -11,7 +11,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.project import PACKAGE
 
-# In a clone some rooms are links; a traceback may contain either path.
+# In a clone some folders are links; a traceback may contain either path.
 PLACES = {PACKAGE, *(path.resolve() for path in PACKAGE.iterdir() if path.is_dir())}
 # PyTorch passes on an error of a DataLoader worker with the whole traceback as the message.
 FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")

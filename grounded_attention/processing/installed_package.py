@@ -6,10 +6,10 @@ from importlib import import_module
 from typing import Any
 
 
-def find_installed(room: str, name: str) -> Any:
+def find_installed(package: str, name: str) -> Any:
     """Finds a name of the package grounded-attention; `ImportError` in one line if it is not installed."""
     try:
-        return getattr(import_module(f"grounded_attention.{room}"), name)
+        return getattr(import_module(f"grounded_attention.{package}"), name)
     except ModuleNotFoundError as error:
         raise ImportError(
             f"{name} is not saved with this checkpoint: install the package grounded-attention"

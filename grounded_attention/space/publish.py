@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The files of a Space on the Hub, and the commit that puts them there.
 
-The package travels in the repository, since a Space installs only what a package registry has.
+The package is shipped in the repository, since a Space installs only what a package registry has.
 """
 
 import json

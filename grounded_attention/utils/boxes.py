@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Overlap and units of boxes, with the two pixel conventions of evaluations; any room may import this module.
+"""Overlap and units of boxes, with the two pixel conventions of evaluations; any package may import this module.
 
 `grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
 """

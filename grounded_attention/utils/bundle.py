@@ -23,9 +23,9 @@ from typing import Any
 from .project import PACKAGE
 from .whole_files import write_text
 
-ROOMS = (PACKAGE / "modeling", PACKAGE / "processing")
+SHIPPED = (PACKAGE / "modeling", PACKAGE / "processing")
 # The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
-SOURCE_NAMES = frozenset(path.name for room in ROOMS for path in room.glob("*.py")) - {"__init__.py"}
+SOURCE_NAMES = frozenset(path.name for folder in SHIPPED for path in folder.glob("*.py")) - {"__init__.py"}
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
 _WIDTH = 119
@@ -114,9 +114,9 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
         found = save(self, save_directory, **({} if push_to_hub else kwargs))
         if own is None:
             del self.auto_map
-        room = next(room for room in ROOMS if all((room / name).exists() for name in code))
+        folder = next(folder for folder in SHIPPED if all((folder / name).exists() for name in code))
         for path in Path(save_directory).glob("*.py"):
-            if (room / path.name).exists() and path.name not in code and _is_ours(path):
+            if (folder / path.name).exists() and path.name not in code and _is_ours(path):
                 path.unlink()
         for name, text in code.items():
             write_text(Path(save_directory, name), text)
@@ -137,7 +137,7 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def _read_source(name: str) -> _Source:
-    path = next(path for room in (*ROOMS, PACKAGE / "utils") if (path := room / f"{name}.py").exists())
+    path = next(path for folder in (*SHIPPED, PACKAGE / "utils") if (path := folder / f"{name}.py").exists())
     text = path.read_text(encoding="utf-8")
     tree, lines = ast.parse(text), text.splitlines()
     source = _Source((ast.get_docstring(tree) or "").partition("\n\n")[0])

@@ -2,7 +2,7 @@
 """Atomic file writes; every file that is written in one go is written with this module.
 
 A file is written under a temporary name in the same folder and then renamed. A reader finds the old file or the new
-one, never a partial one; after an exception only the old file exists. Any room may import this module; it imports
+one, never a partial one; after an exception only the old file exists. Any package may import this module; it imports
 none.
 """
 

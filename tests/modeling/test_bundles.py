@@ -27,7 +27,7 @@ from tests.helpers.project_files import PACKAGE, ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_vl_bert_pixels import make_inputs, make_pixel_model
 
-ROOMS = [ROOT / PACKAGE / name for name in ("modeling", "processing", "utils")]
+SHIPPED = [ROOT / PACKAGE / name for name in ("modeling", "processing", "utils")]
 # What transformers needs or uses itself; torchvision and spaCy are used where they are installed.
 ALLOWED = {"torch", "numpy", "PIL", "transformers", "huggingface_hub", "packaging", "torchvision", "spacy"}
 MOST_FILES, MOST_LINES = 6, 4750
@@ -80,7 +80,9 @@ def statements(text: str) -> list[ast.stmt]:
 
 @every_bundle
 def test_a_bundle_has_the_statements_of_the_sources_once(name):
-    sources = {ast.dump(node) for room in ROOMS for path in room.glob("*.py") for node in statements(path.read_text())}
+    sources = {
+        ast.dump(node) for folder in SHIPPED for path in folder.glob("*.py") for node in statements(path.read_text())
+    }
     found = {file: [ast.dump(node) for node in statements(text)] for file, text in BUNDLES[name].items()}
     own = {each for each in chain(*found.values()) if "attr='_auto_class'" in each}
     assert {*chain(*found.values())} - own <= sources
@@ -146,7 +148,7 @@ def sources(tmp_path, monkeypatch):
             (tmp_path / f"{name}.py").write_text(f'"""{name}"""\n{text}')
         bundling._read_source.cache_clear()
 
-    monkeypatch.setattr(bundling, "ROOMS", (tmp_path,))
+    monkeypatch.setattr(bundling, "SHIPPED", (tmp_path,))
     yield write
     bundling._read_source.cache_clear()
 

@@ -54,7 +54,7 @@ def package_wheel() -> tuple[str, bytes]:
 
 
 def _package_files() -> Iterator[tuple[str, bytes]]:
-    """The files of the package by name; linked rooms of a clone are folders like the others."""
+    """The files of the package by name; linked folders of a clone are folders like the others."""
     for folder, below, names in os.walk(PACKAGE, followlinks=True):
         below[:] = sorted(name for name in below if name != "__pycache__" and not name.startswith("."))
         for name in sorted(names):
