@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.heads.maps import TokenGrid, attended_cells
+from grounded_attention.heads.maps import BOX_RULES, TokenGrid, attended_cells
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
@@ -31,15 +31,15 @@ class GroundedBox:
     frame: tuple[float, float, float, float]
 
 
-def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid) -> GroundedBox:
-    """Finds the box of a phrase: the summed maps of the heads are smoothed and cut at the mean; the largest part wins.
+def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid, rule: str = BOX_RULES[0]) -> GroundedBox:
+    """Finds the box of a phrase: the summed maps of the heads are smoothed and cut; the largest part wins.
 
-    The steps are those of Localization Heads (arXiv 2503.06287, section 5); see `attended_cells` for the difference.
+    The steps are those of Localization Heads (arXiv 2503.06287, section 5); see `attended_cells` for the cut.
     """
     summed = (attention * candidates).sum(0)
     cells = grid.maps(summed)
     total = float(cells.sum())
-    chosen = attended_cells(cells)
+    chosen = attended_cells(cells, rule)
     share = float(cells[chosen].sum()) / total if total > 0 else 0.0
     shown = cells / total if total > 0 else torch.full_like(cells, 1 / cells.numel())
     return GroundedBox(grid.box(chosen), int(summed.argmax()), share, shown.cpu().numpy(), grid.frame)
