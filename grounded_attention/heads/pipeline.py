@@ -35,7 +35,7 @@ GivenHeads = ChosenHeads | str | Path | Sequence[tuple[int, int]]
 class PatchGroundingPipeline(VisualGroundingPipeline):
     """Finds the box of each phrase in an image, from the attention of a few heads of a vision-language model.
 
-    The attention of the heads is summed over the image tokens, smoothed, cut (see `attended_cells`), and the largest component
+    The attention of the heads is summed over the image tokens, smoothed, cut, and the largest component
     gives the box (see `ground_box`). Nothing is trained. `pipeline("visual-grounding", model="llava-hf/...")` makes
     it.
 
