@@ -16,7 +16,7 @@ from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
-from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences

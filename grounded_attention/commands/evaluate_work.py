@@ -49,7 +49,7 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
         data_dir=options.data_dir,
         builder=given.get("data.builder"),
         regions=options.regions or next(iter(tracks.values()), None),
-        tracks=tracks,
+        tracks={**tracks},
         images=options.images if getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", given),
         # A task that needs facts about its training rows gets them from the scored rows.

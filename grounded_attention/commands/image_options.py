@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from grounded_attention.families import FAMILIES, find_family
-from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences, has_surrogates, printable
 from grounded_attention.utils.safe_paths import path_below, refuse_same_files
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from grounded_attention.commands.command_line import INTERRUPTED, CommandFailed
 
-from grounded_attention.training.recipes.early_checks import check_early
 from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 
 if TYPE_CHECKING:
@@ -55,7 +54,6 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     if "study" in read_recipe(path):
         raise ValueError(f"{path} is a study, whose models are never pushed: a job trains one recipe")
     recipe = load_recipe(path, options.overrides)
-    check_early(recipe)
 
     from huggingface_hub import HfApi
 

@@ -63,7 +63,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from grounded_attention.families.vlm import load_processor
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-    from grounded_attention.training.recipes.number_checks import check_sizes
+    from grounded_attention.training.recipes.config_sizes import check_sizes
     from grounded_attention.utils.finite_weights import check_finite
 
     name = options.model

@@ -32,10 +32,6 @@ class BoxLoss:
     """
 
     def __init__(self, weight: float = 0.0, layer: int = 0):
-        if type(weight) not in (int, float) or not 0 <= weight < float("inf"):
-            raise ValueError(f"box_weight={weight!r}: expected a finite number of at least 0")
-        if type(layer) is not int or layer < 0:
-            raise ValueError(f"box_layer={layer!r}: expected the index of a layer, 0 or more")
         if layer and not weight:
             raise ValueError(f"box_layer={layer} has no effect because box_weight is 0: give both, or neither")
         self.weight, self.layer = float(weight), layer

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from .draws import RowGenerators, fixed_generator
 from .method import AttentionMethod, Batch, SupervisionMethod
-
-SEPARATOR = "+"  # between the names of the methods
+from .registry import SEPARATOR
 
 
 class CombinedSupervision(SupervisionMethod):

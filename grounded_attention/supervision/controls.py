@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LABELS = ("gold", "random", "random_each_epoch", "shuffled", "irrelevant")
+from grounded_attention.utils.schema import check_names
+
+from .registry import LABELS
 
 # Annotated entities of phrases that have no entity, or that name nothing visible.
 NO_ENTITY = (None, "", "0")
@@ -45,8 +47,7 @@ def control_labels(
     the seed, image and entity (and on the epoch for `"random_each_epoch"`). Phrases of the same entity get the same
     regions in all examples of the image, and other examples in the batch do not matter.
     """
-    if labels not in LABELS:
-        raise ValueError(f"labels={labels!r} is unknown; expected one of {', '.join(LABELS)}")
+    check_names([labels], LABELS, "labels=")
     if labels == "gold":
         return batch["phrase_regions"]
     if labels == "shuffled" and donor_targets is None:

@@ -1,14 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Grounding alignment: the final states of a phrase and a region predict whether they belong together."""
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.utils.schema import Count, Weight
+
 from .alignment_pairs import alignment_matrix, draw_pairs
 from .draws import RowGenerators, fixed_generator
-from .method import Batch, SupervisionMethod, check_choice
+from .method import Batch, SupervisionMethod
 
 COMPONENT = "alignment"  # the loss component
 PAIRS = "alignment_pairs"  # the entry that `prepare_batch` adds to a batch
@@ -97,36 +99,18 @@ class GroundingAlignment(SupervisionMethod):
 
     def __init__(
         self,
-        level: str = "phrase",
-        weight: float = 20.0,
-        pairs: int | None = None,
-        negatives: str = "all",
+        level: Literal["phrase", "token"] = "phrase",
+        weight: Weight = 20.0,
+        pairs: Count | None = None,
+        negatives: Literal["all", "grounded"] = "all",
         masked: bool = True,
         whole_image: bool = False,
         confidence: bool = True,
-        size: int | None = None,
-        fusion: str = "product",
-        pooling: str = "last",
+        size: Count | None = None,
+        fusion: Literal["product", "concat"] = "product",
+        pooling: Literal["last", "mean"] = "last",
         bidirectional: bool = False,
     ):
-        check_choice("level", level, ("phrase", "token"))
-        check_choice("negatives", negatives, ("all", "grounded"))
-        check_choice("fusion", fusion, ("product", "concat"))
-        check_choice("pooling", pooling, ("last", "mean"))
-        for name, value in (("pairs", pairs), ("size", size)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name}={value!r}: expected an integer of at least 1, or null")
-        flags = {
-            "masked": masked,
-            "whole_image": whole_image,
-            "confidence": confidence,
-            "bidirectional": bidirectional,
-        }
-        for name, flag in flags.items():
-            if type(flag) is not bool:
-                raise ValueError(f"{name}={flag!r}: expected true or false")
-        if type(weight) not in (int, float) or not 0 <= weight < float("inf"):
-            raise ValueError(f"weight={weight!r}: expected a finite number of at least 0")
         if level == "token" and (pooling != "last" or bidirectional):
             raise ValueError("pooling and bidirectional have no effect with level='token': remove them")
         self.weight, self.pairs = float(weight), pairs

@@ -6,7 +6,9 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
-from .method import Batch, SupervisionMethod, check_choice
+from grounded_attention.utils.schema import Weight
+
+from .method import Batch, SupervisionMethod, Variant
 
 
 class IndirectSupervision(SupervisionMethod):
@@ -53,8 +55,7 @@ class IndirectSupervision(SupervisionMethod):
 
     name = "indirect"
 
-    def __init__(self, variant: str = "paper", weight: float = 1.0):
-        check_choice("variant", variant, ("paper", "released"))
+    def __init__(self, variant: Variant = "paper", weight: Weight = 1.0):
         self.variant, self.weight = variant, float(weight)
 
     @property

@@ -7,13 +7,15 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Len
 from torch import Tensor
 from torch.utils._pytree import tree_iter
 
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
+from grounded_attention.utils.schema import Index, Pair, Weight
 
 from .alignment import (
     DIRECTIONS,
@@ -40,6 +42,8 @@ from .supervise import call_layers, hides_later_words, supervise
 from .visible_rows import VisibleRows
 
 Batch = Mapping[str, Any]
+Direction = Literal["text_to_region", "region_to_text"]
+Variant = Literal["paper", "released"]
 
 TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
 
@@ -176,22 +180,17 @@ class AttentionMethod(SupervisionMethod):
 
     def __init__(
         self,
-        variant: str = "paper",
-        layers: Sequence[int | str] | None = None,
-        heads: Sequence[int] | Sequence[Sequence[int]] | None = None,
-        directions: Sequence[str] | None = None,
-        weights: Mapping[str, float] | None = None,
-        target: str = "uniform",
-        normalization: str = "linear",
-        box_weight: float = 0.0,
-        box_layer: int = 0,
+        variant: Variant = "paper",
+        layers: Annotated[Sequence[Index | str], Len(1)] | None = None,
+        heads: Annotated[Sequence[Index] | Sequence[Pair], Len(1)] | None = None,
+        directions: Annotated[Sequence[Direction], Len(1)] | None = None,
+        weights: Mapping[Direction, Weight] | None = None,
+        target: Literal["uniform", "any"] = "uniform",
+        normalization: Literal["linear", "softmax"] = "linear",
+        box_weight: Weight = 0.0,
+        box_layer: Index = 0,
     ):
-        check_choice("variant", variant, ("paper", "released"))
-        check_choice("target", target, ("uniform", "any"))
-        check_choice("normalization", normalization, ("linear", "softmax"))
-        self._chooses_directions, directions = directions is None, DIRECTIONS if directions is None else directions
-        for direction in (*directions, *(weights or {})):
-            check_choice("direction", direction, DIRECTIONS)
+        self._chooses_directions = directions is None
         if variant == "released" and target != "uniform":
             raise ValueError(
                 "target='any' requires variant='paper': with variant='released' a token has one region only"
@@ -204,12 +203,11 @@ class AttentionMethod(SupervisionMethod):
                 f"heads={heads}: {self.name} averages heads and cannot supervise single heads: give layers instead"
             )
         chosen = None if self.pairs is None else [layer for layer, _ in self.pairs]
-        self.layers: tuple[Any, ...] | None = _check_indices("layers", layers if chosen is None else chosen)
-        self.heads = None if self.pairs is not None else _check_indices("heads", heads)
-        self.directions = tuple(direction for direction in DIRECTIONS if direction in directions)
-        if not self.directions:
-            raise ValueError(f"directions is empty; expected at least one of {', '.join(DIRECTIONS)}")
-        self.weights = {direction: float((weights or {}).get(direction, 1.0)) for direction in self.directions}
+        self.layers: tuple[Any, ...] | None = _sorted_indices(layers if chosen is None else chosen)
+        self.heads = None if self.pairs is not None else _sorted_indices(heads)
+        self.directions = tuple(name for name in DIRECTIONS if directions is None or name in directions)
+        given: Mapping[Any, float] = weights or {}
+        self.weights = {direction: float(given.get(direction, 1.0)) for direction in self.directions}
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -407,12 +405,6 @@ def _require_grad(nested: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
 
 
-def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
-    """Raises a ValueError if the value of an option is not one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{option}={value!r} is unknown; expected one of {', '.join(choices)}")
-
-
 def _are_pairs(heads: Sequence[Any] | None) -> bool:
     return heads is not None and any(isinstance(head, Sequence) for head in heads)
 
@@ -421,17 +413,12 @@ def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:
     """Sorts (layer, head) pairs and removes duplicates."""
     if layers is not None:
         raise ValueError(f"heads={list(pairs)} are pairs of layer and head: remove layers={list(layers)}")
-    for pair in pairs:
-        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(type(i) is int and i >= 0 for i in pair):
-            raise ValueError(f"heads={list(pairs)}: {pair!r} is not a pair of layer and head, two integers from 0 on")
     return tuple(sorted({(layer, head) for layer, head in pairs}))
 
 
-def _check_indices(option: str, indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
+def _sorted_indices(indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
     """Sorts indices and removes duplicates; names of layers come last, because only a model has their numbers."""
     if indices is None:
         return None
     numbers, names = ([i for i in indices if isinstance(i, str) is named] for named in (False, True))
-    if not indices or any(index < 0 for index in numbers):
-        raise ValueError(f"{option}={list(indices)}: expected at least one index, each from 0 on, or null for all")
     return (*sorted(set(numbers)), *dict.fromkeys(names))

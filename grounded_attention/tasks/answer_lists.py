@@ -3,26 +3,21 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Len
 
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.schema import Count, Of, section
 
 FEWEST = "fewest"
 EXPECTED = 'a JSON file with a list of answers, a list of answers, or {"fewest": n}'
+# The field `answers` of a recipe, see [`read_answers`].
+Answers = Annotated[
+    Any, Of(Annotated[str, Len(1)] | Annotated[list[str], Len(1)] | Annotated[section({FEWEST: Count}), Len(1)])
+]
 LXMERT_ANSWER = "ans"  # the key of an answer in LXMERT's all_ans.json, whose entries also list data sets
-
-
-def check_answers(answers: Any) -> None:
-    """Checks the field `answers` of a recipe, see [`read_answers`]."""
-    if isinstance(answers, Mapping):
-        least = answers.get(FEWEST)
-        if set(answers) != {FEWEST} or not isinstance(least, int) or isinstance(least, bool) or least < 1:
-            raise ValueError(f"answers is {dict(answers)}, expected {EXPECTED} with a whole number n of at least 1")
-    elif isinstance(answers, list | tuple):
-        check_list(answers, "answers")
-    elif not isinstance(answers, str) or not answers:
-        raise ValueError(f"answers is {answers!r}, expected {EXPECTED}")
 
 
 def check_list(answers: Sequence[Any], source: str) -> list[str]:

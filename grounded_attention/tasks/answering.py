@@ -11,8 +11,9 @@ from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.modeling.task_losses import answer_sum
+from grounded_attention.utils.schema import Section
 
-from .answer_lists import check_answers
+from .answer_lists import Answers
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, seen_arguments
 
 MODEL_INPUTS = (*TEXT_AND_REGIONS, "answer_positions")
@@ -24,15 +25,12 @@ print(f"answer: {{model.config.id2label[best]}}")"""
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
+class AnswerOptions(Section):
     """Options of such a task."""
 
-    answers: Any
+    answers: Answers
     initialise_answers: bool = False
     majority: str | None = None
-
-    def __post_init__(self) -> None:
-        check_answers(self.answers)
 
     @cached_property
     def index(self) -> dict[str, int]:

@@ -9,14 +9,16 @@ statements of NLVR2, which match if they are true.
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
 import numpy as np
 import torch
+from annotated_types import Ge
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.task_losses import UNLABELLED
+from grounded_attention.utils.schema import Section, Share, Weight
 
 from . import caption_rows
 from .exchanges import draw_other_caption
@@ -24,7 +26,6 @@ from .judges import judge_pretraining
 from .masking import WORD_PROBABILITY
 from .pretraining import HIDDEN_WORD, mask_words, weigh_relationship, word_masker
 from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
-from .pretraining_options import check_weight
 from .row_phrases import phrases_of_text, row_phrases
 from .task import (
     TEXT_AND_REGIONS,
@@ -41,22 +42,14 @@ TASK_TEXTS = ("question", "sentence")
 
 
 @dataclass(frozen=True)
-class CaptionMatchOptions:
+class CaptionMatchOptions(Section):
     """Options of the task."""
 
     second_caption: bool = True
-    exchanged: float = 0.5
-    word_probability: float = WORD_PROBABILITY
-    max_text_length: int | None = 128
-    relationship_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("exchanged", "word_probability"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
-        check_weight("relationship_weight", self.relationship_weight, True)
-        if self.max_text_length is not None and self.max_text_length < 5:
-            raise ValueError(f"max_text_length is {self.max_text_length}, expected 5 or more")
+    exchanged: Share = 0.5
+    word_probability: Share = WORD_PROBABILITY
+    max_text_length: Annotated[int, Ge(5)] | None = 128
+    relationship_weight: Weight = 1.0
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:

@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.builders.gqa import read_predictions, wr
 from grounded_attention.metrics.gqa_scores import GQAScores, gqa_scores, question_scores
 from grounded_attention.metrics.item_scores import Scored
 
-from .answer_lists import FEWEST, outside, read_answers
+from .answer_lists import FEWEST, Answers, outside, read_answers
 from .answering import (
     EXAMPLE,
     MODEL_INPUTS,
@@ -58,7 +58,7 @@ CITATION = """@inproceedings{hudson2019gqa,
 class GQAOptions(AnswerOptions):
     """Which answers there are, and how their scores start."""
 
-    answers: Any = field(default_factory=lambda: {FEWEST: 1})
+    answers: Answers = field(default_factory=lambda: {FEWEST: 1})
 
 
 def fit_options(options: GQAOptions, splits: Mapping[str, Any]) -> GQAOptions:

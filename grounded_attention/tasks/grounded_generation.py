@@ -8,7 +8,7 @@ regions are the image tokens that their boxes cover.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -18,6 +18,7 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.utils.schema import Count, Index, Section, Weight
 
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_judge import judge_generation
@@ -41,38 +42,27 @@ MODEL_INPUTS = (
     "batch_num_images",
     STATES,
 )
-LOCATE, DESCRIBE = "locate", "describe"
 TEXT, BOX = "{text}", "{box}"
 
 
 @dataclass(frozen=True)
-class GroundedGenerationOptions:
+class GroundedGenerationOptions(Section):
     """Options of the task."""
 
     caption_prompt: str = "Describe the image."
-    expressions: str = LOCATE
+    expressions: Literal["locate", "describe"] = "locate"
     locate_prompt: str = "Where is {text}?"
     describe_prompt: str = "What is at {box}?"
     question_prompt: str = "{text}"
-    generate: int = 0
-    box_scale: int | None = None
-    region_words: float = 0.0
-    turns: int = 0
+    generate: Index = 0
+    box_scale: Count | None = None
+    region_words: Weight = 0.0
+    turns: Index = 0
 
     def __post_init__(self) -> None:
-        if self.expressions not in (LOCATE, DESCRIBE):
-            raise ValueError(f"expressions is {self.expressions!r}, expected {LOCATE} or {DESCRIBE}")
         for name, part in (("locate_prompt", TEXT), ("describe_prompt", BOX), ("question_prompt", TEXT)):
             if getattr(self, name).count(part) != 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a text with {part} once")
-        if self.box_scale is not None and self.box_scale < 1:
-            raise ValueError(f"box_scale is {self.box_scale}, expected 1 or more")
-        if self.generate < 0:
-            raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
-        if not 0 <= self.region_words < float("inf"):
-            raise ValueError(f"region_words is {self.region_words}, expected a finite number of at least 0")
-        if self.turns < 0:
-            raise ValueError(f"turns is {self.turns}, expected a number of turns, 0 or more")
 
 
 @dataclass(frozen=True)
@@ -124,7 +114,7 @@ def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, boxes:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
         box = (boxes or BoxSpelling((options.box_scale or 1000,) * 2)).write(row["box"])
-        if options.expressions == DESCRIBE:
+        if options.expressions == "describe":
             return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
         return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
     prompt = options.question_prompt.replace(TEXT, text)
@@ -161,7 +151,7 @@ def collate(examples: Examples, processor: Any, options: GroundedGenerationOptio
     if options.generate and not examples.training:
         texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
         texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
-        located = [row["kind"] == EXPRESSION and options.expressions == LOCATE for row in rows]
+        located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
         texts["box_spelling"] = spellings
         texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
     return {**inputs.reported(), **identify(rows), **texts}

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Masking of words and regions for pre-training (VL-BERT, section 3.3)."""
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from grounded_attention.utils.boxes import box_iou
 WORD_PROBABILITY = 0.15
 REGION_PROBABILITY = 0.15
 # What happens to a region that overlaps a predicted one, and the overlap.
-CO_MASKING = ("none", "paper", "released")
+CoMasking = Literal["none", "paper", "released"]
 OVERLAP = 0.4
 
 

@@ -3,16 +3,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from grounded_attention.metrics.phrase_grounding import PROTOCOLS
 from grounded_attention.metrics.phrase_recall import PhraseRecall
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
+from grounded_attention.utils.schema import Of, Section
 
 from .caption_rows import KEPT, phrases_with_boxes
 from .judges import judge_phrases
@@ -28,17 +30,11 @@ from .task import (
 
 
 @dataclass(frozen=True)
-class PhraseGroundingOptions:
+class PhraseGroundingOptions(Section):
     """Options of the task."""
 
-    protocol: str = "proposal"
-    max_text_length: int | None = 128
-
-    def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol is {self.protocol!r}, expected one of {', '.join(PROTOCOLS)}")
-        if self.max_text_length is not None and self.max_text_length < 3:
-            raise ValueError(f"max_text_length is {self.max_text_length}, expected 3 or more")
+    protocol: Annotated[str, Of(PROTOCOLS)] = "proposal"
+    max_text_length: Annotated[int, Ge(3)] | None = 128
 
 
 def to_rows(split: datasets.Dataset) -> datasets.Dataset:

@@ -3,77 +3,44 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Literal
 
 from grounded_attention.modeling.plain_answers import plain_answer
+from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 
-from .answer_lists import check_answers
-from .masking import CO_MASKING, REGION_PROBABILITY, WORD_PROBABILITY
-
-TARGETS = ("hard", "soft")
-SHARES = (
-    "word_probability",
-    "region_probability",
-    "regions_kept",
-    "regions_exchanged",
-    "flip_probability",
-    "answers_from",
-)
-
-
-def check_weight(name: str, weight: float, used: bool) -> None:
-    """Raises a ValueError if the weight of a loss is not a finite number of at least 0, or has no effect."""
-    if not 0 <= weight < float("inf"):
-        raise ValueError(f"{name} is {weight}, expected a finite number of at least 0")
-    if weight != 1 and not used:
-        raise ValueError(f"{name} is {weight}, but there is no such loss: remove it")
+from .answer_lists import Answers
+from .masking import REGION_PROBABILITY, WORD_PROBABILITY, CoMasking
 
 
 @dataclass(frozen=True)
-class PretrainingOptions:
+class PretrainingOptions(Section):
     """Options of the task. The defaults are those of the paper."""
 
     words: bool = True
     regions: bool | None = True
     relationship: bool = True
-    region_targets: str = "hard"
+    region_targets: Literal["hard", "soft"] = "hard"
     background: bool = True
-    word_probability: float = WORD_PROBABILITY
-    region_probability: float = REGION_PROBABILITY
-    regions_kept: float = 0.0
-    max_sequence_length: int | None = None
-    texts_per_image: int = 1
-    flip_probability: float = 0.0
-    regions_exchanged: float = 0.0
-    co_masking: str = "none"
-    answers: Any = None
-    answers_from: float = 0.0
-    relationship_weight: float = 1.0
+    word_probability: Share = WORD_PROBABILITY
+    region_probability: Share = REGION_PROBABILITY
+    regions_kept: Share = 0.0
+    max_sequence_length: Count | None = None
+    texts_per_image: Index = 1
+    flip_probability: Share = 0.0
+    regions_exchanged: Share = 0.0
+    co_masking: CoMasking = "none"
+    answers: Answers | None = None
+    answers_from: Share = 0.0
+    relationship_weight: Weight = 1.0
 
     def __post_init__(self) -> None:
         if not (self.words or self.regions is not False or self.relationship or self.answers is not None):
             raise ValueError("nothing to predict: switch on words, regions or relationship")
-        if self.region_targets not in TARGETS:
-            raise ValueError(f"region_targets is {self.region_targets!r}, expected one of {', '.join(TARGETS)}")
-        for name in SHARES:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
         if self.regions_kept + self.regions_exchanged > 1:
             raise ValueError(
                 f"regions_kept is {self.regions_kept} and regions_exchanged is {self.regions_exchanged}, expected a "
                 "sum of at most 1"
             )
-        if self.co_masking not in CO_MASKING:
-            raise ValueError(f"co_masking is {self.co_masking!r}, expected one of {', '.join(CO_MASKING)}")
-        if self.co_masking != "none" and self.regions is False:
-            raise ValueError(f"co_masking is {self.co_masking!r}, but regions is false: no region is masked")
-        check_weight("relationship_weight", self.relationship_weight, self.relationship)
-        if self.answers is not None:
-            check_answers(self.answers)
-        elif self.answers_from:
-            raise ValueError(f"answers_from is {self.answers_from}, but answers is empty: give answers, or remove it")
-        if self.texts_per_image < 0:
-            raise ValueError(f"texts_per_image is {self.texts_per_image}, expected 0 or more")
 
     @cached_property
     def answer_index(self) -> dict[str, int]:

@@ -2,7 +2,7 @@
 """Referring expressions (VL-BERT, section 4.2.3): predict the region of the image that a sentence names."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -11,9 +11,10 @@ from torch import Tensor
 from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.metrics.referring_expression_accuracy import get_convention, is_right
+from grounded_attention.metrics.referring_expression_accuracy import CONVENTIONS, get_convention, is_right
 from grounded_attention.modeling.task_losses import region_sum
 from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.schema import Of, Section, Share
 
 from .flipping import flip_some
 from .judges import judge_expressions
@@ -33,20 +34,17 @@ IGNORED = -100.0
 DECIMALS = 3
 
 
+Convention = Annotated[str, Of(tuple(CONVENTIONS))]
+
+
 @dataclass(frozen=True)
-class ReferringExpressionOptions:
+class ReferringExpressionOptions(Section):
     """Options of the task."""
 
-    label_convention: str = "vl_bert_label"
-    convention: str = "vl_bert"
+    label_convention: Convention = "vl_bert_label"
+    convention: Convention = "vl_bert"
     whole_image: bool = True
-    flip_probability: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("label_convention", "convention"):
-            get_convention(getattr(self, name))
-        if not 0 <= self.flip_probability <= 1:
-            raise ValueError(f"flip_probability is {self.flip_probability}, expected a share in [0, 1]")
+    flip_probability: Share = 0.0
 
 
 def collate(examples: Examples, processor: Any, options: ReferringExpressionOptions) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor
 from grounded_attention.analysis.perturbation_curves import Explained
 from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
 from grounded_attention.reports.failures import Judged
+from grounded_attention.utils.schema import Section
 
 from .judges import JudgeTask
 
@@ -103,7 +104,7 @@ class ScoredFile:
 
 
 @dataclass(frozen=True)
-class NoOptions:
+class NoOptions(Section):
     """The options of a task without options."""
 
 

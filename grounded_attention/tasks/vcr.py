@@ -3,15 +3,17 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
+from grounded_attention.utils.schema import Section
 
 from .coco_categories import CLASSES
 from .judges import judge_vcr
@@ -30,15 +32,11 @@ SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
 
 
 @dataclass(frozen=True)
-class VCROptions:
+class VCROptions(Section):
     """Options of the task."""
 
     region_classes: bool = True
-    max_text_length: int | None = 64
-
-    def __post_init__(self) -> None:
-        if self.max_text_length is not None and self.max_text_length < 2:
-            raise ValueError(f"max_text_length is {self.max_text_length}, expected 2 or more")
+    max_text_length: Annotated[int, Ge(2)] | None = 64
 
 
 def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions,
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
 
-from .answer_lists import FEWEST, outside, read_answers
+from .answer_lists import FEWEST, Answers, outside, read_answers
 from .answering import (
     EXAMPLE,
     MODEL_INPUTS,
@@ -39,7 +39,7 @@ PUBLIC_FEWEST = 9
 class VQAOptions(AnswerOptions):
     """Options of the task."""
 
-    answers: Any = field(default_factory=lambda: {FEWEST: PUBLIC_FEWEST})
+    answers: Answers = field(default_factory=lambda: {FEWEST: PUBLIC_FEWEST})
 
 
 def fit_options(options: VQAOptions, splits: Mapping[str, Any]) -> VQAOptions:

@@ -135,8 +135,3 @@ def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
     )
     assert all(row["example_id"] in key for row, key in zip(chosen, keys, strict=True))
     assert make_batch(made, count=2, options=options)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
-
-
-def test_a_negative_number_of_turns_is_refused():
-    with pytest.raises(ValueError, match="turns is -1"):
-        GroundedGenerationOptions(turns=-1)

@@ -167,9 +167,3 @@ def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
         "answers: 2",
         "answers, train: those to 4 of 6 questions are outside the list",
     ]
-
-
-@pytest.mark.parametrize("answers", [{"fewest": 0}, {"most": 3}, [], ["a", "a"], 7])
-def test_what_is_no_list_of_answers(answers):
-    with pytest.raises(ValueError, match="answers"):
-        GQAOptions(answers=answers)

@@ -201,21 +201,6 @@ def test_scores_of_generated_answers():
     assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"expressions": "both"}, "expressions is 'both', expected locate or describe"),
-        ({"locate_prompt": "Where?"}, r"locate_prompt is 'Where\?', expected a text with {text} once"),
-        ({"describe_prompt": "What is {text}?"}, "expected a text with {box} once"),
-        ({"box_scale": 0}, "box_scale is 0, expected 1 or more"),
-        ({"generate": -1}, "generate is -1, expected a number of tokens"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        GroundedGenerationOptions(**options)
-
-
 def test_a_training_row_needs_an_answer(trained):
     _, grounding, _, pictures = trained
     row = {**chat_rows()[1], "answer": ""}

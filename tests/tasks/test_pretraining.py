@@ -275,20 +275,6 @@ def test_more_classes_than_the_model_has(table, rows, targets):
         terms_of(outputs_of(model_of(region_classes=3), batch), batch)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"words": False, "regions": False}, "nothing to predict"),
-        ({"region_targets": "both"}, "hard, soft"),
-        ({"word_probability": 1.5}, "share in"),
-        ({"texts_per_image": -1}, "0 or more"),
-    ],
-)
-def test_wrong_options(table, options, words):
-    with pytest.raises(ValueError, match=words):
-        collator(table, **options)
-
-
 def test_rows_of_every_kind_become_captions():
     captions = [
         [{"caption_id": "a", "text": "x", "related": True}],

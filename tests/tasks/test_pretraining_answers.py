@@ -138,20 +138,6 @@ def test_plain_answers(answer, plain):
     assert plain_answer(answer) == plain
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"answers": {"least": 1}}, "fewest"),
-        ({"answers_from": 0.5}, "answers is empty"),
-        ({"answers": ANSWERS, "answers_from": 10}, "answers_from is 10"),
-        ({"regions_kept": 0.6, "regions_exchanged": 0.6}, "sum of at most 1"),
-    ],
-)
-def test_wrong_options(options, words):
-    with pytest.raises(ValueError, match=words):
-        TASK.options(**options)
-
-
 def test_only_a_family_with_answers_predicts_them(rows):
     for config in (VLBertConfig(), ViLBertConfig()):
         with pytest.raises(ValueError, match="predict no answers"):

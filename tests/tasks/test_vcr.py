@@ -147,8 +147,3 @@ def test_more_classes_than_the_model_has():
     found = vcr(**{name: batch[name] for name in TASK.model_inputs if name in batch})
     with pytest.raises(ValueError, match="choice_region_classes is 5"):
         TASK.losses[1].total(found, batch)
-
-
-def test_a_length_for_nothing():
-    with pytest.raises(ValueError, match="max_text_length is 1"):
-        VCROptions(max_text_length=1)

@@ -172,12 +172,6 @@ def test_captions_that_lack_a_second_are_named(rows, options, message):
         collated("caption_match_pretraining", rows, None, split=rows, **options)
 
 
-@pytest.mark.parametrize("given", [{"exchanged": 1.5}, {"word_probability": -0.1}, {"max_text_length": 4}])
-def test_options_out_of_range_are_refused(given):
-    with pytest.raises(ValueError, match=next(iter(given))):
-        TASKS["caption_match_pretraining"].options(**given)
-
-
 def test_masked_regions_are_refused_for_a_family_that_predicts_none():
     task = TASKS["pretraining"]
     with pytest.raises(ValueError, match=r"'visualbert' do not predict.*options.regions=false"):
@@ -354,8 +348,6 @@ def test_a_phrase_that_is_cut_and_an_image_without_regions_are_misses():
 def test_phrase_grounding_without_regions_or_protocol_is_refused():
     with pytest.raises(ValueError, match="phrase grounding needs regions: set"):
         collated("phrase_grounding", phrase_rows(entities()), None)
-    with pytest.raises(ValueError, match="protocol is 'pointing', expected one of any_box"):
-        TASKS["phrase_grounding"].options(protocol="pointing")
     assert PhraseRecall().compute({}) == {"phrase_count": 0}
 
 

@@ -129,14 +129,6 @@ def test_answers_outside_the_list_are_counted():
 
 
 @pytest.mark.parametrize(
-    "answers", [{"fewest": 0}, {"most": 3}, {"fewest": True}, [], ["a", 3], ["a", "b", "a"], 7, "", None]
-)
-def test_what_is_no_list_of_answers(answers):
-    with pytest.raises(ValueError, match="answers"):
-        VQAOptions(answers=answers)
-
-
-@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("[", "cannot read a list of answers"),

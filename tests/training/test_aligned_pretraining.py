@@ -185,11 +185,10 @@ def test_a_start_may_be_supervised(scenes, tmp_path, monkeypatch):
     [
         ("start.methods=[direct, none]", ["start.methods", "exactly one"]),
         ("start.supervision.heads={best: 1}", ["start.supervision.heads", "trained start"]),
-        ("start.methods=[nothing]", ["start.methods", "'nothing' is unknown"]),
+        ("start.methods=[nothing]", ["start.methods", "'nothing'"]),
         ("start.data.builder=coco_captions", ["start.data.builder", "coco_captions", "phrases with boxes"]),
         ("supervision.options.grounding_aligment={}", ["grounding_aligment", "grounding_alignment"]),
-        ("supervision.options.grounding_alignment={hidden: 3}", ["no option hidden", "pairs"]),
-        ("model.config.alignment_level=token", ["alignment_level", "supervision.options.grounding_alignment.level"]),
+        ("supervision.options.grounding_alignment={hidden: 3}", ["grounding_alignment.hidden"]),
         ("methods=[direct+semi_direct]", ["both supervise attention"]),
         ("data.regions=null", ["data.regions"]),
     ],

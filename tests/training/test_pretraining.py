@@ -159,8 +159,8 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
     ("override", "words"),
     [
         ("options.word_probabilty=0.1", ["'options.word_probabilty'", "word_probability"]),
-        ("options.region_targets=both", ["options", "hard, soft"]),
-        ("options.words=maybe", ["options.words", "bool"]),
+        ("options.region_targets=both", ["options.region_targets", "'both'"]),
+        ("options.words=maybe", ["options.words", "'maybe'"]),
         ("data.regions=null", ["data.regions", "options.regions=false"]),
         ("options.words=false", ["data.text_corpus"]),
         ("data.builder=coco", ["data.builder", "'coco'", "coco_captions"]),

@@ -277,7 +277,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": {"images": None}}, "data.images is null: give the folder of the images"),
+        ({"data": {"images": None}}, "data.images is null"),
         ({"data": {"regions": "regions"}}, "data.regions is given, but the regions of the task"),
         ({"model": {"config": {"model_type": "llama"}}}, "model.config.model_type is 'llama', expected one of llava"),
         ({"model": {"config": {"model_type": "llava", "layers": 1}}}, "unknown key 'model.config.layers'"),
@@ -299,7 +299,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
         ({"preserve": {"l2": 1.0}}, "preserve is not for vision-language models"),
         (
             {"training": {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}},
-            "use_reentrant is true, but the gradient of supervised attention gets lost",
+            "use_reentrant=true, but the gradient of supervised attention gets lost",
         ),
         ({"options": {"expression": "locate"}}, "unknown key 'options.expression"),
     ],

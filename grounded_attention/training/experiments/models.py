@@ -12,13 +12,13 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
 from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import (
     family_name,
     head_class,
     is_vision_language,
     processor_class,
 )
-from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite

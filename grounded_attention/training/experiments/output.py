@@ -9,12 +9,9 @@ from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
-from grounded_attention.training.recipes.early_checks import check_known
-from grounded_attention.training.recipes.number_checks import is_number
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
@@ -188,7 +185,7 @@ def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[st
     }
     steps, epochs = [[each.get(f"training.{key}", default) for each in (there, here)] for key, default in LENGTHS]
     key, lengths = (LENGTHS[0], steps) if steps != [-1, -1] else (LENGTHS[1], epochs)
-    longer = all(map(is_number, lengths)) and 0 < lengths[0] < lengths[1]
+    longer = all(isinstance(length, int | float) for length in lengths) and 0 < lengths[0] < lengths[1]
     text = texts.pop(f"training.{key[0]}") if longer else ""
     return list(texts.values()), text
 
@@ -222,7 +219,6 @@ def read_run(folder: Path, remedy: str) -> Recipe:
     if not _is_recipe(content):
         raise ValueError(f"{path}: not the recipe of a run, expected keys such as task and methods; {remedy}")
     recipe = build(Recipe, {key: value for key, value in content.items() if key in OF_RUN}, str(path), "")
-    check_known(f"{path}: task", recipe.task, TASKS)
     for name in recipe.methods:
         path_below(folder, name)
     return recipe

@@ -10,7 +10,6 @@ from accelerate import PartialState
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
-from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.families import FAMILIES
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator, limit_rows
@@ -22,7 +21,6 @@ from grounded_attention.training.recipes.recipe import (
     Preserve,
     Recipe,
     RecipeError,
-    check_names,
     recipe_key_errors,
 )
 
@@ -31,7 +29,6 @@ from .models import load_model
 from .prepared_data import prepare_data
 
 PRETRAINING = "pretraining"  # the head, and the default task of the pre-training
-KINDS = ("hidden_states", "logits")
 WEIGHTS = ("distillation", "l2", "ewc")
 FISHER_FILE = "fisher.safetensors"
 EXAMPLES = 8  # default batch size, as in TrainingArguments
@@ -47,17 +44,6 @@ def check_preserve(recipe: Recipe) -> None:
     Checks the `preserve` section.
     """
     section = recipe.preserve
-    for name in WEIGHTS:
-        if getattr(section, name) < 0:
-            raise RecipeError(f"preserve.{name} is {getattr(section, name)}, expected a weight of 0 or more")
-    check_names([section.distillation_of], KINDS, "preserve.distillation_of=")
-    if section.temperature <= 0 or section.fisher_batches < 1:
-        raise RecipeError(
-            f"preserve: expected temperature above 0 and fisher_batches of 1 or more, found {section.temperature} and "
-            f"{section.fisher_batches}"
-        )
-    if section.builder is not None:
-        check_names([section.builder], BUILDERS, "preserve.builder=")
     check_options(TASKS[pretraining_recipe(recipe).task], section.options, "preserve.options")
     if preserves(section):
         _check_start(recipe)

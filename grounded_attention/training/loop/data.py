@@ -20,6 +20,7 @@ from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
 from grounded_attention.utils.boxes import same_shape
 from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.schema import validate
 
 from .joined_labels import join_labels
 from .shuffled_targets import ShuffledTargets
@@ -65,7 +66,9 @@ class Collator:
     ):
         self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
         self.split, self.texts, self.pseudo_labels = split, texts, pseudo_labels
-        self.options = options if isinstance(options, task.options) else task.options(**options or {})
+        self.options = (
+            options if isinstance(options, task.options) else validate(task.options, options or {}, "options")
+        )
         self.images = None if images is None else Path(images)
         self.training, self.labels = True, labels
         self.method = method

@@ -10,7 +10,7 @@ from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, VLM, find_fami
 from grounded_attention.utils.project import refuse_run
 
 from .adapters import read_model_config
-from .number_checks import check_sizes
+from .config_sizes import check_sizes
 from .recipe import Model, RecipeError, check_names, recipe_key_errors
 
 
@@ -104,8 +104,6 @@ def check_family_config(model: Model) -> None:
     check_names(model.family_config, FAMILIES, "model.family_config.")
     for name, fields in model.family_config.items():
         key, config = f"model.family_config.{name}", FAMILIES[name].config_class()
-        if not isinstance(fields, dict):
-            raise RecipeError(f"{key} must be a section of config fields, found {fields!r}")
         check_names(fields, [*config.to_dict(), *config.attribute_map], f"{key}.")
 
 

@@ -95,8 +95,6 @@ def data_places(data: Data) -> Iterator[tuple[str, str]]:
     named |= {"images": data.images, "text_corpus": data.text_corpus, "pseudo_labels": data.pseudo_labels}
     for name, places in named.items():
         for place in places if isinstance(places, list) else [places]:
-            if isinstance(places, list) and not isinstance(place, str):
-                raise RecipeError(f"data.{name} must be a table or a list of tables, found {place!r:.200} in it")
             if place:
                 yield name, str(place)
 

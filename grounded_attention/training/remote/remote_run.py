@@ -15,7 +15,6 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from grounded_attention.dataset_scripts.hub.hub_errors import HubError
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.publish.hub import plan_repos, prepare_repos
-from grounded_attention.training.recipes.early_checks import TRACKERS
 from grounded_attention.training.recipes.places import check_checkpoints
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 
@@ -186,4 +185,4 @@ def _further(recipe: Recipe) -> list[str]:
     """Packages that the recipe needs beyond those that the package requires."""
     given = recipe.training.get("report_to")
     wanted = [given] if isinstance(given, str) else list(given or ())
-    return [name for name in wanted if name in TRACKERS] + (["peft"] if recipe.model.adapter else [])
+    return [name for name in wanted if name not in ("none", "all")] + (["peft"] if recipe.model.adapter else [])

@@ -11,7 +11,6 @@ from typing import Any
 
 from grounded_attention.training.experiments.output import identity, read_json
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.recipes.number_checks import is_number
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 from grounded_attention.utils.bounded_files import FileError
 
@@ -86,7 +85,7 @@ def _is_record(found: Any) -> bool:
     given = {name: found[name] for name in NUMBERS if name in found}
     if given.get("train_rows", 0) is None:  # a cell whose model was complete before has not counted them
         del given["train_rows"]
-    return all(is_number(value) and 0 <= value < math.inf for value in given.values())
+    return all(isinstance(value, int | float) and 0 <= value < math.inf for value in given.values())
 
 
 def plan_cells(study: Study) -> list[Cell]:

@@ -1,59 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Ranges of numbers in a recipe that libraries take without a word, or refuse with a traceback."""
+"""Bounds of the fields of a model configuration, which may be a stranger's file, before a model is made."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
-
 from .recipe import RecipeError
 
-POSITIVE = (
-    "per_device_train_batch_size",
-    "per_device_eval_batch_size",
-    "gradient_accumulation_steps",
-    "max_steps",
-    "num_train_epochs",
-    "save_steps",
-    "eval_steps",
-    "logging_steps",
-    "save_total_limit",
-)
-NOT_NEGATIVE = ("weight_decay", "max_grad_norm", "label_smoothing_factor", "adam_epsilon", "neftune_noise_alpha")
-SEEDS = ("seed", "data_seed")
 SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
-WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor")
 # Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
 MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
-
-
-def check_numbers(training: Mapping[str, Any], prefix: str) -> None:
-    """
-    Checks the ranges of training arguments.
-    """
-    for name, value in training.items():
-        if isinstance(value, float) and not math.isfinite(value):
-            raise RecipeError(f"{prefix}{name} must be a finite number, found {value}")
-        if name in POSITIVE and is_number(value) and value <= 0:
-            hint = "; remove it to train for num_train_epochs" if name == "max_steps" else ""
-            raise RecipeError(f"{prefix}{name} must be above 0, found {value}{hint}")
-        if name in NOT_NEGATIVE and is_number(value) and value < 0:
-            raise RecipeError(f"{prefix}{name} must be 0 or more, found {value}")
-        limit = MAX_PROCESSES if name in WORKERS else MAX_COUNT
-        if is_number(value) and abs(value) > limit and name not in SEEDS:
-            raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
-    for name in SEEDS:
-        if training.get(name) is not None:
-            check_seed(training[name], f"{prefix}{name}")
-
-
-def check_seed(seed: Any, key: str) -> None:
-    """
-    Checks a seed.
-    """
-    if not is_number(seed) or not 0 <= seed <= MAX_SEED:
-        raise RecipeError(f"{key} must be a whole number from 0 to {MAX_SEED}, found {str(seed)[:40]}")
 
 
 def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
@@ -66,12 +22,12 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
             check_sizes(value, f"{prefix}{name}.")
         elif isinstance(value, float) and not math.isfinite(value):
             raise RecipeError(f"{prefix}{name} must be a finite number, found {value}")
-        elif is_number(value):
+        elif _is_number(value):
             _check_field(str(name), value, prefix)
     layers = _sum(config, "layers")
-    widths = [value for name, value in config.items() if str(name).endswith("hidden_size") and is_number(value)]
+    widths = [value for name, value in config.items() if str(name).endswith("hidden_size") and _is_number(value)]
     width, words = max(widths, default=0), config.get("vocab_size", 0)
-    weights = width * (12 * width * layers + (words if is_number(words) else 0))
+    weights = width * (12 * width * layers + (words if _is_number(words) else 0))
     if weights > MAX_WEIGHTS:
         raise RecipeError(f"{prefix}hidden_size: the model would have about {weights:.0e} weights; give smaller sizes")
 
@@ -107,9 +63,9 @@ def _check_field(name: str, value: float, prefix: str) -> None:
 
 
 def _sum(config: Mapping[str, Any], part: str) -> float:
-    return sum(value for name, value in config.items() if part in str(name) and is_number(value))
+    return sum(value for name, value in config.items() if part in str(name) and _is_number(value))
 
 
-def is_number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Whether a value is a number; to Python a truth value is one too."""
     return isinstance(value, int | float) and not isinstance(value, bool)
