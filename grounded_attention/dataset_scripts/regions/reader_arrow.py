@@ -13,9 +13,8 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
-from .arrow_layout import RECORD_BATCH, LayoutError, messages
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
-from .rows import EDGE_TOLERANCE, Regions, normalise_boxes
+from .rows import ARROW_ERRORS, EDGE_TOLERANCE, Regions, normalise_boxes
 
 MAGIC = b"ARROW1"
 REQUIRED_COLUMNS = ("img_id", "boxes", "roi_features", "sizes")
@@ -45,23 +44,18 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
                         image_id = id_text(values.column("img_id")[0].as_py())
                         size = batch.nbytes // len(batch)
                         yield SourceRecord(file, row, image_id, size, partial(_read, values, image_id, feature_size))
-        except (pa.ArrowException, EOFError, OSError, LayoutError, SystemError, UnicodeDecodeError) as error:
+        except DataError:
+            raise
+        except ARROW_ERRORS as error:
             raise DataError("damaged Arrow file", file=file, found=str(error)[:200], hint="copy it again") from error
 
 
 def _batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """Yields the record batches of an Arrow file or stream; offsets and sizes are checked before Arrow reads them."""
-    size = source.size()
-    data = memoryview(source.read_buffer(size))
-    start = 0
-    if bytes(data[:6]) == MAGIC:  # a file is a stream between two marks
-        start = 8
-        if bytes(data[-6:]) != MAGIC:
-            raise LayoutError("the end of the file is missing")
-    for message in messages(data, start):
-        if message.kind == RECORD_BATCH and not message.compressed:
-            message.buffers()
-    source.seek(start)
+    """Yields the record batches of an Arrow file or stream, checked."""
+    is_file = source.read_at(len(MAGIC), 0) == MAGIC  # a file is a stream between two marks
+    if is_file and source.read_at(len(MAGIC), source.size() - len(MAGIC)) != MAGIC:
+        raise ValueError("the end of the file is missing")
+    source.seek(8 if is_file else 0)
     for batch in pa.ipc.open_stream(source):
         batch.validate(full=True)
         yield batch

@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from .arrow_layout import RECORD_BATCH, SCHEMA, Columns, LayoutError, Message, read_message
+# What Arrow raises at a damaged file. It checks offsets and sizes itself, and `validate(full=True)` the rest.
+ARROW_ERRORS = (pa.ArrowException, ValueError, EOFError, OSError, MemoryError, TypeError, AttributeError, SystemError)
 
 # Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
 EDGE_TOLERANCE = 1.0
@@ -172,15 +173,10 @@ def row_schema(widths: dict[str, int | None]) -> pa.Schema:
 def read_schema(stream: pa.NativeFile) -> pa.Schema:
     """Reads the schema at the start of a shard."""
     try:
-        start = stream.tell()
-        head = read_message(memoryview(stream.read_buffer()))
-        if head is None or head.kind != SCHEMA:
-            raise LayoutError("no schema")
-        stream.seek(start)
         schema = pa.ipc.read_schema(stream)
         if schema == row_schema(schema_widths(schema)):
             return schema
-    except (pa.ArrowException, EOFError, OSError, ValueError, AttributeError, TypeError) as error:
+    except ARROW_ERRORS as error:
         raise DataError("damaged header", found=str(error)) from error
     raise DataError("not a shard of a region table", found=schema.names)
 
@@ -232,7 +228,7 @@ class RowDecoder:
             regions = self._read_layout(data)
         except (struct.error, ValueError):
             regions = None
-        return regions or self._read_message(data)[0]
+        return regions or self._read_message(message)[0]
 
     def _read_layout(self, message: memoryview) -> Regions | None:
         """Decodes a row by the offsets at which Arrow's writer puts its buffers, without reading the metadata.
@@ -262,7 +258,7 @@ class RowDecoder:
 
     def verified(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
         """Decodes a row and checks its digest."""
-        regions, source_row, digest = self._read_message(memoryview(message))
+        regions, source_row, digest = self._read_message(message)
         if row_digest(regions) != digest:
             raise DataError("damaged row: its content does not match its checksum")
         return regions, source_row, digest
@@ -284,31 +280,25 @@ class RowDecoder:
         sizes = (_padded(counts * dtype.itemsize * (width or 1)) for *_, dtype, width in self._arrays)
         return np.sum(list(sizes), axis=0)
 
-    def _read_message(self, data: memoryview) -> tuple[Regions, int, bytes]:
-        """Decodes regions, source row and digest by the offsets in the metadata; every one is checked."""
+    def _read_message(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
+        """Decodes regions, source row and digest with Arrow, which checks the metadata and every buffer."""
         try:
-            message = read_message(data)
-            if message is None or message.kind != RECORD_BATCH or message.end != len(data) or message.rows() != 1:
-                raise LayoutError("not a message with one row")
-            return self._read_buffers(data, message)
-        except (ValueError, struct.error) as error:
-            raise DataError("damaged row", found=str(error)) from error
-
-    def _read_buffers(self, data: memoryview, message: Message) -> tuple[Regions, int, bytes]:
-        columns = Columns(data, message)
-        [image_id] = columns.texts(1)
-        width, height = (int(columns.numbers(np.dtype(np.int32), 1)[0]) for _ in range(2))
-        source_row = int(columns.numbers(np.dtype(np.int64), 1)[0])
-        digest = columns.numbers(np.dtype(np.uint8), DIGEST_SIZE).tobytes()
-        arrays, rows = {}, 0
-        for _, name, dtype, width_of_vector in self._arrays:
-            count = int(columns.numbers(np.dtype(np.int32), 2)[1])
-            if count < 1 or count != (rows or count):
-                raise LayoutError(f"{count} {name} of {rows} regions")
-            rows = count
-            if width_of_vector is not None:
-                columns.skip_validity()
-            flat = columns.numbers(dtype, count * (width_of_vector or 1))
-            arrays[name] = flat if width_of_vector is None else flat.reshape(count, width_of_vector)
-        check_size(width, height)
+            batch = pa.ipc.read_record_batch(message, self.schema)
+            batch.validate(full=True)
+            if batch.num_rows != 1:
+                raise ValueError("not a message with one row")
+            image_id, width, height, source_row, digest = (batch.column(place)[0].as_py() for place in range(5))
+            arrays: dict[str, Any] = {}
+            for place, name, _, columns in self._arrays:
+                values = batch.column(place).flatten()
+                flat = values if columns is None else values.flatten()
+                if not len(values) or len(values) != len(arrays.get("boxes", values)) or flat.null_count:
+                    raise ValueError(f"{len(values)} {name}")
+                array = flat.to_numpy()
+                arrays[name] = array if columns is None else array.reshape(-1, columns)
+            if image_id is None or source_row is None or digest is None:
+                raise ValueError("missing values")
+            check_size(width, height)
+        except ARROW_ERRORS as error:
+            raise DataError("damaged row", found=str(error)[:200]) from error
         return Regions(image_id, width, height, **arrays), source_row, digest
