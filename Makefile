@@ -121,13 +121,13 @@ newest: $(INSTALLED)  ## the same on the newest transformers of the index; loads
 space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, with gradio in .venv-space
 	$(BIN)/python -m tests.conformance.space
 
+bench: export OMP_WAIT_POLICY ?= passive
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
 	$(BIN)/python -m benchmarks.attention_supervision --decoder
 	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.pretraining_step
-	$(BIN)/python -m benchmarks.matmul_precision
 	$(BIN)/python -m benchmarks.beside_transformers lxmert
 	$(BIN)/python -m benchmarks.beside_transformers visualbert
 	$(BIN)/python -m benchmarks.export

@@ -21,12 +21,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from grounded_attention.commands.command_line import run
-
 import torch
 from transformers import LlamaConfig, LlamaModel
 
 from benchmarks.measuring import benchmark_parser, peak_memory, printed, quotients, run_apart, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.supervision import get_method, supervised_implementation
 

@@ -22,13 +22,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from grounded_attention.commands.command_line import run
-
 import numpy as np
 import torch
 from transformers import BertTokenizer
 
 from benchmarks.measuring import benchmark_parser, peak_memory, printed, quotients, run_apart, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.inputs import RegionInputs
 from grounded_attention.heads.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items

@@ -19,12 +19,11 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from grounded_attention.commands.command_line import run
-
 import torch
 import transformers
 
 from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.modeling import LXMERTConfig, LXMERTForPreTraining, VisualBERTConfig, VisualBERTForPreTraining
 from grounded_attention.supervision import get_method
 

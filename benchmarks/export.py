@@ -23,13 +23,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.command_line import run
-
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_int8, write_onnx
 from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering

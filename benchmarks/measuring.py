@@ -13,11 +13,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser
-
 import torch
 from tqdm.auto import tqdm
 
+from grounded_attention.commands.command_line import make_parser
 from grounded_attention.utils.quiet import is_quiet
 
 # Operations per second of dense matrix products in bfloat16, in units of 1e12, from the data sheets of the makers. The

@@ -30,12 +30,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.command_line import run
-
 import numpy as np
 import transformers
 
 from benchmarks.measuring import benchmark_parser, printed, run_apart
+from grounded_attention.commands.command_line import run
 from grounded_attention.commands.number_options import count
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data

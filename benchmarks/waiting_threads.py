@@ -24,11 +24,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from grounded_attention.commands.command_line import run
-
 import torch
 
 from benchmarks.measuring import benchmark_parser, printed, quotients, spread
+from grounded_attention.commands.command_line import run
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 
 # The default of libraries, and the setting of commands.

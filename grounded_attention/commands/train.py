@@ -25,7 +25,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
-
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe, recipe_summaries

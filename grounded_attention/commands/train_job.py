@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from grounded_attention.commands.command_line import INTERRUPTED, CommandFailed
-
 from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 
 if TYPE_CHECKING:

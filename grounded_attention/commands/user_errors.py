@@ -6,7 +6,6 @@ import traceback
 from pathlib import Path
 
 from grounded_attention.commands.command_line import one_line
-
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.project import PACKAGE

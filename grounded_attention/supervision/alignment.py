@@ -10,18 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-
-from .row_states import FLOATS_PER_VECTOR
 
 # In the order in which the model reports them.
 DIRECTIONS = ("text_to_region", "region_to_text")
 
 # Rows are padded to a multiple of this: torch.compile compiles a size of 1 apart. More padding takes time.
 _ROW_MULTIPLE = 2
-# 8 to 15 columns are padded to a vector, on which a CPU computes log_softmax faster. With fewer columns the padding
-# takes more time than it saves.
-_PADDED_COLUMNS = range(FLOATS_PER_VECTOR // 2, FLOATS_PER_VECTOR)
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,6 @@ class GroundingTargets:
         rows (`Tensor`): (B, Q) int64, token indices (text to region) or region indices (region to text); -1 is
             padding.
         columns (`Tensor`): (B, K) int64, all regions including the whole image, or all text tokens; -1 is padding.
-            8 to 15 of them are padded to 16.
         gold (`Tensor`): (B, Q, K) bool, the columns that a row should attend to; at least one in each row that is not
             padding.
     """
@@ -91,9 +84,7 @@ def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str)
     columns = torch.arange(aligned.shape[2], device=aligned.device).expand(len(aligned), -1)
     if valid is not None:
         columns = columns.masked_fill(~valid, -1)
-    padding = FLOATS_PER_VECTOR - columns.shape[1] if columns.shape[1] in _PADDED_COLUMNS else 0
-    gold = gold & (rows >= 0)[..., None]
-    return GroundingTargets(rows, F.pad(columns, (0, padding), value=-1), F.pad(gold, (0, padding)))
+    return GroundingTargets(rows, columns, gold & (rows >= 0)[..., None])
 
 
 def _row_indices(wanted: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Threads of commands sleep while they wait for each other, unless the user wants otherwise."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -9,7 +8,7 @@ import sys
 import pytest
 
 from benchmarks import waiting_threads as benchmark
-from tests.helpers.commands import BENCHMARKS, FILES, ROOT
+from tests.helpers.commands import ROOT
 
 
 @pytest.mark.parametrize("given, found", [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
@@ -22,15 +21,6 @@ def test_openmp_is_told_before_it_starts(given, found):
     if "OMP_WAIT_POLICY" not in printed:
         pytest.skip("this OpenMP does not say what it has read")
     assert f"OMP_WAIT_POLICY = '{found}'" in printed
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_no_benchmark_imports_a_library_before(name):
-    tree = ast.parse(FILES[name].read_text(encoding="utf-8"))
-    imported = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = [node.module or "." if isinstance(node, ast.ImportFrom) else node.names[0].name for node in imported]
-    libraries = [each for each in names if each.partition(".")[0] not in sys.stdlib_module_names]
-    assert libraries[0].startswith("grounded_attention.commands")
 
 
 def test_both_ways_take_every_turn():

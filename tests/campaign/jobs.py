@@ -9,9 +9,8 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from grounded_attention.commands.command_line import make_parser, run
-
 from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions
+from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable

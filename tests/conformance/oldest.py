@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser
-
 from grounded_attention.modeling.check_transformers import OLDEST_TRANSFORMERS
 
 from .second_environment import HERE, ROOT, prepare, run_tests

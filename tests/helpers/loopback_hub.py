@@ -26,7 +26,6 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from grounded_attention.commands.command_line import make_parser, run
-
 from tests.helpers.loopback_hub_routes import ROUTES, WRITES
 from tests.helpers.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
 from tests.helpers.loopback_jobs import JOBS, JobRoutes

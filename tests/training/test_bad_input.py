@@ -204,9 +204,6 @@ def test_the_hub_is_queried_once_for_a_checkpoint(tmp_path, monkeypatch, online)
         ({"warmup_steps": 1, "lr_scheduler_kwargs": {"no_such": 1}}, ["training", "no_such"]),
         ({"learning_rate_mapping": {"no_such_weight": 1e-3}}, ["no_such_weight"]),
         ({"report_to": "no_such_logger"}, ["no_such_logger"]),
-        ({"cpu_matmul_precision": "half"}, ["training.cpu_matmul_precision", "auto, float32, bfloat16", "'half'"]),
-        ({"cpu_matmul_precision": "bfloat16", "bf16": True}, ["no effect", "training.bf16"]),
-        ({"cpu_matmul_precision": "bfloat16"}, ["AMX", "cpu_matmul_precision=auto"]),  # tests switch AMX off
     ],
 )
 def test_training_arguments_that_cannot_be(refused, scenes, training, words, monkeypatch):

@@ -16,7 +16,6 @@ from grounded_attention.tasks import Task
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH
-from grounded_attention.training.loop.matmul_precision import FLOAT32, MATMUL, check_precision
 from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
 from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
@@ -128,9 +127,6 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
             raise RecipeError(f"{prefix}{name} has no effect on a CPU, and {why}: {other}remove it")
     if training.get("bf16") and not found and not training.get("use_cpu"):
         raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
-    elsewhere = None if on_cpu else "training on another device"
-    deciding = next((f"{prefix}{name}" for name in ("bf16", "torch_compile") if training.get(name)), elsewhere)
-    check_precision(training.get(MATMUL, FLOAT32), prefix + MATMUL, deciding)
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:

@@ -18,7 +18,6 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import Entit
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 from grounded_attention.reports.tables import best_method
-from grounded_attention.training.loop.matmul_precision import has_bfloat16_products
 from grounded_attention.training.publish.card import PACKAGES
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
@@ -135,7 +134,6 @@ def environment() -> list[tuple[str, str]]:
         *rows,
         ("system", platform.platform()),
         ("CPUs, threads of torch", f"{os.cpu_count()}, {torch.get_num_threads()}"),
-        ("bfloat16 products on the CPU", "yes" if has_bfloat16_products() else "no"),
         ("GPU", device),
     ]
 

@@ -16,8 +16,6 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.project import PACKAGE
 from grounded_attention.utils.whole_files import write_json
 
-from .matmul_precision import FLOAT32, describe_products
-
 ENVIRONMENT = "environment.json"
 PACKAGES = ("grounded-attention", "torch", "transformers", "accelerate", "numpy")
 MAX_NAMED = 5  # files in a message
@@ -32,7 +30,6 @@ def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
         "batch": arguments.per_device_train_batch_size,
         "accumulation": arguments.gradient_accumulation_steps,
         "sharded": sharded,
-        "products": describe_products(arguments),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "code": code_digests(),
     }
@@ -67,14 +64,9 @@ def read_environment(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs in versions, products and code: "transformers 5.4.0 -> 5.5.0"."""
+    """What differs in versions and code: "transformers 5.4.0 -> 5.5.0"."""
     versions = {name: (before["versions"].get(name, "none"), new) for name, new in now["versions"].items()}
     found = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
-    products = (
-        before.get("products", FLOAT32),
-        now.get("products", FLOAT32),
-    )
-    found += [f"matrix products in {products[0]} -> {products[1]}"] if products[0] != products[1] else []
     files = before["code"].keys() | now["code"].keys()
     changed = sorted(name for name in files if before["code"].get(name) != now["code"].get(name))
     if changed:

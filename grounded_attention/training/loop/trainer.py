@@ -3,7 +3,6 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
@@ -31,7 +30,6 @@ from .exact_resume import UnloggedLosses, with_mean_loss
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
-from .matmul_precision import FLOAT32, decided_elsewhere, matmul_precision, use_matmul_precision
 from .one_gpu import use_one_gpu
 from .own_precision import without_autocast
 from .preserve import Preservation
@@ -130,17 +128,6 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
         return optimizer
 
     # Losses
-
-    def training_step(self, *args, **kwargs):
-        with self._products(self._matmul_precision):
-            return super().training_step(*args, **kwargs)
-
-    @cached_property
-    def _matmul_precision(self) -> str:
-        return matmul_precision(self.args)
-
-    def _products(self, precision: str) -> AbstractContextManager[None]:
-        return nullcontext() if decided_elsewhere(self.args) else use_matmul_precision(precision)
 
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
         """Component -> its count over the micro-batches of all processes, () float64."""
@@ -273,7 +260,7 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
         )
         model.eval()
         quiet = rank > 0 or bool(self.args.disable_tqdm)
-        with phase(description, len(loader), quiet) as advance, self._products(FLOAT32), without_autocast(model):
+        with phase(description, len(loader), quiet) as advance, without_autocast(model):
             for batch in loader:
                 batch = self._prepare_inputs(batch)
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}

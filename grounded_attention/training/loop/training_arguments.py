@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from transformers import TrainingArguments
 
 from .learning_rates import MAPPING, check_mapping
-from .matmul_precision import FLOAT32, MATMUL, check_precision
 
 
 @dataclass
@@ -15,9 +14,7 @@ class GroundingTrainingArguments(TrainingArguments):
 
     learning_rate_mapping: dict[str, float] | None = None
     skip_nonfinite_batches: bool = False
-    cpu_matmul_precision: str = FLOAT32
 
     def __post_init__(self):
         super().__post_init__()
         check_mapping(self.learning_rate_mapping, MAPPING)
-        check_precision(self.cpu_matmul_precision, MATMUL)
