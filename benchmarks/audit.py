@@ -29,10 +29,17 @@ from transformers import BertTokenizer
 from benchmarks.measuring import benchmark_parser, peak_memory, printed, quotients, run_apart, take_turns
 from grounded_attention.commands.command_line import run
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.inputs import RegionInputs
-from grounded_attention.heads.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items
-from grounded_attention.heads.observers import Batch, Observer, Queries, get_observer
-from grounded_attention.heads.tally import Tally
+from grounded_attention.heads.items import (
+    DEFAULT_WORD,
+    AuditBatch,
+    RegionInputs,
+    Rules,
+    ground,
+    region_items,
+    text_items,
+)
+from grounded_attention.heads.measure import Tally
+from grounded_attention.heads.reading import Batch, Observer, Queries, get_observer
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.processing.phrase import Phrase

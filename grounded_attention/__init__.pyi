@@ -4,15 +4,12 @@ from .dataset_scripts.builders import BUILDERS
 from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from .families import FAMILIES, Family
 from .heads.attention_grounding import AttentionGrounding
-from .heads.audit import audit
-from .heads.audit_result import AuditResult
-from .heads.chosen import ChosenHeads
-from .heads.columns import box_columns
-from .heads.examples import AuditExample
+from .heads.boxes import box_columns
+from .heads.examples import AuditExample, grounded_examples
+from .heads.measure import audit
 from .heads.pipeline import PatchGroundingPipeline
-from .heads.prompts import grounded_examples
-from .heads.rank import evaluate_heads, rank_heads
-from .heads.ranking import HeadRanking
+from .heads.ranking import ChosenHeads, HeadRanking, evaluate_heads, rank_heads
+from .heads.table import AuditResult, HeadTable
 from .lens.look import Lens, look
 from .lens.page import lens_page
 from .modeling import (
@@ -105,6 +102,7 @@ __all__ = [
     "GroundingTrainer",
     "GroundingTrainerMixin",
     "HeadRanking",
+    "HeadTable",
     "ImageTokens",
     "LXMERTConfig",
     "LXMERTForMultipleChoice",

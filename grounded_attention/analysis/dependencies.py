@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.head_counts import ACTIVE_SHARE, HeadCounts
-from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.statistics import ACTIVE_SHARE, DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.table import HeadCounts
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.plain_text import markdown_text

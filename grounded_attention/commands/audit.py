@@ -2,7 +2,7 @@
 """Measures how often each attention head of a model attends most to the right region.
 
 For each phrase of a data set and each head, the audit checks whether the region with the most attention is a gold
-region. The command writes to the folder --output: the counts (audit.json, which `AuditResult.load` reads), audit.md,
+region. The command writes to the folder --output: heads.json with its counts (`HeadTable.load` reads them), audit.md,
 tables and figures. docs/audit.md explains the numbers.
 
 The model is a model of this project, transformers' VisualBERT or LXMERT with a tokenizer, or a vision-language model

@@ -10,13 +10,12 @@ from typing import Any
 from accelerate import PartialState
 
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves
-from grounded_attention.heads.audit import audit
-from grounded_attention.heads.audit_result import AuditResult
 from grounded_attention.heads.changes import Changes
-from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
 from grounded_attention.heads.examples import entity_examples
-from grounded_attention.heads.explorer import capture_patches
-from grounded_attention.heads.observers import get_observer, reads_pixels
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.reading import get_observer, reads_pixels
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.training.experiments.model_inputs import check_width
 from grounded_attention.training.experiments.models import make_processor

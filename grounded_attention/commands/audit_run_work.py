@@ -18,14 +18,13 @@ from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
-from grounded_attention.heads.audit_card import PLACE, put_in_card
-from grounded_attention.heads.audit_result import AuditResult
-from grounded_attention.heads.card_sections import CARD
+from grounded_attention.heads.card import CARD, PLACE, put_in_card
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.example_attention import best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.heads.page import ExtraSection, audit_page
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS

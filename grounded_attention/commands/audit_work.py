@@ -16,19 +16,15 @@ from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import Parse, read_conllu, spacy_parses
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.heads.audit import audit
-from grounded_attention.heads.audit_card import find_card, put_in_card
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.card import AUDIT, put_in_card
 from grounded_attention.heads.changes import Changes, compare
-from grounded_attention.heads.choice import SAME_SPLIT
-from grounded_attention.heads.counts import RELATIONS
-from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
-from grounded_attention.heads.examples import AuditExample, entity_examples
-from grounded_attention.heads.explorer import capture_patches
-from grounded_attention.heads.observers import get_observer, reads_pixels
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
+from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
+from grounded_attention.heads.measure import audit
 from grounded_attention.heads.page import audit_page
-from grounded_attention.heads.prompts import grounded_examples
-from grounded_attention.heads.statistics import CORRECTIONS
+from grounded_attention.heads.reading import get_observer, reads_pixels
+from grounded_attention.heads.statistics import CORRECTIONS, RELATIONS, SAME_SPLIT
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.training.loop.data import check_regions
@@ -96,7 +92,7 @@ def check_options(options: argparse.Namespace) -> None:
         if value is not None and value < (name != "explore"):
             raise ValueError(f"--{name.replace('_', '-')} {value}: expected {int(name != 'explore')} or more")
     if options.card is not None:
-        find_card(options.card)
+        AUDIT.find(options.card)
     if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
     if options.explore and options.images is None:

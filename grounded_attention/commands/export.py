@@ -45,7 +45,7 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
     """
     from transformers.utils import logging
 
-    from grounded_attention.heads.image_attention import capture_image
+    from grounded_attention.heads.example_attention import capture_image
 
     from .image_options import load_pipeline, open_input, read_regions
 

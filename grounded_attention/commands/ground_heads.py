@@ -7,9 +7,8 @@ from typing import Any
 from PIL import Image
 from transformers.utils import logging
 
-from grounded_attention.heads.chosen import ChosenHeads
 from grounded_attention.heads.pipeline import PatchGroundingPipeline
-from grounded_attention.heads.ranking import name_heads
+from grounded_attention.heads.ranking import ChosenHeads, name_heads
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
 from .vlm_options import load_vlm

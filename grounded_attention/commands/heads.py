@@ -32,7 +32,7 @@ from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 
-from .choices import BESIDE_MODEL, HEAD_RANKS, HEAD_WORDS, HEADS_ABLATED, HEADS_FILE
+from .choices import BESIDE_MODEL, HEAD_RANKS, HEADS_ABLATED, HEADS_FILE, WORDS
 from .command_line import make_parser, run
 from .number_options import count, seed_number
 from .user_errors import explain_error
@@ -93,8 +93,8 @@ def build_parser() -> argparse.ArgumentParser:
     add("--rank", choices=HEAD_RANKS, default=HEAD_RANKS[0], help="how heads are ranked (default: %(default)s)")
     add(
         "--words",
-        choices=HEAD_WORDS,
-        default=HEAD_WORDS[0],
+        choices=WORDS,
+        default=WORDS[0],
         help="tokens that ask for a phrase (default: %(default)s)",
     )
     add("--instruction", metavar="TEXT", help="words of the user; the texts of the data are then answers")

@@ -12,13 +12,22 @@ from transformers.utils import logging
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.heads.boxes import BoxScore
-from grounded_attention.heads.card import HEADS, put_heads_in_card
-from grounded_attention.heads.chosen import FILE, ChosenHeads
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.explorer import capture_patches
-from grounded_attention.heads.prompts import PromptSettings, grounded_examples
-from grounded_attention.heads.rank import evaluate_heads, rank_heads
-from grounded_attention.heads.ranking import TABLE, HeadRanking, boxes_table, name_heads, unranked
+from grounded_attention.heads.example_attention import capture_patches
+from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples
+from grounded_attention.heads.ranking import (
+    FILE,
+    HEADS,
+    TABLE,
+    ChosenHeads,
+    HeadRanking,
+    boxes_table,
+    evaluate_heads,
+    name_heads,
+    put_heads_in_card,
+    rank_heads,
+    score_texts,
+    unranked,
+)
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.reports.attention_explorer import explorer_page
 from grounded_attention.utils.whole_files import write_text
@@ -154,16 +163,13 @@ def output_folder(options: argparse.Namespace) -> Path:
 
 def summary(ranking: HeadRanking) -> str:
     """The chosen heads and their boxes, for a terminal."""
-    report = ranking.reported_on
-    low, high = report.intervals("pointing")
+    report = ranking.reported_on.counts
+    low, high = report.intervals()
     lines = [f"{'head':10} pointing (95 %)            lift   share  entropy"]
     for pair in ranking.heads:
-        ends = f"({low[pair]:.1%} to {high[pair]:.1%})"
-        lines.append(
-            f"{name_heads([pair]):10} {report.mean('pointing')[pair]:6.1%} {ends:18} {report.mean('lift')[pair]:6.2f} "
-            f"{report.mean('share')[pair]:6.1%} {report.mean('entropy')[pair]:8.2f}"
-        )
-    lines += unranked(report)
+        texts = score_texts(report, pair, f"({low[pair]:.1%} to {high[pair]:.1%})")
+        lines.append(f"{name_heads([pair]):10} {texts[0]:>6} {texts[1]:18} {texts[2]:>6} {texts[3]:>6} {texts[4]:>8}")
+    lines += unranked(ranking.reported_on)
     if ranking.ablation is not None:
         effect = ranking.ablation.together
         random = "" if effect.random is None else f"; without random heads of these layers {effect.random:+.3f}"

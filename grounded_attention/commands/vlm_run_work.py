@@ -17,15 +17,11 @@ from transformers.utils import logging
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.boxes import CENTRE, RANDOM, BoxScore, ground_box
-from grounded_attention.heads.card import HEADS, put_heads_in_card
-from grounded_attention.heads.card_sections import CARD
-from grounded_attention.heads.chosen import FILE
-from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.card import CARD
+from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples, make_batch
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.heads.prompts import PromptSettings, grounded_examples, make_batch
-from grounded_attention.heads.rank import rank_heads
-from grounded_attention.heads.ranking import HeadRanking, name_heads
-from grounded_attention.heads.reading import read_phrases
+from grounded_attention.heads.ranking import FILE, HEADS, HeadRanking, name_heads, put_heads_in_card, rank_heads
+from grounded_attention.heads.reading import get_observer, read_phrases
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_comparison_figure
@@ -155,23 +151,20 @@ def look(run: Run, model: Any, processor: Any, ranking: HeadRanking, examples: S
     settings = PromptSettings(ranking.about["options"]["words"], run.instruction)
     layers, heads = torch.tensor(ranking.heads).T
     shown = []
-    with read_phrases(model) as read:
-        for example in examples:
-            batch = make_batch(processor, [example], folder_pictures(run.images), settings)
-            attention = torch.stack([layer[0] for layer in read(batch, settings.words)]).cpu()  # (L, H, P, R)
-            candidates = batch["region_candidate_mask"][0]
-            grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates)
-            found = [
-                ground_box(attention[layers, heads, number], candidates, grid)
-                for number in range(len(example.phrases))
+    observer = get_observer(model)
+    for example in examples:
+        batch = make_batch(processor, [example], folder_pictures(run.images), settings)
+        attention = read_phrases(observer, batch, settings.words)[:, 0].cpu()  # (L, H, P, R)
+        candidates = batch["region_candidate_mask"][0]
+        grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates)
+        found = [ground_box(attention[layers, heads, n], candidates, grid) for n in range(len(example.phrases))]
+        texts = [example.caption[phrase.start : phrase.end] for phrase in example.phrases]
+        shown.append(
+            [
+                PatchAttention(text, each.map, grid.frame, each.box, each.share)
+                for text, each in zip(texts, found, strict=True)
             ]
-            texts = [example.caption[phrase.start : phrase.end] for phrase in example.phrases]
-            shown.append(
-                [
-                    PatchAttention(text, each.map, grid.frame, each.box, each.share)
-                    for text, each in zip(texts, found, strict=True)
-                ]
-            )
+        )
     return shown
 
 
@@ -297,8 +290,8 @@ def work(options: argparse.Namespace) -> str:
         gold = [phrase.boxes for phrase in example.phrases]
         picture = folder / "pictures" / f"{example.image_id}.png"
         patch_comparison_figure(folder_pictures(run.images)(example.image_id), of_methods, gold, picture)
-    report = next(iter(rankings.values())).reported_on
-    note = CAPTION.format(count=options.top_k, phrases=len(report.image_ids), images=report.images)
+    report = next(iter(rankings.values())).reported_on.counts
+    note = CAPTION.format(count=options.top_k, phrases=report.total, images=len(report.image_ids))
     write_text(folder / "vlm.md", f"{table(rows)}\n\n{note}\n")
     content = {"rows": {name: dict(zip(COLUMNS, row, strict=True)) for name, row in rows.items()}, "answers": figures}
     write_text(folder / "vlm.json", to_json(content, indent=1) + "\n")

@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.prompts import Images, PromptSettings, grounded_prompts, inputs_on, make_batch
-from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads
 from grounded_attention.supervision.supervise import head_count
+
+from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
+from .reading import inputs_on
+from .statistics import ratio_intervals
 
 INSTRUCTION = "Describe the image."
 # Sets of random heads for the comparison.

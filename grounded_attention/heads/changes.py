@@ -1,17 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Compares the heads of two checkpoints with a paired test over images, corrected for the number of heads."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from grounded_attention.heads.audit_result import AuditResult
-from grounded_attention.heads.plots import plot_changes
-from grounded_attention.heads.statistics import CORRECTIONS, PERMUTATIONS, Comparison, permutation_test
 from grounded_attention.utils.plain_text import markdown_text
+
+from .statistics import CORRECTIONS, PERMUTATIONS, Comparison, exchange_test
+from .table import HeadCounts, HeadTable
 
 HOLM = "holm"
 LEVEL = 0.05
@@ -23,8 +23,8 @@ class Changes:
     """The differences between the heads of two audits, over all phrases of each direction."""
 
     names: tuple[str, str]
-    before: AuditResult
-    after: AuditResult
+    before: HeadTable
+    after: HeadTable
     correction: str
     comparisons: dict[str, Comparison]
     corrected: dict[str, np.ndarray]
@@ -79,6 +79,8 @@ class Changes:
 
     def plot(self, folder: Path) -> list[Path]:
         """Draws each direction; returns the files `changes_<direction>`, .png and .pdf."""
+        from .figures import plot_changes
+
         files = []
         for direction, p in self.corrected.items():
             counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
@@ -88,9 +90,52 @@ class Changes:
         return files
 
 
+def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
+    """
+    Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
+
+    Under the null hypothesis the answers of the two checkpoints to an image can be exchanged. Each draw exchanges all
+    answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
+    observed one, which counts as a draw. If the images with a difference allow at most `draws` exchanges, all are
+    tried and p is exact.
+    """
+    after = _paired(before, after)
+    return exchange_test(after.correct - before.correct, before.total, draws, seed)
+
+
+def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
+    """
+    Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
+    """
+    return exchange_test(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
+
+
+def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
+    """`after` with its images in the order of `before`."""
+    if before.correct.shape[1:] != after.correct.shape[1:]:
+        shapes = f"{before.correct.shape[1:]} and {after.correct.shape[1:]}"
+        raise ValueError(f"the checkpoints have {shapes} layers and heads; compare two of the same size")
+    index = {image: row for row, image in enumerate(after.image_ids)}
+    if index.keys() != set(before.image_ids):
+        first, second = len(set(before.image_ids) - index.keys()), len(index.keys() - set(before.image_ids))
+        raise ValueError(
+            f"judged on different images: {first} are only in the first, {second} only in the second; "
+            "audit both with the same data and regions"
+        )
+    after = after.take([index[image] for image in before.image_ids])
+    unlike = np.flatnonzero(before.items != after.items)
+    if len(unlike):
+        image = unlike[0]
+        raise ValueError(
+            f"image {before.image_ids[image]} has {before.items[image]} items in the first and {after.items[image]} "
+            "in the second; audit both with the same data, regions and words"
+        )
+    return after
+
+
 def compare(
-    before: AuditResult,
-    after: AuditResult,
+    before: HeadTable,
+    after: HeadTable,
     names: tuple[str, str] = ("before", "after"),
     correction: str = HOLM,
     draws: int = PERMUTATIONS,
@@ -115,5 +160,13 @@ def compare(
         direction: permutation_test(before.entities[direction]["all"], after.entities[direction]["all"], draws, seed)
         for direction in shared
     }
-    corrected = {direction: CORRECTIONS[correction](found.p) for direction, found in comparisons.items()}
+    corrected = {direction: _correct(found.p, after.headless, correction) for direction, found in comparisons.items()}
     return Changes(names, before, after, correction, comparisons, corrected)
+
+
+def _correct(p: np.ndarray, headless: Sequence[int], correction: str) -> np.ndarray:
+    """Corrects the p values (L, H) for the number of heads; layers without heads are no tests."""
+    real = np.setdiff1d(np.arange(len(p)), headless)
+    corrected = np.ones_like(p)
+    corrected[real] = CORRECTIONS[correction](p[real])
+    return corrected

@@ -1,28 +1,43 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The attention of every head in a few captioned images, for pictures and for the explorer.
 
-An observer (`observers.py`) captures it, so models without the attention interface work too. Shape
-letters: L layers, H heads, W words, R regions, B batch, T text.
+Shape letters: L layers, H heads, W words, R regions, C cells of the grid of an image, B batch, T text.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
-from grounded_attention.heads.observers import reads_pixels
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.processing.patch_grounding import match_coverage
+from grounded_attention.processing.phrase import Phrase
 from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
-from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
+from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
+from .items import RegionInputs, Rules
+from .maps import TokenGrid
+from .reading import (
+    REGION_TO_TEXT,
+    TEXT_TO_REGION,
+    Observer,
+    attention_of,
+    get_observer,
+    read_phrases,
+    reads_pixels,
+)
+
+# Cells along an edge: the page has all heads of all layers, so that finer grids make it slow.
+CELLS = 16
+COVERAGE = 0.5
 WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
-TO_REGION, TO_TEXT = "text_to_region", "region_to_text"
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,80 +166,144 @@ def find_words(caption: str) -> list[tuple[int, int]]:
     return [match.span() for match in WORD.finditer(caption)]
 
 
-@torch.no_grad()
 def capture_examples(
-    observer: Any,
+    model: Any,
     processor: Any,
-    examples: Sequence[Any],
+    examples: Sequence[AuditExample],
     regions: Mapping[str, Any],
-    open_picture: Callable[[str], Image.Image],
+    pictures: Images,
     label_names: Sequence[str] = (),
 ) -> list[ExampleAttention]:
-    """Runs a model on captioned images, one at a time, and captures its attention in both directions."""
-    return [
-        _capture(observer, processor, example, regions[example.image_id], open_picture, label_names)
-        for example in examples
+    """Captures the attention between the words of captions and the regions of their images, in both directions.
+
+    `model` is the model or its observer.
+    """
+    observer = model if isinstance(model, Observer) else get_observer(model)
+    inputs = RegionInputs(processor, regions, Rules(), pictures if reads_pixels(observer.model) else None)
+    found = []
+    for example in examples:
+        given, spans = _with_words(example)
+        batch: Any = inputs.make([given]).inputs
+        batch = batch.to(observer.model.device)
+        record, candidates = regions[example.image_id], batch["region_candidate_mask"][0].bool().cpu()
+        boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
+        mask, kept = _kept_words(batch["phrase_mask"][0])
+        attention, back = _observe(observer, batch, mask[kept], candidates)
+        words = [spans[number] for number in kept]
+        found.append(
+            ExampleAttention(
+                image=open_image(find_picture(pictures, example.image_id)),
+                caption=example.caption,
+                words=tuple(words),
+                boxes=boxes,
+                attention=attention,
+                layers=tuple(observer.layers),
+                back=back,
+                labels=_labels(record, len(boxes), label_names),
+                gold=_gold(example, words, boxes, Rules().hits),
+                image_id=example.image_id,
+            )
+        )
+    return found
+
+
+def capture_patches(
+    model: Any, processor: Any, examples: Sequence[AuditExample], images: Images, instruction: str | None = None
+) -> list[ExampleAttention]:
+    """Captures the attention of each word of some texts on the patches of their images, in every head."""
+    settings, observer, found = PromptSettings(instruction=instruction), get_observer(model), []
+    numbers = [layer for layer in range(len(observer.layers)) if layer not in observer.headless]
+    for example in examples:
+        given, spans = _with_words(example)
+        batch = make_batch(processor, [given], images, settings)
+        _, kept = _kept_words(batch["phrase_mask"][0])
+        candidates = batch["region_candidate_mask"][0]
+        grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates, CELLS)
+        attention = read_phrases(observer, batch)[numbers, 0].cpu()[:, :, kept]
+        boxes, words = grid.cell_boxes(), [spans[number] for number in kept]
+        found.append(
+            ExampleAttention(
+                image=open_image(find_picture(images, example.image_id)),
+                caption=example.caption,
+                words=tuple(words),
+                boxes=boxes,
+                attention=grid.maps(attention * candidates).flatten(3).clamp(max=1).numpy(),
+                layers=tuple(observer.layers[number] for number in numbers),
+                gold=_gold(example, words, boxes, _covered),
+                image_id=example.image_id,
+            )
+        )
+    return found
+
+
+def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "", **known: Any) -> ExampleAttention:
+    """Captures the attention of every word in one image, with the regions that a pipeline finds."""
+    # The caption as one phrase: every word is captured, so none has to be found.
+    item = pipe.find_regions(image, caption, phrases=[caption], **known)
+    labels = [label or "" for label in item.labels]
+    names = sorted(set(labels))
+    classes = np.array([names.index(label) for label in labels])
+    record = SimpleNamespace(boxes=item.boxes, features=item.features, classes=classes)
+    example = AuditExample(image_id, caption, ())
+    return capture_examples(pipe.model, pipe.processor, [example], {image_id: record}, lambda _: image, names)[0]
+
+
+def phrase_attention(
+    example: ExampleAttention, phrase: Phrase, layer: int, head: int | None = None
+) -> np.ndarray | None:
+    """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1."""
+    words = [
+        word
+        for word, (start, end) in enumerate(example.words)
+        if phrase.start <= start and end <= phrase.end and example.text(word)[0].isalnum()
     ]
+    if not words:
+        return None
+    return np.mean([example.over_regions(word, layer, head)[0] for word in words], axis=0)
 
 
-def _capture(
-    observer: Any, processor: Any, example: Any, record: Any, open_picture: Callable[[str], Any], names: Sequence[str]
-) -> ExampleAttention:
-    words = find_words(example.caption)
-    spans = [{"text": 0, "start": start, "end": end} for start, end in words]
-    picture = open_picture(example.image_id)
-    if reads_pixels(observer.model):
-        seen = {"images": [picture]}
-    else:
-        seen = {"region_features": [np.asarray(record.features, dtype=np.float32)]}
-    # As in an audit and in training, an image with too many regions for the processor keeps the first ones.
-    batch = processor([example.caption], region_boxes=[record.boxes], phrases=[spans], **seen)
-    batch = batch.to(observer.model.device)
-    mask = batch["phrase_mask"][0].bool().cpu()
-    kept = [word for word in range(len(words)) if mask[word].any()]
-    candidates = batch["region_candidate_mask"][0].bool().cpu()
-    boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
-    attention, back = _observe(observer, batch, mask[kept], candidates)
-    return ExampleAttention(
-        image=picture,
-        caption=example.caption,
-        words=tuple(words[word] for word in kept),
-        boxes=boxes,
-        attention=attention,
-        layers=tuple(observer.layers),
-        back=back,
-        labels=_labels(record, len(boxes), names),
-        gold=_gold(example, [words[word] for word in kept], boxes),
-        image_id=example.image_id,
-    )
+def _with_words(example: AuditExample) -> tuple[AuditExample, list[tuple[int, int]]]:
+    """The example with each word as a phrase, and the words."""
+    spans = find_words(example.caption)
+    words = tuple(Phrase("", start, end, boxes=np.zeros((0, 4), dtype=np.float32)) for start, end in spans)
+    return replace(example, phrases=words), spans
 
 
-def _observe(observer: Any, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _kept_words(mask: Tensor) -> tuple[Tensor, list[int]]:
+    """The mask of tokens (W, T), and the words that have any."""
+    mask = mask.bool().cpu()
+    return mask, mask.any(1).nonzero()[:, 0].tolist()
+
+
+def _observe(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """(L, H, W, R) and (L, H, R, W) of one example; `words` (W, T) bool, `candidates` (all regions,) bool."""
     tokens, regions = words.any(0).nonzero()[:, 0], candidates.nonzero()[:, 0]
-    queries = [index[None].to(observer.model.device) for index in (tokens, regions)]
-    found = observer.observe(batch, {TO_REGION: tuple(queries), TO_TEXT: tuple(reversed(queries))})
-    there, back = (_full(*found[direction])[:, 0] for direction in (TO_REGION, TO_TEXT))  # (L, H, rows, columns)
+    rows, columns = (index[None].to(observer.model.device) for index in (tokens, regions))
+    pairs = observer.observe(batch, {TEXT_TO_REGION: (rows, columns), REGION_TO_TEXT: (columns, rows)})
+    there, back = (attention_of(pairs[name])[:, 0].cpu().double() for name in (TEXT_TO_REGION, REGION_TO_TEXT))
     member = words[:, tokens].double()  # (W, tokens)
     pooled = (member / member.sum(1, keepdim=True)) @ there
     return pooled.float().numpy(), (back @ member.T).float().numpy()
 
 
-def _full(log_alpha: Tensor, log_share: Tensor) -> Tensor:
-    """Attention over the whole row, from log-probabilities within the key columns and their log share."""
-    return (log_alpha.double() + log_share.double()[..., None]).exp().cpu()
-
-
-def _gold(example: Any, words: Sequence[tuple[int, int]], boxes: np.ndarray) -> np.ndarray:
-    """Mask (W, R) bool of regions with IoU of at least 0.5 with a gold box of a phrase that contains the word."""
-    gold = np.zeros((len(words), len(boxes)), dtype=bool)
+def _gold(
+    example: AuditExample,
+    words: Sequence[tuple[int, int]],
+    places: np.ndarray,
+    hits: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Mask (W, R) bool of the places that `hits` finds for the gold boxes of a phrase that contains the word."""
+    gold = np.zeros((len(words), len(places)), dtype=bool)
     for phrase in example.phrases:
-        targets = np.asarray(phrase.boxes, dtype=np.float32).reshape(-1, 4)
-        if len(targets):
-            hit = (box_iou(boxes, targets) >= IOU_THRESHOLD).any(1)
+        if len(phrase.boxes):
             inside = [phrase.start <= start and end <= phrase.end for start, end in words]
-            gold[np.array(inside)] |= hit
+            gold[np.array(inside)] |= hits(places, phrase.boxes)
     return gold
+
+
+def _covered(cells: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Mask (C,) of the cells (C, 4) that boxes (n, 4) cover by half."""
+    return np.any(match_coverage(boxes, np.broadcast_to(cells, (len(boxes), *cells.shape)), COVERAGE), axis=0)
 
 
 def _labels(record: Any, count: int, names: Sequence[str]) -> tuple[str, ...]:

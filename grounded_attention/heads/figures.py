@@ -7,25 +7,39 @@ light. Heads and layers have the names of the audit, counted from 0. The same in
 letters: L layers, H heads.
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike
 
-from grounded_attention.heads.head_counts import ACTIVE_SHARE, HeadCounts
 from grounded_attention.reports.attention_pictures import MISS
 from grounded_attention.reports.figure_style import BLUE, DPI, GREY, SKY, VERMILLION, WIDTH, save
+
+from .statistics import ACTIVE_SHARE, ALL, RELATIONS
+
+if TYPE_CHECKING:
+    from .table import HeadCounts, HeadTable
 
 SPREAD = 0.6  # the heads of a layer are spread over this share of the space between layers, so none hides another
 ALPHA = 0.05
 BASELINE, BEST = "most confident region", "best active head"
+TYPES = (".png", ".pdf")
+# The paper reports the ten most common relations.
+MOST_PANELS = 10
+_TITLES = {
+    "text_to_region": "Entity grounding: the most-attended {region} is gold",
+    "region_to_text": "From {region}s to words: the most-attended word refers to the {region}",
+}
 CHANGES = "PuOr"  # purple: decrease, orange: increase; readable with colour blindness
 
 
@@ -287,3 +301,84 @@ def _draw_dumbbells(
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_title(f"most changed heads: ○ {names[0]}, ● {names[1]}", fontsize=10)
     axes.grid(axis="x", lw=0.4, color="#dddddd", zorder=0)
+
+
+# Files
+
+
+def plot_table(result: HeadTable, folder: Path) -> list[Path]:
+    """Draws each direction by layer and head, the phrase types and the relations."""
+    files: list[Path] = []
+    ring = result.choice.ring
+    for direction, groups in result.entities.items():
+        counts = groups[ALL]
+        title = _TITLES[direction].format(region=result.region)
+        chosen = result.choice.heads.get(direction, {})
+        known = {"layers": result.layers, "title": title, "baseline": result.rule(direction), "ring": ring}
+        spans, head = counts.intervals(), chosen.get(ALL)
+        files += _draw(entity_grounding_figure, counts, folder / direction, intervals=spans, chosen=head, **known)
+        types = most_common({name: found for name, found in groups.items() if name != ALL})
+        if types:
+            files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", chosen=chosen, **known)
+    if result.relations:
+        drawn = most_common(result.relations)
+        marked = {"chosen": result.choice.heads.get(RELATIONS, {}), "ring": ring}
+        known = {"layers": result.layers, "baseline": result.rule(RELATIONS)}
+        files += _draw(grounding_panels_figure, drawn, folder / "relations", **known, **marked)
+    return files
+
+
+def plot_changes(
+    before: HeadCounts,
+    after: HeadCounts,
+    path: Path,
+    p: Any,
+    layers: tuple[str, ...],
+    names: tuple[str, str],
+    baseline: str,
+) -> list[Path]:
+    """
+    Draws the changes of the heads as .png and .pdf; returns the files.
+    """
+    files = [path.with_suffix(kind) for kind in TYPES]
+    for file in files:
+        changes_figure(before, after, file, p=p, layers=layers, names=names, baseline=baseline)
+    return files
+
+
+def most_common(counts: Mapping[str, HeadCounts]) -> dict[str, HeadCounts]:
+    """The groups with the most items, most first."""
+    names = sorted(counts, key=lambda name: (-counts[name].total, name))[:MOST_PANELS]
+    return {name: counts[name] for name in names}
+
+
+def _draw(figure: Callable[..., Any], counts: Any, path: Path, **options: Any) -> list[Path]:
+    files = [path.with_suffix(kind) for kind in TYPES]
+    for file in files:
+        figure(counts, file, **options)
+    return files
+
+
+# A grid of layers and heads
+
+
+def ranking_figure(table: HeadTable, heads: Sequence[tuple[int, int]], path: str | Path) -> Figure:
+    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame."""
+    counts = table.counts
+    height = min(max(2.6, 1.6 + 0.17 * len(table.layers)), 12.0)
+    figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    titles = (f"pointing game (chance {counts.chance_accuracy:.0%})", f"attention on the {table.region}s")
+    for axes, values, title in zip(panels, (counts.accuracy, counts.mean_share), titles, strict=True):
+        shown = np.ma.masked_array(values, ~counts.seeing)
+        drawn = axes.imshow(shown, cmap="cividis", vmin=0, vmax=max(float(values.max()), 1e-9), aspect="auto")
+        for layer, head in heads:
+            frame = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=VERMILLION, linewidth=2)
+            axes.add_patch(frame)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("head")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+        figure.colorbar(drawn, ax=axes, format=PercentFormatter(1.0, decimals=0), pad=0.02)
+    panels[0].set_ylabel("layer")
+    return save(figure, path)

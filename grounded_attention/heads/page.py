@@ -13,28 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.heads.audit_card import MOST_RELATIONS, NAMES
-from grounded_attention.heads.audit_result import AuditResult
-from grounded_attention.heads.choice import SAME_SPLIT, BestHead
-from grounded_attention.heads.example_attention import (
-    ExampleAttention,
-    best_heads,
-    naming_words,
-    words_across_layers_figure,
-)
-from grounded_attention.heads.figures import (
-    ALPHA,
-    changes_figure,
-    entity_grounding_figure,
-    grounding_panels_figure,
-)
-from grounded_attention.heads.head_counts import ACTIVE_SHARE, HeadCounts
-from grounded_attention.heads.statistics import bootstrap_intervals, holm, permutation_test
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 
-ALL = "all"
+from .card import MOST_RELATIONS, NAMES
+from .changes import permutation_test
+from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
+from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
+from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT, holm
+from .table import BestHead, HeadCounts, HeadTable
+
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
 STYLE = """
 .wide td:first-child { white-space: nowrap; }
@@ -57,7 +46,7 @@ class ExtraSection:
 
 
 def audit_page(
-    results: Mapping[str, AuditResult],
+    results: Mapping[str, HeadTable],
     title: str = "Grounding audit",
     *,
     about: Sequence[tuple[str, str]] = (),
@@ -90,7 +79,7 @@ def audit_page(
 # Tables
 
 
-def _best_heads(results: Mapping[str, AuditResult]) -> str:
+def _best_heads(results: Mapping[str, HeadTable]) -> str:
     chosen = {name: [b for b in result.best_heads() if b.kind in NAMES] for name, result in results.items()}
     whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
     several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
@@ -116,7 +105,7 @@ def _how_chosen(splits: Mapping[str, str], rule: str) -> str:
 
 
 def _head_rows(
-    results: Mapping[str, AuditResult],
+    results: Mapping[str, HeadTable],
     chosen: Mapping[str, Sequence[BestHead]],
     wanted: Callable[[BestHead], bool],
 ) -> list[tuple[str, ...]]:
@@ -127,7 +116,7 @@ def _head_rows(
     return [_head_row(best, name, results[name]) for best, name in rows]
 
 
-def _head_row(best: BestHead, model: str, result: AuditResult) -> tuple[str, ...]:
+def _head_row(best: BestHead, model: str, result: HeadTable) -> tuple[str, ...]:
     what = NAMES[best.kind] if best.group == ALL else f"{NAMES[best.kind]}: {best.group}"
     head = result.name(best.layer, best.head) + ("" if best.active else " (not active)")
     shares = (f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
@@ -152,7 +141,7 @@ def _drawn(
         return embedded_image(path, alt, caption)
 
 
-def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
+def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
     for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
         found = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
         layers = {result.layers for name, result in results.items() if name in found}
@@ -170,14 +159,14 @@ def _layer_figures(results: Mapping[str, AuditResult]) -> Iterator[str]:
             known["layers"] = layers.pop()
         if len(found) == 1:
             counts = next(iter(found.values()))
-            known |= {"intervals": bootstrap_intervals(counts), "chosen": next(iter(chosen.values()), None)}
+            known |= {"intervals": counts.intervals(), "chosen": next(iter(chosen.values()), None)}
             yield _drawn(entity_grounding_figure, alt, caption, counts, **known)
         else:
-            spans = {name: bootstrap_intervals(counts) for name, counts in found.items()}
+            spans = {name: counts.intervals() for name, counts in found.items()}
             yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, chosen=chosen, **known)
 
 
-def _changes(results: Mapping[str, AuditResult], correction: tuple[str, Correction]) -> Iterator[str]:
+def _changes(results: Mapping[str, HeadTable], correction: tuple[str, Correction]) -> Iterator[str]:
     (first, before), *others = results.items()
     yield _note(
         f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
@@ -199,7 +188,7 @@ def _change(
     before: HeadCounts,
     after: HeadCounts,
     names: tuple[str, str],
-    result: AuditResult,
+    result: HeadTable,
     correct: Correction,
 ) -> str:
     comparison = permutation_test(before, after)
@@ -224,7 +213,7 @@ def _p(value: float) -> str:
 # Relations and further parts
 
 
-def _relations(results: Mapping[str, AuditResult]) -> str:
+def _relations(results: Mapping[str, HeadTable]) -> str:
     counts: dict[str, int] = {}
     for result in results.values():
         for relation, found in result.relations.items():
@@ -254,7 +243,7 @@ def _relations(results: Mapping[str, AuditResult]) -> str:
     return _note(note) + html_table(COLUMNS, rows, 3) + "".join(figures)
 
 
-def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
+def _words(results: Mapping[str, HeadTable], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
     """Figures 1 and 5 of the paper: the first example with each model."""
     yield _note(
         "The regions that words of one caption attend to, in the heads of the most accurate layers that are best on "
@@ -272,7 +261,7 @@ def _words(results: Mapping[str, AuditResult], examples: Mapping[str, Sequence[E
             yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"
 
 
-def _best_accuracy(result: AuditResult) -> float:
+def _best_accuracy(result: HeadTable) -> float:
     counts = result.entities.get("text_to_region", {}).get(ALL)
     return 0.0 if counts is None else float(counts.accuracy.max())
 

@@ -11,12 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from grounded_attention.heads.boxes import GroundedBox, ground_box
-from grounded_attention.heads.chosen import ChosenHeads
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.heads.prompts import make_batch
-from grounded_attention.heads.reading import read_phrases
 from grounded_attention.modeling.caption_phrases import find_phrases
 from grounded_attention.modeling.grounding_items import GroundingItem, download_image, is_url, read_caption
 from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundingPipeline
@@ -25,6 +19,12 @@ from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.supervise import unwrap_model
+
+from .boxes import GroundedBox, ground_box
+from .examples import AuditExample, make_batch
+from .maps import TokenGrid
+from .ranking import ChosenHeads
+from .reading import get_observer, read_phrases
 
 _INPUTS = ("image", "caption", "phrases")
 _NO_BOX = np.zeros((0, 4), dtype=np.float32)
@@ -99,14 +99,13 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
             for phrase, tokens in zip(prompt.phrases, mask, strict=False):
                 if not tokens.any():
                     raise ValueError(f"phrase {prompt.caption[phrase.start : phrase.end]!r} has no token of its own")
-        with read_phrases(self.model) as read:
-            layers = read(batch, self.chosen.settings.words)
+        attention = read_phrases(get_observer(self.model), batch, self.chosen.settings.words).cpu()
         found: list[list[GroundedBox]] = [[] for _ in items]
         for index, prompt in enumerate(prompts):
             candidates = batch["region_candidate_mask"][index]
             grid = TokenGrid.of_tokens(batch["region_boxes"][index], candidates)
             for number in range(len(prompt.phrases)):
-                heads = [layers[layer][index, head, number].cpu() for layer, head in self.chosen.heads]
+                heads = [attention[layer, index, head, number] for layer, head in self.chosen.heads]
                 found[int(prompt.image_id)].append(ground_box(torch.stack(heads), candidates, grid))
         return {"items": [{"item": item, "boxes": boxes} for item, boxes in zip(items, found, strict=True)]}
 

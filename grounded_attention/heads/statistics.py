@@ -13,8 +13,10 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.heads.head_counts import HeadCounts
-
+# Names of groups of items; and the way of Li et al. (2020): heads are chosen on the items that they are reported on.
+ALL, RELATIONS, SAME_SPLIT = "all", "relations", "same_split"
+# Li et al. (2020), section 3.1: a head that gives more of its attention to the regions "actively pays attention".
+ACTIVE_SHARE = 0.2
 LEVEL = 0.95
 DRAWS = 2000
 PERMUTATIONS = 10_000
@@ -28,25 +30,6 @@ class Comparison:
 
     difference: np.ndarray
     p: np.ndarray
-
-
-def bootstrap_intervals(counts: HeadCounts, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
-    """
-    Bootstrap intervals of the accuracy of each head: percentiles over `draws` samples of I images with replacement.
-    """
-    images, layers, heads = counts.correct.shape
-    columns = counts.correct.reshape(images, layers * heads)
-    return ratio_intervals(columns, counts.items, level, draws, seed).reshape(2, layers, heads)
-
-
-def baseline_interval(
-    counts: HeadCounts, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
-) -> tuple[float, float]:
-    """
-    The interval of the baseline rule, in [0, 1]; the same seed gives the same samples of images as for the heads.
-    """
-    low, high = ratio_intervals(counts.baseline[:, None], counts.items, level, draws, seed)[:, 0]
-    return float(low), float(high)
 
 
 def ratio_intervals(
@@ -84,50 +67,7 @@ def _block_sizes(images: int, draws: int) -> list[int]:
     return [min(most, draws - start) for start in range(0, draws, most)]
 
 
-def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """
-    Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
-
-    Under the null hypothesis the answers of the two checkpoints to an image can be exchanged. Each draw exchanges all
-    answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
-    observed one, which counts as a draw. If the images with a difference allow at most `draws` exchanges, all are
-    tried and p is exact.
-    """
-    after = _paired(before, after)
-    return _exchanged(after.correct - before.correct, before.total, draws, seed)
-
-
-def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """
-    Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
-    """
-    return _exchanged(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
-
-
-def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
-    """`after` with its images in the order of `before`."""
-    if before.correct.shape[1:] != after.correct.shape[1:]:
-        shapes = f"{before.correct.shape[1:]} and {after.correct.shape[1:]}"
-        raise ValueError(f"the checkpoints have {shapes} layers and heads; compare two of the same size")
-    index = {image: row for row, image in enumerate(after.image_ids)}
-    if index.keys() != set(before.image_ids):
-        first, second = len(set(before.image_ids) - index.keys()), len(index.keys() - set(before.image_ids))
-        raise ValueError(
-            f"judged on different images: {first} are only in the first, {second} only in the second; "
-            "audit both with the same data and regions"
-        )
-    after = after.take([index[image] for image in before.image_ids])
-    unlike = np.flatnonzero(before.items != after.items)
-    if len(unlike):
-        image = unlike[0]
-        raise ValueError(
-            f"image {before.image_ids[image]} has {before.items[image]} items in the first and {after.items[image]} "
-            "in the second; audit both with the same data, regions and words"
-        )
-    return after
-
-
-def _exchanged(differences: np.ndarray, total: int, draws: int, seed: int) -> Comparison:
+def exchange_test(differences: np.ndarray, total: int, draws: int, seed: int) -> Comparison:
     """Runs the test on the (I, L, H) differences between two counts of right answers."""
     if draws < 1:
         raise ValueError(f"draws is {draws}; expected at least 1")

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from grounded_attention.heads.example_attention import find_words
-from grounded_attention.heads.prompts import inputs_on
+from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import supervise

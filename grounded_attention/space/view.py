@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from grounded_attention.heads.image_attention import phrase_attention
+from grounded_attention.heads.example_attention import phrase_attention
 from grounded_attention.heads.maps import attended_cells
 from grounded_attention.modeling.caption_phrases import BY_WORDS, find_phrases
 from grounded_attention.processing.phrase import Phrase

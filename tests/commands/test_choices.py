@@ -11,13 +11,10 @@ from grounded_attention.dataset_scripts.builders.vcr import OPTIONS
 from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
 from grounded_attention.families import FAMILIES
-from grounded_attention.heads.choice import SAME_SPLIT
-from grounded_attention.heads.chosen import FILE
-from grounded_attention.heads.items import DEFAULT_WORD, WORDS
-from grounded_attention.heads.prompts import WORDS as HEAD_WORDS
-from grounded_attention.heads.rank import ABLATED
-from grounded_attention.heads.scores import RANKS
-from grounded_attention.heads.statistics import CORRECTIONS
+from grounded_attention.heads.examples import WORDS
+from grounded_attention.heads.items import DEFAULT_WORD
+from grounded_attention.heads.ranking import ABLATED, FILE, RANKS
+from grounded_attention.heads.statistics import CORRECTIONS, SAME_SPLIT
 from grounded_attention.labelling.florence import MODEL_TYPE
 from grounded_attention.labelling.grounder import Selection
 from grounded_attention.labelling.phrases import SOURCES
@@ -28,8 +25,8 @@ from grounded_attention.reports.bertviz_export import VIEWS
 
 def test_the_words_of_options_are_those_of_their_home():
     assert (choices.SAME_SPLIT, choices.DEFAULT_WORD) == (SAME_SPLIT, DEFAULT_WORD)
-    assert (choices.WORDS, choices.CORRECTIONS) == (tuple(WORDS), tuple(CORRECTIONS))
-    assert (choices.HEAD_WORDS, choices.HEAD_RANKS) == (HEAD_WORDS, RANKS)
+    assert (choices.WORDS, choices.CORRECTIONS) == (WORDS, tuple(CORRECTIONS))
+    assert choices.HEAD_RANKS == RANKS
     assert (choices.HEADS_ABLATED, choices.HEADS_FILE, choices.SCENES) == (ABLATED, FILE, SOURCE)
     assert choices.LOOK_FORMS == FORMS
     assert (choices.MAPS, choices.STEPS, choices.VIEWS) == (MAPS, STEPS, VIEWS)

@@ -14,13 +14,11 @@ from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, 
 
 from grounded_attention.commands import ground, heads
 from grounded_attention.heads.boxes import ground_box
-from grounded_attention.heads.card import HEADS
-from grounded_attention.heads.chosen import ChosenHeads
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.explorer import capture_patches
+from grounded_attention.heads.example_attention import capture_patches
+from grounded_attention.heads.examples import AuditExample, PromptSettings
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.pipeline import PatchGroundingPipeline
-from grounded_attention.heads.prompts import PromptSettings
+from grounded_attention.heads.ranking import HEADS, ChosenHeads
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
@@ -64,9 +62,11 @@ def test_the_folder_has_the_ranking(files):
     content = json.loads((files / "ranked" / "heads.json").read_text())
     assert content["about"]["data"] == "flickr30k_entities, split test" and content["about"]["choose_on"] == "train"
     assert content["about"]["model_type"] == "llava" and content["about"]["same_split"] is False
-    assert content["choice"]["images"] == 3 and content["report"]["images"] == 2
+    assert content["scores_on_choice"]["images"] == 3
+    scores = content["scores"]["text_to_region"]["all"]
+    assert scores["images"] == 2 and content["choice"]["split"] == "train"
     assert len(content["chosen"]) == 2 and content["ablation"]["tokens"] > 0
-    assert np.shape(content["report"]["scores"]["pointing"]) == (2, 4)
+    assert np.shape(scores["scores"]["pointing"]) == (2, 4)
     assert (files / "ranked" / "heads.png").stat().st_size > 5000
     assert "reported on" in (files / "ranked" / "heads.md").read_text()
 
@@ -102,7 +102,7 @@ def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, caps
     assert len(printed["chosen"]) == 2 and printed["folder"] == str(tmp_path)
     content = json.loads((tmp_path / "heads.json").read_text())
     assert content["about"]["options"]["words"] == "prompt" and content["ablation"] is None
-    assert content["report"]["phrases"] == 3
+    assert content["scores"]["text_to_region"]["all"]["items"] == 3
 
 
 @pytest.mark.parametrize("beside", [False, True])

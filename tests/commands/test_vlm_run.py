@@ -13,9 +13,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from grounded_attention.commands import audit_run, vlm_run, vlm_run_work
 from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.heads.audit import audit
-from grounded_attention.heads.audit_result import AuditResult
 from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from tests.helpers.tiny_scenes import run_train, tiny_scenes

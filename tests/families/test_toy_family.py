@@ -103,7 +103,7 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
     assert "the caption chosen:" in pushed and "bibtex" in pushed
     card = (output / "direct" / "README.md").read_text()
     assert re.search(r"best head", card, re.I) and len(card) > len(pushed)
-    counts = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    counts = json.loads((tmp_path / "audit" / "heads.json").read_text())
     assert counts["layers"] == ["0", "1"]
     assert (tmp_path / "report" / "report.html").is_file()
     assert loaded[:3] == ["ToyModel", "VisualBERTProcessor", "ToyForVGP"] and not any(loaded[3:])

@@ -6,7 +6,7 @@ import torch
 
 from grounded_attention.heads.ablation import ablate_heads
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.rank import rank_heads
+from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.head_masking import attention_modules
 from tests.helpers.tiny_vlm_examples import examples, pictures

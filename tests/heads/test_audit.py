@@ -17,12 +17,12 @@ from transformers import (
     VisualBertModel,
 )
 
-from grounded_attention.heads.audit import audit
 from grounded_attention.heads.examples import AuditExample, entity_examples
-from grounded_attention.heads.inputs import CONFIDENT, FIRST
-from grounded_attention.heads.items import Items
-from grounded_attention.heads.observers import get_observer
-from grounded_attention.heads.tally import Tally
+from grounded_attention.heads.items import CONFIDENT, FIRST, Items
+from grounded_attention.heads.measure import Tally, audit, pool, read_looks
+from grounded_attention.heads.ranking import ChosenHeads, rank_heads
+from grounded_attention.heads.reading import get_observer
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.supervision_models import forbid_maps
@@ -292,7 +292,7 @@ def test_models_that_cannot_be_read_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"word": "middle"}, "word='middle' is unknown; expected one of last, first, mean"),
+        ({"word": "middle"}, "word='middle' is unknown; expected one of mean, last, first, prompt"),
         ({"directions": ["up"]}, "directions=.*expected one or both of text_to_region, region_to_text"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"iou_threshold": 0}, "iou_threshold=0"),
@@ -346,13 +346,36 @@ def test_the_counts_keep_no_arrays_of_a_batch():
         np.ones((items, tokens), dtype=bool),
         np.ones(items, dtype=bool),
         [(f"group {number}",) for number in range(items)],
+        [np.zeros((1, 4))] * items,
     )
     pair = torch.zeros(2, 1, heads, tokens, tokens).log_softmax(-1), torch.zeros(2, 1, heads, tokens)
+    looks = read_looks(pool(pair, asked), asked)
     tally = Tally()
-    tally.add(asked, pair, ["image"], [0])
-    kept = [
-        array for images in tally.groups.values() for sums in images.values() for array in (sums.correct, sums.share)
-    ]
+    tally.add(asked, {"correct": looks.right.astype(int), "share": looks.share}, ["image"], [0])
+    found = [sums for images in tally.groups.values() for sums in images.values()]
+    kept = [array for sums in found for array in (sums["correct"], sums["share"])]
     assert len(kept) == 2 * (items + 1)
     assert {array.shape for array in kept} == {(2, heads)}
     assert all(array.base is None for array in kept)
+
+
+@pytest.mark.parametrize("make", [vl_bert, lxmert])
+def test_heads_of_a_model_that_reads_regions_are_ranked(make, tmp_path):
+    """The ranking, its file and its boxes: those of the audit, and the region that the heads attend to most."""
+    model, regions = make(), make_regions()
+    given, processor = make_examples(regions), processor_of(make())
+    ranking = rank_heads(model, processor, given, {}, regions=regions, count=2, words="last", ablate=0)
+    counts = audit(model, processor, given, regions, directions=["text_to_region"], progress=False).counts
+    np.testing.assert_allclose(ranking.reported_on.counts.accuracy, counts.accuracy)
+    best = np.unravel_index(counts.accuracy.argmax(), counts.accuracy.shape)
+    assert counts.accuracy[ranking.heads[0]] == counts.accuracy[best]
+    by_name = {score.name: score for score in ranking.boxes}
+    assert by_name["best head"].pointing == by_name["best head"].accuracy == counts.accuracy[best]
+    chosen = ChosenHeads.from_file(ranking.save(tmp_path))
+    assert chosen.heads == ranking.heads
+    table = HeadTable.load(tmp_path)
+    np.testing.assert_array_equal(table.counts.correct, ranking.reported_on.counts.correct)
+    if make is vl_bert:
+        chosen.check(model)
+    with pytest.raises(ValueError, match="for image tokens only"):
+        rank_heads(model, processor, given, {}, regions=regions, rank="localization")

@@ -11,10 +11,10 @@ from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertCon
 from grounded_attention.commands import audit as command
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.heads.audit import audit
-from grounded_attention.heads.audit_card import PLACE
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.modeling import VLBertConfig, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.experiments.models import load_tokenizer
@@ -90,7 +90,7 @@ def test_before_and_after_with_relations_and_the_page(call, places):
     figures = {
         f"{n}{kind}" for n in ("text_to_region", "relations", "changes_text_to_region") for kind in (".png", ".pdf")
     }
-    assert written >= {"audit.json", "audit.md", "heads.csv", "changes.json", "explorer.html", "against"} | figures
+    assert written >= {"heads.json", "audit.md", "heads.csv", "changes.json", "explorer.html", "against"} | figures
     result = AuditResult.load(places / "audit")
     assert (
         result.choice.split == "validation" and result.about["split"] == "test" and set(result.relations) == {"next"}

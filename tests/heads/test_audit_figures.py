@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 from grounded_attention.heads.figures import changes_figure, entity_grounding_figure, grounding_panels_figure
-from grounded_attention.heads.head_counts import HeadCounts
+from grounded_attention.heads.table import HeadCounts
 from grounded_attention.reports.figure_style import BLUE, GREY, SKY
 
 pytestmark = pytest.mark.drawn_figures

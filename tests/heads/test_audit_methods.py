@@ -11,9 +11,9 @@ import pytest
 
 from grounded_attention.commands.audit_run import main
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
-from grounded_attention.heads.audit_card import PLACE
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.changes import compare
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 

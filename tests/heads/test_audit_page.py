@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.changes import permutation_test
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.heads.head_counts import HeadCounts
 from grounded_attention.heads.page import ExtraSection, audit_page
-from grounded_attention.heads.statistics import holm, permutation_test
+from grounded_attention.heads.statistics import holm
+from grounded_attention.heads.table import AuditResult, HeadCounts
 from tests.helpers.browser import open_browser
 
 pytestmark = pytest.mark.drawn_figures

@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.heads.audit import audit
 from grounded_attention.heads.example_attention import capture_examples
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.observers import get_observer, reads_pixels
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.reading import get_observer, reads_pixels
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.table import AuditResult
 from tests.helpers.audit_steps import BATCHES, run_audit
 from tests.helpers.two_processes import run_two
 

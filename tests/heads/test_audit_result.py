@@ -8,12 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from grounded_attention.heads import plots
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads import figures
 from grounded_attention.heads.changes import compare
-from grounded_attention.heads.choice import SAME_SPLIT
-from grounded_attention.heads.head_counts import HeadCounts
 from grounded_attention.heads.page import audit_page
+from grounded_attention.heads.table import SAME_SPLIT, AuditResult, HeadCounts
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -110,14 +108,14 @@ def test_saved_results_load_as_they_were_and_a_second_one_replaces_the_first(tmp
 def test_an_interrupted_save_leaves_the_old_result(tmp_path, monkeypatch):
     first = result(FIRST)
     first.save(tmp_path)
-    monkeypatch.setattr("grounded_attention.heads.audit_result.json.dumps", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("grounded_attention.heads.table.to_json", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         result(OTHER, seed=7).save(tmp_path)
     assert_same(AuditResult.load(tmp_path), first)
 
 
 def test_damaged_and_missing_results_are_errors(tmp_path):
-    with pytest.raises(ValueError, match=r"audit\.json: cannot read the audit"):
+    with pytest.raises(ValueError, match=r"heads\.json: cannot read the audit"):
         AuditResult.load(tmp_path)
     result(FIRST).save(tmp_path)
     (stored,) = tmp_path.glob("*.npz")
@@ -126,10 +124,21 @@ def test_damaged_and_missing_results_are_errors(tmp_path):
     with pytest.raises(ValueError, match="is damaged"):
         AuditResult.load(tmp_path)
     stored.write_bytes(content)
-    manifest = json.loads((tmp_path / "audit.json").read_text())
-    (tmp_path / "audit.json").write_text(json.dumps(manifest | {"format": 99}))
-    with pytest.raises(ValueError, match="format 99, expected 1"):
+    manifest = json.loads((tmp_path / "heads.json").read_text())
+    (tmp_path / "heads.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(ValueError, match="format 99, expected 2"):
         AuditResult.load(tmp_path)
+
+
+def test_a_result_of_version_0_1_is_read(tmp_path):
+    """`audit.json` had the choice under another name, and no scores."""
+    found = result(FIRST).choose_on(result(OTHER, "validation"))
+    content = json.loads((found.save(tmp_path) / "heads.json").read_text())
+    (tmp_path / "heads.json").unlink()
+    names = ("about", "layers", "heads", "counts")
+    old = {"format": 1, "chosen": content["choice"], **{name: content[name] for name in names}}
+    (tmp_path / "audit.json").write_text(json.dumps(old))
+    assert_same(AuditResult.load(tmp_path), found)
 
 
 def test_table_of_all_heads():
@@ -168,7 +177,7 @@ def rings(drawing: str) -> list[str]:
 @pytest.mark.parametrize("split", [SAME_SPLIT, "validation"])
 def test_every_figure_rings_the_head_that_the_table_names(tmp_path, monkeypatch, split):
     """Another head is the best on the reported items, for which the table has no row."""
-    monkeypatch.setattr(plots, "TYPES", (".svg",))
+    monkeypatch.setattr(figures, "TYPES", (".svg",))
     there = result(OTHER, "validation", relations=["det", "nsubj"])
     found = result(FIRST, relations=["det", "nsubj"]).choose_on(there if split == "validation" else split)
     named = [f"{found.name(best.layer, best.head)}: {100 * best.accuracy:.1f}" for best in found.best_heads()]

@@ -8,17 +8,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from grounded_attention.heads.head_counts import HeadCounts
-from grounded_attention.heads.statistics import (
-    CORRECTIONS,
-    baseline_interval,
-    baseline_test,
-    benjamini_hochberg,
-    bootstrap_intervals,
-    holm,
-    permutation_test,
-    ratio_intervals,
-)
+from grounded_attention.heads.changes import baseline_test, permutation_test
+from grounded_attention.heads.statistics import CORRECTIONS, benjamini_hochberg, holm, ratio_intervals
+from grounded_attention.heads.table import HeadCounts
 from grounded_attention.metrics.intervals import interval_text, to_json
 
 
@@ -45,7 +37,7 @@ def test_interval_is_that_of_a_loop_over_samples_of_images():
         drawn = counts.take(rng.integers(25, size=25))
         samples.append(drawn.accuracy)
     expected = np.quantile(samples, [0.05, 0.95], axis=0)
-    found = bootstrap_intervals(counts, level=0.9, draws=4000, seed=1)
+    found = counts.intervals(level=0.9, draws=4000, seed=1)
     assert found.shape == (2, 2, 3)
     np.testing.assert_allclose(found, expected, atol=0.012)
     assert (found[0] < counts.accuracy).all() and (counts.accuracy < found[1]).all()
@@ -53,10 +45,10 @@ def test_interval_is_that_of_a_loop_over_samples_of_images():
 
 def test_same_seed_same_interval_and_blocks_do_not_matter(monkeypatch):
     counts = random_counts(images=40)
-    found = bootstrap_intervals(counts, draws=101)
+    found = counts.intervals(draws=101)
     monkeypatch.setattr("grounded_attention.heads.statistics._BLOCK", 40 * 7)
-    np.testing.assert_array_equal(found, bootstrap_intervals(counts, draws=101))
-    assert (found != bootstrap_intervals(counts, draws=101, seed=1)).any()
+    np.testing.assert_array_equal(found, counts.intervals(draws=101))
+    assert (found != counts.intervals(draws=101, seed=1)).any()
 
 
 def test_coverage_where_phrases_of_an_image_agree():
@@ -68,7 +60,7 @@ def test_coverage_where_phrases_of_an_image_agree():
     items = rng.integers(2, 12, 80)
     easiness = rng.beta(0.4, 0.6, (80, 30, 30))  # mean 0.4, mostly near 0 or 1
     counts = counts_of(items, rng.binomial(items[:, None, None], easiness))
-    low, high = bootstrap_intervals(counts, draws=500)
+    low, high = counts.intervals(draws=500)
     assert 0.9 < ((low <= 0.4) & (0.4 <= high)).mean() < 0.98
     naive = 1.96 * np.sqrt(counts.accuracy * (1 - counts.accuracy) / counts.total)
     assert (np.abs(counts.accuracy - 0.4) <= naive).mean() < 0.75
@@ -77,18 +69,18 @@ def test_coverage_where_phrases_of_an_image_agree():
 def test_more_phrases_of_the_same_images_make_nothing_surer():
     counts = random_counts(images=30)
     repeated = counts_of(7 * counts.items, 7 * counts.correct, 7 * counts.baseline)
-    np.testing.assert_allclose(bootstrap_intervals(repeated), bootstrap_intervals(counts), rtol=1e-12)
-    assert baseline_interval(repeated) == pytest.approx(baseline_interval(counts))
+    np.testing.assert_allclose(repeated.intervals(), counts.intervals(), rtol=1e-12)
+    assert repeated.baseline_interval() == pytest.approx(counts.baseline_interval())
 
 
 def test_more_images_do():
-    widths = [np.ptp(bootstrap_intervals(random_counts(images, seed=5)), axis=0).mean() for images in (20, 320)]
+    widths = [np.ptp(random_counts(images, seed=5).intervals(), axis=0).mean() for images in (20, 320)]
     assert widths[1] == pytest.approx(widths[0] / 4, rel=0.3)
 
 
 def test_one_image_has_no_interval():
     """Every sample would be that image: an interval without width would claim that nothing could be otherwise."""
-    interval = bootstrap_intervals(counts_of([4], [[[1, 3]]]))[:, 0, 0]
+    interval = counts_of([4], [[[1, 3]]]).intervals()[:, 0, 0]
     assert np.isnan(interval).all()
     assert interval_text(interval) == "no interval: one image"
     assert json.loads(to_json({"interval": (*interval.tolist(), 0.5)})) == {"interval": [None, None, 0.5]}
@@ -98,7 +90,7 @@ def test_intervals_of_one_seed_are_drawn_together():
     """The same column as a head and as the baseline has the same interval."""
     counts = random_counts(images=20)
     same = counts_of(counts.items, counts.correct, counts.correct[:, 1, 2])
-    assert baseline_interval(same) == tuple(bootstrap_intervals(same)[:, 1, 2])
+    assert same.baseline_interval() == tuple(same.intervals()[:, 1, 2])
 
 
 def peak_memory(function, *arguments, **kwargs):
@@ -114,7 +106,7 @@ def test_memory_does_not_grow_with_draws(monkeypatch):
     monkeypatch.setattr("grounded_attention.heads.statistics._BLOCK", 2**16)
     counts = random_counts(2000)
     others = counts_of(counts.items, counts.items[:, None, None] - counts.correct)
-    for function, arguments in ((bootstrap_intervals, (counts,)), (permutation_test, (counts, others))):
+    for function, arguments in ((HeadCounts.intervals, (counts,)), (permutation_test, (counts, others))):
         peak = peak_memory(function, *arguments, draws=1500)
         assert peak < 3 * 2**20, f"{function.__name__}: {peak / 2**20:.1f} MiB"
 

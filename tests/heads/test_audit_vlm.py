@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.heads.audit import audit
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.inputs import CENTRE
-from grounded_attention.heads.rank import rank_heads
+from grounded_attention.heads.items import CENTRE
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_examples import examples, pictures
@@ -148,8 +148,8 @@ def test_accuracy_is_the_pointing_game_of_the_ranking(model_type):
     result = audit(model, processor, examples(COUNT), word="mean", progress=False, **given)
     ranked = rank_heads(model, processor, examples(COUNT), pictures(COUNT), ablate=0, count=1)
     counts = result.entities["text_to_region"]["all"]
-    np.testing.assert_allclose(counts.accuracy, ranked.reported_on.mean("pointing"))
-    np.testing.assert_allclose(counts.mean_share, ranked.reported_on.mean("share"), atol=1e-6)
+    np.testing.assert_allclose(counts.accuracy, ranked.reported_on.counts.accuracy)
+    np.testing.assert_allclose(counts.mean_share, ranked.reported_on.counts.mean_share, atol=1e-6)
 
 
 def test_two_models_are_compared_and_the_card_speaks_of_image_tokens():
@@ -180,10 +180,10 @@ def test_a_layer_that_sees_no_image_token_is_never_right():
     result = audit(model, processor, late, images=pictures(COUNT), progress=False)
     counts = result.entities["text_to_region"]["all"]
     ranked = rank_heads(model, processor, late, pictures(COUNT), ablate=0, count=1, words="last")
-    assert ranked.reported_on.blind_layers == (0,)
+    assert ranked.reported_on.counts.blind_layers == (0,)
     assert (counts.correct[:, 0] == 0).all() and not counts.active[0].any()
     assert (counts.accuracy[1] == 1).all()
-    np.testing.assert_allclose(counts.accuracy, ranked.reported_on.mean("pointing"))
+    np.testing.assert_allclose(counts.accuracy, ranked.reported_on.counts.accuracy)
 
 
 def test_where_image_tokens_see_the_words_both_directions_are_counted():

@@ -12,10 +12,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, BertConfig
 from grounded_attention.commands import audit as command
 from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.heads.audit import audit
-from grounded_attention.heads.audit_card import PLACE
-from grounded_attention.heads.audit_result import AuditResult
+from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.table import AuditResult
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_files import save_llava

@@ -19,7 +19,7 @@ from grounded_attention.heads.example_attention import (
     words_across_layers_figure,
 )
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.observers import get_observer
+from grounded_attention.heads.reading import get_observer
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou

@@ -4,8 +4,7 @@
 import pytest
 import torch
 
-from grounded_attention.heads import feed_forward
-from grounded_attention.heads.feed_forward import feed_forward_in_parts
+from grounded_attention.heads.reading import TOKENS_AT_ONCE, feed_forward_in_parts
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
 
 CAPTIONS = ["a b c", "d e"]
@@ -13,7 +12,7 @@ CAPTIONS = ["a b c", "d e"]
 
 @pytest.mark.parametrize("unpad", [False, True])
 def test_parts_give_what_the_whole_gives(monkeypatch, unpad):
-    monkeypatch.setitem(feed_forward.TOKENS, "cpu", 3)
+    monkeypatch.setitem(TOKENS_AT_ONCE, "cpu", 3)
     model, table, seen = tiny_model(unpad=unpad).eval(), tiny_table(2), []
     regions = {name: [getattr(table[key], name) for key in table] for name in ("features", "boxes")}
     inputs = tiny_processor()(CAPTIONS, region_features=regions["features"], region_boxes=regions["boxes"])

@@ -2,7 +2,6 @@
 """The ranking of heads of vision-language models, against loops by hand over eager attention maps."""
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -11,11 +10,16 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, LlamaConfig, LlamaForCausalLM
 
 from grounded_attention.heads.boxes import BoxTally
-from grounded_attention.heads.chosen import ChosenHeads
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.prompts import PromptSettings, grounded_examples, grounded_prompts
-from grounded_attention.heads.rank import evaluate_heads, rank_heads
-from grounded_attention.heads.scores import HeadScores, choose_heads, elbow, localization_frequency
+from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples, grounded_prompts
+from grounded_attention.heads.ranking import (
+    ChosenHeads,
+    choose_heads,
+    elbow,
+    evaluate_heads,
+    localization_frequency,
+    rank_heads,
+)
+from grounded_attention.heads.table import MEASURES, HeadCounts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision.head_masking import attention_modules
@@ -80,8 +84,12 @@ def test_scores_equal_loops_over_eager_maps(model_type, words, instruction):
     ranking = rank_heads(
         model, processor, examples(COUNT), pictures(COUNT), words=words, instruction=instruction, ablate=0, count=2
     )
+    counts = ranking.reported_on.counts
+    of_images = np.repeat(range(COUNT), 2)  # each text has two phrases
     for name, values in expected.items():
-        np.testing.assert_allclose(ranking.reported_on.scores[name], np.stack(values), atol=1e-4, rtol=1e-3)
+        found = counts.correct if name == "pointing" else getattr(counts, name)
+        by_image = [np.stack(values)[of_images == image].sum(0) for image in range(COUNT)]
+        np.testing.assert_allclose(found, by_image, atol=1e-4, rtol=1e-3)
     best = np.stack(expected["pointing"]).mean(0)
     assert best[ranking.heads[0]] == best.max()
     assert model.config._attn_implementation == "sdpa"
@@ -95,8 +103,8 @@ def test_the_batch_size_does_not_matter(model_type):
         rank_heads(model, processor, examples(4), pictures(4), batch_size=size, **settings) for size in (1, 4)
     )
     assert one.heads == all_.heads
-    for name, values in one.reported_on.scores.items():
-        np.testing.assert_allclose(values, all_.reported_on.scores[name], atol=1e-4)
+    for name in MEASURES:
+        np.testing.assert_allclose(one.reported_on.counts.mean(name), all_.reported_on.counts.mean(name), atol=1e-4)
     assert one.ablation.together.change == pytest.approx(all_.ablation.together.change, abs=1e-4)
 
 
@@ -114,7 +122,7 @@ def test_a_layer_that_does_not_see_the_image_is_not_ranked():
         for one in examples(COUNT)
     ]
     ranking = rank_heads(model, processor, late, pictures(COUNT), count=4, ablate=0)
-    assert ranking.reported_on.blind_layers == (0,)
+    assert ranking.reported_on.counts.blind_layers == (0,)
     assert {layer for layer, _ in ranking.heads} == {1}
     assert "Layers 0 see no image token" in ranking.to_markdown()
     with pytest.raises(ValueError, match="5 heads cannot be chosen: the model has 4 heads that see the image"):
@@ -124,17 +132,16 @@ def test_a_layer_that_does_not_see_the_image_is_not_ranked():
 # The choice
 
 
-def made_scores(**values: np.ndarray) -> HeadScores:
-    shape = next(iter(values.values())).shape
-    scores = {name: np.ones(shape, np.float32) for name in ("pointing", "lift", "share", "entropy")} | values
-    count = shape[0]
-    return HeadScores(tuple(map(str, range(count))), scores, np.full(count, 0.2), np.full((count, 2), 0.3))
+def made_counts(correct: np.ndarray, share: np.ndarray | None = None) -> HeadCounts:
+    """One phrase for each image."""
+    ids, ones = tuple(map(str, range(len(correct)))), np.ones(len(correct), dtype=int)
+    return HeadCounts(ids, ones, correct, np.ones(correct.shape) if share is None else share, ones * 0, ones / 5)
 
 
 def test_the_best_heads_are_chosen_in_order():
-    pointing = np.zeros((10, 3, 4), np.float32)
+    pointing = np.zeros((10, 3, 4), int)
     pointing[:7, 2, 1] = pointing[:9, 0, 3] = pointing[:7, 1, 0] = 1
-    assert choose_heads(made_scores(pointing=pointing), 3) == [(0, 3), (1, 0), (2, 1)]
+    assert choose_heads(made_counts(pointing), 3) == [(0, 3), (1, 0), (2, 1)]
 
 
 def test_localization_heads_look_at_the_image_in_one_place():
@@ -144,9 +151,10 @@ def test_localization_heads_look_at_the_image_in_one_place():
     share[:, 4:] = 0.6
     entropy = generator.uniform(1, 2, share.shape).astype(np.float32)
     entropy[:, 5, 2] = entropy[:, 0, 0] = 0.1
-    scores = made_scores(share=share, entropy=entropy)
-    frequency = localization_frequency(scores)
-    assert choose_heads(scores, 1, "localization") == [(5, 2)] and frequency[5, 2] == 1 and frequency[0, 0] == -1
+    counts = made_counts(np.zeros(share.shape, int), share)
+    frequency = localization_frequency(counts.mean_share, entropy)
+    assert choose_heads(counts, 1, "localization", entropy) == [(5, 2)]
+    assert frequency[5, 2] == 1 and frequency[0, 0] == -1
     by_hand = np.zeros((6, 8))
     for phrase in entropy:
         ranked = sorted((float(phrase[place]), place) for place in np.ndindex(6, 8) if share[0][place] > 0.5)
@@ -160,23 +168,12 @@ def test_the_elbow_is_where_values_begin_to_rise():
     assert elbow(np.full(4, 0.3)) == pytest.approx(0.3)
 
 
-def test_intervals_are_over_images():
-    """Phrases of one image are one draw: with equal images the interval is a point."""
-    pointing = np.tile(np.array([1.0, 0.0], np.float32), 5).reshape(10, 1, 1)
-    scores = made_scores(pointing=pointing)
-    grouped = HeadScores(tuple(str(i // 2) for i in range(10)), scores.scores, scores.chance, scores.gold_sizes)
-    assert grouped.images == 5 and grouped.intervals("pointing").ravel().tolist() == [0.5, 0.5]
-    low, high = scores.intervals("pointing").ravel()
-    assert low < 0.5 < high
-    assert math.isnan(made_scores(pointing=pointing[:1]).intervals("pointing")[0, 0, 0])
-
-
 # Boxes
 
 
 def test_the_boxes_of_baselines():
     """The centre box fits a centred object; chance is the box of another image."""
-    tally = BoxTally((0.5, 0.5))
+    tally = BoxTally((0.5, 0.5), {})
     tally.gold = [
         np.array([[0.25, 0.25, 0.75, 0.75]]),
         np.array([[0.0, 0.0, 0.1, 0.1]]),
@@ -193,16 +190,14 @@ def test_the_boxes_of_baselines():
 def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
     model, processor = make_pair("qwen2_5_vl")
     ranking = rank_heads(model, processor, examples(3), pictures(4), report=examples(4), count=2, ablate=0)
-    found = evaluate_heads(
-        model, processor, examples(4), pictures(4), ranking.heads, centre_size=ranking.chosen_on.mean_size
-    )
+    found = evaluate_heads(model, processor, examples(4), pictures(4), ranking.heads, centre_size=ranking.centre_size)
     names = [score.name for score in found]
     assert names[1:] == [f"L{layer} H{head}" for layer, head in ranking.heads] + ["centre box", "chance"]
     by_name = {score.name: score for score in ranking.boxes}
     for score in (found[0], found[-2], found[-1]):
         assert score == by_name[score.name]
     assert found[1].pointing == by_name["best head"].pointing
-    assert found[1].pointing == pytest.approx(ranking.reported_on.mean("pointing")[ranking.heads[0]])
+    assert found[1].pointing == pytest.approx(ranking.reported_on.counts.accuracy[ranking.heads[0]])
 
 
 # Files
@@ -212,9 +207,13 @@ def test_files_and_what_pipelines_read(tmp_path):
     model, processor = make_pair("llava")
     ranking = rank_heads(model, processor, examples(3), pictures(3), count=2, ablate=2, about={"model": "a_b"})
     folder = ranking.save(tmp_path / "new" / "out")
-    assert sorted(path.name for path in folder.iterdir()) == ["heads.json", "heads.md", "heads.png"]
+    files = sorted(path.name for path in folder.iterdir())
+    assert files[:3] == ["heads.json", "heads.md", "heads.png"] and files[3].startswith("heads_counts_")
     content = json.loads((folder / "heads.json").read_text())
-    assert np.shape(content["report"]["scores"]["entropy"]) == (2, 4) and content["about"]["same_split"] is True
+    assert (
+        np.shape(content["scores"]["text_to_region"]["all"]["scores"]["entropy"]) == (2, 4)
+        and content["about"]["same_split"] is True
+    )
     read = ChosenHeads.from_file(folder)
     assert read.heads == ranking.heads == ranking.chosen.heads and read.settings == PromptSettings()
     read.check(model)
@@ -225,7 +224,7 @@ def test_files_and_what_pipelines_read(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "format 2, expected 1"),
+        ({"format": 3}, "format 3, expected 2"),
         ({"chosen": []}, "it has no chosen heads"),
         ({"chosen": [{"layer": 0, "head": "x"}]}, "index 'x', expected a whole number"),
         ({"about": {}}, "no entry 'options'"),
@@ -320,7 +319,7 @@ def test_what_cannot_be_ranked_is_refused():
         (lambda: rank(images={}), "image 'image 0': images has no picture of it"),
         (lambda: rank(given=[]), "the examples for the choice have no phrase with a box"),
         (lambda: rank(rank="entropy"), "rank='entropy' is unknown"),
-        (lambda: rank(words="first"), "words='first' is unknown"),
+        (lambda: rank(words="second"), "word='second' is unknown"),
         (lambda: rank(words="prompt", instruction="where"), "remove the instruction"),
         (lambda: rank(count=9), "9 heads cannot be chosen: the model has 8"),
     ]

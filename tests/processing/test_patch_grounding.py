@@ -9,8 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.prompts import PromptSettings, make_batch
+from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage

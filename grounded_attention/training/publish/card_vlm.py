@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from grounded_attention.heads.card import heads_before
+from grounded_attention.heads.ranking import heads_before
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks.generation_rows import CAPTION, EXPRESSION, QUESTION
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat
