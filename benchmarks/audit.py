@@ -38,7 +38,7 @@ from grounded_attention.heads.items import (
     region_items,
     text_items,
 )
-from grounded_attention.heads.measure import Tally
+from grounded_attention.heads.measure import Tally, item_sums, pool
 from grounded_attention.heads.reading import Batch, Observer, Queries, get_observer
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.processing import VLBertProcessor
@@ -119,7 +119,7 @@ class Workload:
         counted = {}
         for name, items in self.items.items():
             tally = Tally()
-            tally.add(items, pairs[name], images, numbers)
+            tally.add(items, item_sums(pool(pairs[name], items), items), images, numbers)
             counts = tally.counts()["all"]
             counted[name] = {"correct": counts.correct.sum(0).tolist(), "share": counts.mean_share.tolist()}
         return counted

@@ -222,6 +222,20 @@ def pool(pair: AttentionPair, items: Items) -> Pooled:
 # Counting
 
 
+def item_sums(pooled: Pooled, items: Items) -> dict[str, np.ndarray]:
+    """Name -> an entry for each of the M items, which `Tally` sums, see `HeadCounts`."""
+    looks = read_looks(pooled, items)
+    return {
+        "items": np.ones(len(items), dtype=np.int64),
+        "correct": looks.right.astype(np.int64),
+        "share": looks.share.astype(np.float64),
+        "baseline": items.baseline.astype(np.int64),
+        "chance": items.chance,
+        "reachable": items.reachable.astype(np.int64),
+        "lift": looks.lift.astype(np.float64),
+    }
+
+
 class Tally:
     """Sums of one direction, per group and image; its size does not depend on the number of phrases."""
 
@@ -229,7 +243,7 @@ class Tally:
         self.groups: dict[str, dict[str, dict[str, Any]]] = {}
 
     def add(self, items: Items, sums: Mapping[str, np.ndarray], images: Sequence[str], numbers: Sequence[int]) -> None:
-        """Adds the items of a batch; `sums`: name -> an entry for each item, see `HeadCounts`."""
+        """Adds the items of a batch, with their `item_sums`."""
         for item, example in enumerate(items.example):
             found = {name: values[item].copy() for name, values in sums.items()}  # a view would keep the whole batch
             for group in (ALL, *items.groups[item]):
@@ -394,16 +408,7 @@ class Measurement:
         pairs = self.observer.observe(inputs, queries)
         for name, found in wanted.items():
             pooled = pool(pairs[name], found)
-            looks = read_looks(pooled, found)
-            sums = {
-                "items": np.ones(len(found), dtype=np.int64),
-                "correct": looks.right.astype(np.int64),
-                "share": looks.share.astype(np.float64),
-                "baseline": found.baseline.astype(np.int64),
-                "chance": found.chance,
-                "reachable": found.reachable.astype(np.int64),
-                "lift": looks.lift.astype(np.float64),
-            }
+            sums = item_sums(pooled, found)
             if maps is not None:
                 sums |= maps.add(pooled, found, batch, examples)
             counted.tallies[name].add(found, sums, [example.image_id for example in examples], numbers)

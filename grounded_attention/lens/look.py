@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from grounded_attention.heads.boxes import GroundedBox, ground_box
-from grounded_attention.heads.ranking import ChosenHeads, find_file
 from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.ranking import ChosenHeads, find_file
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
