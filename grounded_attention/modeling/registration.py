@@ -59,7 +59,7 @@ def model_code(name: str, pixels: bool) -> dict[str, str]:
         return bundle(parts, together=True)
     pipeline = CUSTOM_PIPELINES["visual-grounding"]["impl"]
     parts.append(Part(pipeline.partition(".")[0], {pipeline.partition(".")[2]: ""}))
-    absent = ("region_feature_models", *(() if pixels else ("modeling_fast_rcnn",)))
+    absent = ("region_feature_models", "bert_start", *(() if pixels else ("modeling_fast_rcnn",)))
     return bundle(parts, absent, together=True)
 
 

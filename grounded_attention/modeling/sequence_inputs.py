@@ -140,6 +140,17 @@ def shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
     return torch.where(indices < 0, indices, indices + start)
 
 
+# Inputs of multiple choice with one row per choice; and those that choices may share, with their dimensions then.
+_CHOICE_TEXTS = ("input_ids", "attention_mask", "token_type_ids", "inputs_embeds", "token_regions")
+_CHOICE_REGIONS = {
+    "region_features": 3,
+    "region_boxes": 3,
+    "region_attention_mask": 2,
+    "region_token_type_ids": 2,
+    "image_text_alignment": 3,
+}
+
+
 class Choices(NamedTuple):
     """
     The sizes of a multiple-choice batch. Reshapes inputs for the base model, with one row per choice.
@@ -163,6 +174,12 @@ class Choices(NamedTuple):
         if given is None:
             raise ValueError("Give exactly one of input_ids and inputs_embeds.")
         return cls(*given.shape[:3])
+
+    def reshape(self, name: str, value: Any) -> Any:
+        """An input of the base model, with one row per choice; what is not of texts or regions does not change."""
+        if name in _CHOICE_TEXTS:
+            return self.flatten(name, value)
+        return self.repeat(value, _CHOICE_REGIONS[name]) if name in _CHOICE_REGIONS else value
 
     def flatten(self, name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
         """Reshapes a text input (B, C, T, ...) to (B * C, T, ...)."""

@@ -28,7 +28,7 @@ def processor_code(place: str, pixels: bool) -> dict[str, str]:
     """
     file, _, name = place.partition(".")
     part = Part(file, {name: "AutoProcessor"})
-    absent = () if pixels else ("image_processing_fast_rcnn", "image_regions", "load_extractor")
+    absent = () if pixels else ("image_processing_fast_rcnn", "image_regions", "load_extractor", "open_images")
     return bundle([_IMAGES, part] if pixels else [part], absent)
 
 
