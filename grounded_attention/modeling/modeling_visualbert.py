@@ -266,7 +266,8 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
         self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
-        if grounding_queries is not None and self.additional_layer is not None:
+        asked = grounding_queries is not None or kwargs.get("attention_queries")
+        if asked and self.additional_layer is not None:
             raise ValueError(
                 "grounding_queries are given, but with config.bypass_transformer the layers read only text, without "
                 "attention to regions."

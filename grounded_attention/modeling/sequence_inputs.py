@@ -14,6 +14,9 @@ from .attention_calls import DIRECTION_STREAMS
 
 # Outputs of a processor that a model may not use. They are dropped so that `model(**processor(...))` works.
 UNREAD_INPUTS = (
+    "text_positions",
+    "region_positions",
+    "region_image",
     "region_candidate_mask",
     "phrase_mask",
     "phrase_regions",

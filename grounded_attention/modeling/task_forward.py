@@ -449,7 +449,7 @@ class ReasoningTask(Task):
 
     def _encode_images(self, inputs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
         """The base model's output, with the pooled states of both images next to each other."""
-        rows = split_images(**inputs, whole_image=self._whole_image)
+        rows = split_images(**inputs, whole_image=self._whole_image, positions=kwargs.get("attention_queries"))
         outputs = self.base_model(**rows, return_dict=True, **repeat_tasks(kwargs, 2))
         outputs.pooler_output = outputs.pooler_output.unflatten(0, (-1, 2)).flatten(1)
         return outputs

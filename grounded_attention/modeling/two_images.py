@@ -18,13 +18,14 @@ def split_images(
     region_attention_mask: torch.Tensor | None,
     region_token_type_ids: torch.Tensor | None,
     grounding_queries: Any,
+    positions: Any,
     whole_image: bool,
     **texts: torch.Tensor | None,
 ) -> dict[str, Any]:
     """
     Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both.
     """
-    if grounding_queries is not None:
+    if grounding_queries is not None or positions is not None:
         raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")
     rows: dict[str, Any] = {
         name: None if value is None else value.repeat_interleave(2, dim=0) for name, value in texts.items()

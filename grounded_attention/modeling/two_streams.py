@@ -106,8 +106,10 @@ class TwoStreams:
         kwargs: Mapping[str, Any],
     ):
         self.config = config
-        self.queries = check_directions(grounding_queries or {})
         self.kwargs = dict(kwargs)
+        # The positions in a stream are the indices of its tokens or regions.
+        positions = self.kwargs.pop("attention_queries", None)
+        self.queries = check_directions(grounding_queries or positions or {})
         self.records_states = bool(self.kwargs.pop("output_hidden_states", None) or config.output_hidden_states)
         wanted = self.kwargs.pop("output_attentions", None)
         self.records_attention = bool(config.output_attentions if wanted is None else wanted)

@@ -50,7 +50,7 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
     try:
         opened = find_installed("processing", "open_image")
     except ImportError:
-        picture = image if isinstance(image, Image.Image) else Image.open(image)
+        picture = image if isinstance(image, Image.Image) else Image.open(image, formats=("JPEG", "PNG", "WEBP"))
         return ImageOps.exif_transpose(picture).convert("RGB")
     return opened(image, name)
 

@@ -103,7 +103,7 @@ def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
         "region_boxes": np.zeros((*shape, 4), dtype=np.float32),
         "region_attention_mask": np.zeros(shape, dtype=np.int64),
         "region_candidate_mask": np.zeros(shape, dtype=bool),
-        "region_token_type_ids": np.zeros(shape, dtype=np.int64),
+        "region_image": np.zeros(shape, dtype=np.int64),
     }
     for example, each in enumerate(image_tokens):
         count = len(each.positions)
@@ -111,5 +111,5 @@ def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
         arrays["region_boxes"][example, :count] = np.nan_to_num(each.boxes)
         arrays["region_attention_mask"][example, :count] = 1
         arrays["region_candidate_mask"][example, :count] = each.has_box
-        arrays["region_token_type_ids"][example, :count] = each.images
+        arrays["region_image"][example, :count] = each.images
     return arrays

@@ -25,7 +25,6 @@ from transformers.utils import auto_docstring
 from ..utils.boxes import IOU_THRESHOLD
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
-from .region_images import image_columns
 from .sequence_layouts import EncodedTexts, TextColumns
 from .spatial_features import SPATIAL_SIZE, append_spatial_features
 from .text_tags import aligned_tokens
@@ -92,7 +91,7 @@ class VisualBERTProcessor(GroundedProcessor):
                 arrays["region_features"], arrays["region_boxes"], arrays["region_attention_mask"]
             )
         if given["region_image_indices"] is not None:
-            arrays["region_token_type_ids"] = image_columns(given["region_image_indices"], regions)
+            arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
 
     def _tag_arrays(

@@ -11,7 +11,7 @@ columns, d head width.
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -224,7 +224,7 @@ def _supervised(implementation: str) -> Callable:
         attention_mask: Any = None,
         dropout: float = 0.0,
         scaling: float | None = None,
-        attention_queries: AttentionQueries = (),
+        attention_queries: AttentionQueries | Mapping[str, AttentionQuery] = (),
         attention_share: bool = True,
         attention_mean: bool | tuple[int, ...] = False,
         attention_layers: tuple[int, ...] | None = None,
@@ -244,7 +244,8 @@ def _supervised(implementation: str) -> Callable:
             _check_plain_scores(implementation, attention_mask, kwargs)
             factor = query.shape[-1] ** -0.5 if scaling is None else scaling
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-            request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
+            queries = attention_queries.values() if isinstance(attention_queries, Mapping) else attention_queries
+            request = (tuple(queries), attention_share, attention_mean, attention_call, attention_plans)
             report = _observe(query, key, attention_mask, factor, causal, *request, attention_states)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from grounded_attention.modeling.task_losses import UNLABELLED
 
-TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "labels"}
+TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "text_positions", "labels"}
 
 
 def draw_texts(
@@ -29,15 +29,19 @@ def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], pad
     treats such rows as text without an image.
     """
     counts = [len(batch["input_ids"]) for batch in (images, texts)]
-    width = max(batch["input_ids"].shape[1] for batch in (images, texts))
+    length = images["input_ids"].shape[1]
+    width = max(length, texts["input_ids"].shape[1])
     stacked = {}
     for name, above in images.items():
-        fill = padding if name == "input_ids" else UNLABELLED if name.endswith("labels") else 0
+        fill = UNLABELLED if name.endswith("labels") else -1 if name.endswith("_positions") else 0
+        fill = padding if name == "input_ids" else fill
         if name in TEXT_KEYS:
             parts = [F.pad(part, (0, width - part.shape[1]), value=fill) for part in (above, texts[name])]
         else:
             if name == "phrase_mask":  # (B1, P, T1)
                 above = F.pad(above, (0, width - above.shape[2]))
+            elif name == "region_positions" and (above[above >= 0] >= length).all():  # behind the text, which is wider
+                above = torch.where(above >= 0, above + (width - length), above)
             parts = [above, above.new_full((counts[1], *above.shape[1:]), fill)]
         stacked[name] = torch.cat(parts)
     return stacked | {"text_only": torch.arange(sum(counts)) >= counts[0]}

@@ -86,7 +86,7 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
         assert batch["region_candidate_mask"][example, :count].tolist() == tokens.has_box.tolist()
         assert not batch["region_candidate_mask"][example, count:].any()
         np.testing.assert_array_equal(batch["region_boxes"][example, :count], np.nan_to_num(tokens.boxes))
-        assert batch["region_token_type_ids"][example, :count].tolist() == tokens.images.tolist()
+        assert batch["region_image"][example, :count].tolist() == tokens.images.tolist()
     # The text columns are all words of the texts, in order, wherever the template and the padding put them.
     for example, text in enumerate((FIRST, SECOND)):
         positions = batch["text_positions"][example]
@@ -151,8 +151,8 @@ def test_a_prompt_with_image_tokens_is_used_as_it_is(model_type):
     assert [words_of(processor, batch, 0, row) for row in range(3)] == [["balls", "near"], ["runs"], ["two"]]
     tokens = batch["region_positions"][0]
     between = batch["text_positions"][0][batch["phrase_mask"][0, 0]]
-    assert (tokens[batch["region_token_type_ids"][0] == 0] < between[0]).all()
-    assert (tokens[batch["region_token_type_ids"][0] == 1] > between[0]).all()
+    assert (tokens[batch["region_image"][0] == 0] < between[0]).all()
+    assert (tokens[batch["region_image"][0] == 1] > between[0]).all()
 
 
 def test_examples_without_an_image():
@@ -222,9 +222,9 @@ def test_wrong_arguments_are_named():
         call(images=["missing.png"])
     with pytest.raises(ValueError, match="phrases has 2 entries, but `text` has 1"):
         call(phrases=[[], []])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None, but the example has 2 images"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None, but the example has 2 image"):
         call(images=[IMAGES[1]], phrases=[[phrase(FIRST, "dog", boxes=box)]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1, but the example has 1 images"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1, but the example has 1 image"):
         call(phrases=[[phrase(FIRST, "dog", boxes=box, image=1)]])
     with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions \[36\], but the example has 36 regions"):
         call(phrases=[[phrase(FIRST, "dog", regions=[36])]])

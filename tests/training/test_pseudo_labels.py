@@ -231,7 +231,7 @@ def test_rows_that_do_not_fit_their_labels(scenes, labels, tmp_path):
     record.width, record.height = record.width // 2, round(record.height / 2)  # a smaller copy
     join_labels([row], table, [record])
     record.width, record.height = record.height, record.width  # turned
-    with pytest.raises(DataError, match=r"the image has another shape: found '\d+ x \d+'.*of the region table"):
+    with pytest.raises(ValueError, match=r"\d+ x \d+ in the pseudo-labels .*, but \d+ x \d+ in the region table"):
         join_labels([row], table, [record])
 
 

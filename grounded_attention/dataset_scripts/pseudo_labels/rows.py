@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-Phrase = Mapping[str, Any]
-
+# The keys of a `Phrase` (`processing/phrase.py`), so that a processor reads these rows as they are.
 _PHRASE = pa.struct(
     {
         "text": pa.string(),
@@ -61,7 +60,7 @@ def check_labels(labels: CaptionLabels, text: str | None = None) -> None:
                 raise DataError(problem, where=where, found=score, expected="a number in (0, 1)")
 
 
-def check_phrase(phrase: Phrase, text: str | None, where: str) -> None:
+def check_phrase(phrase: Mapping[str, Any], text: str | None, where: str) -> None:
     """Checks that a phrase is in its caption."""
     start, end = phrase["start"], phrase["end"]
     inside = 0 <= start < end and (text is None or end <= len(text))

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
-from grounded_attention.utils.boxes import same_shape
+from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.schema import validate
 
@@ -146,7 +145,7 @@ class Collator:
             return tuple(table[each] for each in row["image_ids"])
         record = table[row["image_id"]]
         if len(record.boxes):  # an image without detections may have no known size
-            _check_size(row, record, "region table")
+            check_shape(_size(row), (record.width, record.height), row["image_id"], "region table")
         return record
 
     def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
@@ -155,7 +154,7 @@ class Collator:
         names = [row.get("file_name") or f"{row['image_id']}.jpg" for row in rows]
         pictures = [open_image(path_below(self.images, name)) for name in names]
         for row, picture in zip(rows, pictures, strict=True):
-            _check_size(row, picture, "picture")
+            check_shape(_size(row), picture.size, row["image_id"], "picture")
         return pictures
 
     def generator(self, key: str) -> np.random.Generator:
@@ -163,14 +162,8 @@ class Collator:
         return np.random.default_rng((self.seed, int(self._epoch), zlib.crc32(key.encode())))
 
 
-def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
-    """Raises a `DataError` if the row has a size, and a picture or region record has one of another shape."""
-    size: Any = (row.get("width"), row.get("height"))
-    if None not in size and not same_shape(size, (held.width, held.height)):
-        found, expected = f"{held.width} x {held.height} (of the {what})", f"{size[0]} x {size[1]} (of the row)"
-        hint = "boxes and sizes are those of the upright picture; make the table of this picture, or correct the row"
-        where = f"image {row['image_id']}"
-        raise DataError("the image has another shape", where=where, found=found, expected=expected, hint=hint)
+def _size(row: Mapping[str, Any]) -> tuple[Any, Any]:
+    return row.get("width"), row.get("height")
 
 
 def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
