@@ -55,20 +55,16 @@ class BoxLoss:
 
     def prepare_batch(self, aligned: Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Computes the entry `WORD_BOXES`, which the methods below read."""
-        if not self.weight:
-            return {}
         if batch.get("region_boxes") is None:
             raise ValueError("the batch has no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
         return {WORD_BOXES: dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))}
 
     def counts(self, prepared: Mapping[str, Any]) -> dict[str, Tensor]:
         """Returns component -> number of words with a region, () int64."""
-        return {BOXES: prepared[WORD_BOXES]["named"].sum()} if self.weight else {}
+        return {BOXES: prepared[WORD_BOXES]["named"].sum()}
 
     def losses(self, outputs: Any, prepared: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
         """Returns component -> (sum, count)."""
-        if not self.weight:
-            return {}
         boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
         pred_boxes = getattr(outputs, "pred_boxes", None)
         if pred_boxes is None or pred_boxes.shape != boxes.shape:

@@ -265,7 +265,7 @@ class AttentionMethod(SupervisionMethod):
         aligned = self._align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
         made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
-        return {**made, **self.boxes.prepare_batch(aligned, batch)}
+        return {**made, **(self.boxes.prepare_batch(aligned, batch) if self.boxes.weight else {})}
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         """Returns direction -> the rows, columns and gold columns of the batch (`dict[str, GroundingTargets]`)."""
@@ -278,11 +278,14 @@ class AttentionMethod(SupervisionMethod):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         prepared = self._prepared(batch)
         counts = {name: (target["rows"] >= 0).sum() for name, target in prepared[TARGETS].items()}
-        return {**counts, **self.boxes.counts(prepared)}
+        return {**counts, **(self.boxes.counts(prepared) if self.boxes.weight else {})}
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         prepared = {**batch, **self._prepared(batch)}
-        found = {**self.attention_losses(outputs, prepared), **self.boxes.losses(outputs, prepared)}
+        found = {
+            **self.attention_losses(outputs, prepared),
+            **(self.boxes.losses(outputs, prepared) if self.boxes.weight else {}),
+        }
         self.visible_rows.check(found, lambda: self.counts(prepared))
         return found
 

@@ -4,8 +4,6 @@
 `grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
 """
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -46,9 +44,9 @@ def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
     return not turned and abs(width * other_height - height * other_width) <= rounding
 
 
-def check_shape(size: tuple[Any, Any] | None, held: tuple[int, int], name: str, what: str, of: str = "row") -> None:
+def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, what: str, of: str = "row") -> None:
     """Raises a `ValueError` if the row of image `name` has a `size`, and `held`, the size of `what`, is no copy's."""
-    if size is not None and None not in size and not same_shape(size, held):
+    if size is not None and not same_shape(size, held):
         raise ValueError(
             f"image {name}: {size[0]} x {size[1]} in the {of}, but {held[0]} x {held[1]} in the {what}; boxes and "
             f"sizes are those of the upright picture: correct the {of}, or take the picture that was annotated"

@@ -145,7 +145,7 @@ class Collator:
             return tuple(table[each] for each in row["image_ids"])
         record = table[row["image_id"]]
         if len(record.boxes):  # an image without detections may have no known size
-            check_shape(_size(row), (record.width, record.height), row["image_id"], "region table")
+            _check_size(row, record, "region table")
         return record
 
     def _pictures(self, rows: Sequence[Mapping[str, Any]]) -> list[Any] | None:
@@ -154,7 +154,7 @@ class Collator:
         names = [row.get("file_name") or f"{row['image_id']}.jpg" for row in rows]
         pictures = [open_image(path_below(self.images, name)) for name in names]
         for row, picture in zip(rows, pictures, strict=True):
-            check_shape(_size(row), picture.size, row["image_id"], "picture")
+            _check_size(row, picture, "picture")
         return pictures
 
     def generator(self, key: str) -> np.random.Generator:
@@ -162,8 +162,10 @@ class Collator:
         return np.random.default_rng((self.seed, int(self._epoch), zlib.crc32(key.encode())))
 
 
-def _size(row: Mapping[str, Any]) -> tuple[Any, Any]:
-    return row.get("width"), row.get("height")
+def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
+    size: Any = (row.get("width"), row.get("height"))
+    if None not in size:
+        check_shape(size, (held.width, held.height), row["image_id"], what)
 
 
 def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:
