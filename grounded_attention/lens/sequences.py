@@ -63,7 +63,7 @@ class Sequenced:
     @property
     def token_images(self) -> Tensor:
         """(R,) int64: the image of each image token, -1 for tokens without a place in it."""
-        return self.batch["region_token_type_ids"][0].masked_fill(~self.batch["region_candidate_mask"][0], -1)
+        return self.batch["region_image"][0].masked_fill(~self.batch["region_candidate_mask"][0], -1)
 
 
 def read_prompt(
