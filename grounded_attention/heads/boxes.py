@@ -154,7 +154,7 @@ def box_columns(
     positions, places = batch["region_positions"], batch["region_boxes"]
     if len(boxes) != len(positions):
         raise ValueError(f"boxes of {len(boxes)} examples, but the batch has {len(positions)}")
-    shown = (batch["region_candidate_mask"] & (batch["region_token_type_ids"] == image)).cpu().numpy()
+    shown = (batch["region_candidate_mask"] & (batch["region_image"] == image)).cpu().numpy()
     found = []
     for example, given in enumerate(boxes):
         array = np.asarray(given, dtype=np.float64).reshape(-1, 4)
