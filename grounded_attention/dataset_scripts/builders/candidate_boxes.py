@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
@@ -103,8 +103,7 @@ def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
         number, image_id, name = names.read(record)
         size = record.integer("width", minimum=1), record.integer("height", minimum=1)
         images[number] = RefImage(image_id, name, *size)
-    if not images:
-        raise DataError("no images", file=path, expected="an object with the list images", hint=HINT)
+    refuse_if(not images, "no images", file=path, expected="an object with the list images", hint=HINT)
     return images
 
 

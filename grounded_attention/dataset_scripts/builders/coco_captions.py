@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
@@ -128,13 +127,7 @@ class CocoCaptions(LocalBuilder):
     BUILDER_CONFIGS = [CocoCaptionsConfig(name=name) for name in (OFFICIAL, KARPATHY)]
     DEFAULT_CONFIG_NAME = OFFICIAL
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Images with five captions or so each.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Images with five captions or so each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         path, report = self.config.path(split), Report()
@@ -224,7 +217,5 @@ def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, rep
 
 def _new_id(record: Record, name: str, seen: set[int]) -> int:
     number = record.integer(name)
-    if number in seen:
-        raise record.error(f"{name} occurs twice", found=number, expected="unique ids")
-    seen.add(number)
+    record.add_once(number, seen, f"{name} occurs twice", "unique ids")
     return number

@@ -20,13 +20,9 @@ class ImageNames:
         """Returns number, id and file name of an image."""
         number, name = record.integer("id"), record.non_empty_text("file_name")
         image_id = image_id_of(number, name, self._by_stem)
-        if number in self._numbers:
-            raise record.error("the image occurs twice", found=number)
-        if image_id in self._ids:
-            expected = "file names with stems of their own, or the image id format number"
-            raise record.error("two images have the same id", found=image_id, expected=expected)
-        self._numbers.add(number)
-        self._ids.add(image_id)
+        record.add_once(number, self._numbers, "the image occurs twice")
+        expected = "file names with stems of their own, or the image id format number"
+        record.add_once(image_id, self._ids, "two images have the same id", expected)
         return number, image_id, name
 
 

@@ -22,14 +22,14 @@ import datasets
 import numpy as np
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.dataset_scripts.regions.hub import local_folder
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.utils.bounded_files import FileError, parse_json
+from grounded_attention.utils.bounded_files import parse_json
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
 
@@ -76,6 +76,7 @@ class ConceptualCaptionsConfig(LocalConfig):
     """Options of [`ConceptualCaptions`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = WHERE_TO_GET
 
     image_id_format: str | None = None
     regions: str | None = None
@@ -102,9 +103,6 @@ class ConceptualCaptionsConfig(LocalConfig):
 
     def available_splits(self) -> Sequence[str]:
         return tuple(FILES[self.name])
-
-    def where_to_get(self) -> str:
-        return WHERE_TO_GET
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.path(split)]
@@ -178,8 +176,7 @@ class ConceptualCaptions(LocalBuilder):
 
     def _finish(self, split: str, path: Path, report: Report, checksums: "array[int]") -> None:
         """Completes the report of a split after its last row."""
-        if not report.counts["rows"]:
-            raise DataError("the file is empty", file=path, hint=WHERE_TO_GET)
+        refuse_if(not report.counts["rows"], "the file is empty", file=path, hint=WHERE_TO_GET)
         _, times = np.unique(np.array(checksums), return_counts=True)
         if shared := int(times[times > 1].sum()):
             report.add("rows_that_share_an_image_id", count=shared)
@@ -268,10 +265,8 @@ def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
 
 
 def _parse_json(line: str, path: Path, where: str) -> Row:
-    try:
+    with data_file(path, "one record a line"):
         values = parse_json(line, f"{path}, {where}")
-    except FileError as error:
-        raise DataError(str(error), hint="one record a line") from None
     record = Record(values, path, where)
     tokens = record.items("caption")
     if not all(isinstance(token, str) for token in tokens):

@@ -108,13 +108,7 @@ class Flickr30kEntities(LocalBuilder):
     BUILDER_CONFIG_CLASS = Flickr30kEntitiesConfig
     BUILDER_CONFIGS = [Flickr30kEntitiesConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Phrases of image captions linked to each other and to boxes in the image.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Phrases of image captions linked to each other and to boxes in the image.", FEATURES, HOMEPAGE, CITATION)
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         files = EntitiesFiles.locate(self.config.data_dir)

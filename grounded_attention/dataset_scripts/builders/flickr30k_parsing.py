@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import image_key
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils import bounded_files
@@ -36,12 +36,8 @@ NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 def read_text(path: Path) -> str:
     """Reads a UTF-8 file."""
-    try:
+    with data_file(path, WHERE_TO_GET):
         return bounded_files.read_text(path)
-    except FileNotFoundError:
-        raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
-    except bounded_files.FileError as error:
-        raise DataError(str(error), hint="get the file again") from None
 
 
 def parse_unrelated(path: Path) -> set[tuple[str, int]]:
@@ -51,14 +47,14 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) != 2 or not SENTENCE_NUMBER.fullmatch(fields[1]):
-            raise DataError(
-                "not an unrelated caption",
-                file=path,
-                where=f"line {number}",
-                found=line,
-                expected="an image id and a sentence number from 1",
-            )
+        refuse_if(
+            len(fields) != 2 or not SENTENCE_NUMBER.fullmatch(fields[1]),
+            "not an unrelated caption",
+            file=path,
+            where=f"line {number}",
+            found=line,
+            expected="an image id and a sentence number from 1",
+        )
         listed.add((image_key(fields[0]), int(fields[1]) - 1))
     return listed
 
@@ -130,8 +126,7 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
     for index, item in enumerate(root.iterfind("object"), 1):
         names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))
         where = f"object {index} (name {', '.join(names)})"
-        if not names or "" in names:
-            raise DataError("an object has no name", file=path, where=where)
+        refuse_if(not names or "" in names, "an object has no name", file=path, where=where)
         if unknown := [name for name in names if not CHAIN.fullmatch(name)]:
             expected = "the number of a chain, as in the captions"
             raise DataError("an object has another name", file=path, where=where, found=unknown[0], expected=expected)
@@ -147,10 +142,8 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
 
 def _parse_xml(path: Path) -> Element:
     try:
-        with bounded_files.open_data(path) as file:
+        with data_file(path, WHERE_TO_GET), bounded_files.open_data(path) as file:
             return parse_xml(file, forbid_dtd=True).getroot()
-    except FileNotFoundError:
-        raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
     except DefusedXmlException as error:
         raise DataError(
             "XML that declares a document type or entities is refused",
@@ -158,8 +151,8 @@ def _parse_xml(path: Path) -> Element:
             found=str(error),
             hint="annotations of Flickr30K Entities have neither; get the file again from a trusted source",
         ) from None
-    except bounded_files.FileError as error:
-        raise DataError(str(error), hint="get the file again") from None
+    except DataError:
+        raise
     except (ParseError, ValueError, LookupError) as error:  # the last two: an encoding that cannot be read
         raise DataError(
             f"not well-formed XML (a truncated or damaged file): {error}", file=path, hint="get the file again"
@@ -189,14 +182,14 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
         raise DataError(
             "the box is inverted", file=path, where=where, found=pixels, expected="xmin <= xmax, ymin <= ymax"
         )
-    if min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1:
-        raise DataError(
-            "the box is outside the image",
-            file=path,
-            where=where,
-            found=pixels,
-            expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
-        )
+    refuse_if(
+        min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1,
+        "the box is outside the image",
+        file=path,
+        where=where,
+        found=pixels,
+        expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
+    )
     if look_normalised([pixels], width, height):
         expected = "pixels, counted from 1"
         raise DataError("the box looks normalised", file=path, where=where, found=pixels, expected=expected)

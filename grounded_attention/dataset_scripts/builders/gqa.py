@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
@@ -65,6 +65,7 @@ class GQAConfig(LocalConfig):
     """The balanced questions, or all of them; see [`GQA`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -90,9 +91,6 @@ class GQAConfig(LocalConfig):
             for split in SPLITS
             if split in ("train", "val") or all(p.is_file() for p in self.needed_files(split))
         )
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         if split == "train" and self.name == ALL:
@@ -132,13 +130,7 @@ class GQA(LocalBuilder):
     BUILDER_CONFIGS = [GQAConfig(name=name) for name in (BALANCED, ALL)]
     DEFAULT_CONFIG_NAME = BALANCED
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Compositional questions about images with one answer each.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Compositional questions about images with one answer each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report, choices_file = Report(), self.config.choices_file(split)
@@ -165,11 +157,9 @@ def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
     for question_id, values in json_members(path, HINT):
         empty = False
         record = Record(values, path, f"question {question_id!r}", HINT)
-        if not question_id.strip():
-            raise record.error("an empty id of a question", expected="a text that is not empty")
+        record.refuse_if(not question_id.strip(), "an empty id of a question", expected="a text that is not empty")
         yield _row(question_id, record, has_answers)
-    if empty:
-        raise DataError("no questions", file=path, expected="an object with one member a question", hint=HINT)
+    refuse_if(empty, "no questions", file=path, expected="an object with one member a question", hint=HINT)
 
 
 def _row(question_id: str, record: Record, has_answers: bool) -> Row:
@@ -231,7 +221,6 @@ def read_predictions(path: Path) -> dict[str, str]:
         if member is not None:
             raise record.error("not a list of predictions", found=member, expected="a list")
         question_id = record.text("questionId")
-        if question_id in answers:
-            raise record.error("the question has two answers", found=question_id)
+        record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("prediction")
     return answers

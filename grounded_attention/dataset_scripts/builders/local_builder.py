@@ -44,6 +44,7 @@ class LocalConfig(datasets.BuilderConfig):
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {}
     # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
+    WHERE: ClassVar[str] = "see docs/real_data.md"  # to get missing files
     # Part of the cache key: increase it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
@@ -58,7 +59,7 @@ class LocalConfig(datasets.BuilderConfig):
 
     def where_to_get(self) -> str:
         """Returns where to get missing files, for messages."""
-        return "see docs/real_data.md"
+        return self.WHERE
 
     def needed_files(self, split: str) -> list[Path]:
         """Returns the files that the rows of a split are read from; all of them must exist."""
@@ -130,11 +131,18 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     config: LocalConfig
     BUILDER_CONFIG_CLASS = LocalConfig
     _generate_rows: Callable[..., Iterable[dict[str, Any]]]
+    INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns, home page, citation
     image_lists: ImageLists | None = None  # lists of images, of which some must be in the training rows
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.report: dict[str, dict[str, Any]] = {}
         super().__init__(*args, **kwargs)
+
+    def _info(self) -> datasets.DatasetInfo:
+        description, features, homepage, citation = self.INFO
+        return datasets.DatasetInfo(
+            description, features=datasets.Features(features), homepage=homepage, citation=citation
+        )
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""

@@ -52,6 +52,7 @@ class LXMERTPretrainingConfig(LocalConfig):
     """Options of [`LXMERTPretraining`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION}
 
     excluded_images: str | Sequence[str] | None = None
@@ -60,9 +61,6 @@ class LXMERTPretrainingConfig(LocalConfig):
         if not self.data_dir:
             return []
         return [path for split in FILES for path in self.needed_files(split)] + self.excluded_files()
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         return [self._find(name) for name in FILES[split]]
@@ -107,13 +105,7 @@ class LXMERTPretraining(LocalBuilder):
     BUILDER_CONFIG_CLASS = LXMERTPretrainingConfig
     BUILDER_CONFIGS = [LXMERTPretrainingConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Captions and questions about images of COCO and Visual Genome.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Captions and questions about images of COCO and Visual Genome.", FEATURES, HOMEPAGE, CITATION)
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
@@ -126,9 +118,7 @@ class LXMERTPretraining(LocalBuilder):
         for path in self.config.needed_files(split):
             for record in read_images(path):
                 image_id = record.non_empty_text("img_id")
-                if image_id in seen:
-                    raise record.error("the image occurs twice in the split", found=image_id, expected="unique images")
-                seen.add(image_id)
+                record.add_once(image_id, seen, "the image occurs twice in the split", "unique images")
                 if image_id.startswith(TEST_IMAGES) or image_id in excluded:
                     report.add("excluded_images", image_id)
                     continue
@@ -153,8 +143,7 @@ def read_images(path: Path) -> Iterator[Record]:
         if member is not None:
             raise record.error("not a list of images", found=f"an object with {member}", expected=expected)
         yield record
-    if empty:
-        raise Record(None, path, "the whole file", HINT).error("no images", expected=expected)
+    Record(None, path, "the whole file", HINT).refuse_if(empty, "no images", expected=expected)
 
 
 def image_rows(image_id: str, record: Record) -> Iterator[Row]:

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.records import Record, json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
-from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
+from grounded_attention.utils.bounded_files import open_data
 from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -55,6 +55,7 @@ class NLVR2Config(LocalConfig):
     """Options of [`NLVR2`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -78,9 +79,6 @@ class NLVR2Config(LocalConfig):
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, val, and the test splits whose files exist."""
         return tuple(split for split in FILES if split in ("train", "val") or self.file(split).is_file())
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.file(split)]
@@ -107,13 +105,7 @@ class NLVR2(LocalBuilder):
     BUILDER_CONFIG_CLASS = NLVR2Config
     BUILDER_CONFIGS = [NLVR2Config(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Statements about two images that are true or false.",
-            citation=CITATION,
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-        )
+    INFO = ("Statements about two images that are true or false.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report, path = Report(), self.config.file(split)
@@ -131,12 +123,9 @@ def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator
         row = _lxmert_row(record) if is_list else _official_row(record)
         if image_id_format == "url_stem":
             row["image_ids"] = [PurePosixPath(record.non_empty_text(f"{side}_url")).stem for side in ("left", "right")]
-        if row["example_id"] in seen:
-            raise record.error("the example occurs twice", found=row["example_id"], expected="unique identifiers")
-        seen.add(row["example_id"])
+        record.add_once(row["example_id"], seen, "the example occurs twice", "unique identifiers")
         yield row
-    if not seen:
-        raise DataError("no statements", file=path, expected="a JSON object a line", hint=HINT)
+    refuse_if(not seen, "no statements", file=path, expected="a JSON object a line", hint=HINT)
 
 
 def _records(path: Path) -> Iterator[tuple[Record, bool]]:
@@ -147,14 +136,8 @@ def _records(path: Path) -> Iterator[tuple[Record, bool]]:
         for _, index, element in json_elements(path, HINT):
             yield Record(element, path, f"element {index + 1}", HINT), True
         return
-    for number, line in text_lines(path, HINT):
-        if not line.strip():
-            continue
-        try:
-            values = parse_json(line, f"{path}, line {number}")
-        except FileError as error:
-            raise DataError(str(error), hint=HINT) from None
-        yield Record(values, path, f"line {number}", HINT), False
+    for record in json_lines(path, HINT):
+        yield record, False
 
 
 def _official_row(record: Record) -> Row:

@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import image_key, image_keys, read_ids
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
@@ -46,6 +46,7 @@ class PopeConfig(LocalConfig):
     """Options of [`Pope`]."""
 
     LICENCE: ClassVar[Licence] = COCO_LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {"test": datasets.Split.TEST}
     CHOICES: ClassVar[dict[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
@@ -60,9 +61,6 @@ class PopeConfig(LocalConfig):
     def sources(self) -> list[Path]:
         return self.needed_files("test") if self.data_dir else []
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         names = [self.instances] if self.image_list is None else [self.instances, self.image_list]
         return [Path(self.data_dir or ".") / name for name in names]
@@ -73,8 +71,7 @@ class PopeConfig(LocalConfig):
         for name, least in (("images", 1), ("least_objects", 1), ("questions", 2)):
             if getattr(self, name) < least:
                 raise DataError(f"bad option {name}", found=getattr(self, name), expected=f"{least} or more")
-        if self.questions % 2:
-            raise DataError("bad option questions", found=self.questions, expected="an even number")
+        refuse_if(self.questions % 2, "bad option questions", found=self.questions, expected="an even number")
         if not 0 <= self.seed <= MAX_SEED:
             raise DataError("bad option seed", found=self.seed, expected=f"a whole number from 0 to {MAX_SEED}")
 
@@ -98,13 +95,12 @@ class Pope(LocalBuilder):
     config: PopeConfig
     BUILDER_CONFIG_CLASS = PopeConfig
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Yes-or-no questions about objects that are or are not in an image.",
-            features=datasets.Features(FEATURES),
-            homepage="https://cocodataset.org",
-            citation=CITATION,
-        )
+    INFO = (
+        "Yes-or-no questions about objects that are or are not in an image.",
+        FEATURES,
+        "https://cocodataset.org",
+        CITATION,
+    )
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         config, report = self.config, Report()
@@ -162,8 +158,7 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
             images[number] = (image_id, name)
         elif member == "categories":
             number, name = record.integer("id"), record.non_empty_text("name")
-            if number in categories:
-                raise record.error("the category occurs twice", found=number, expected="unique ids")
+            record.refuse_if(number in categories, "the category occurs twice", found=number, expected="unique ids")
             categories[number] = name
         elif member == "annotations":
             objects.append((record, record.integer("image_id"), record.integer("category_id")))

@@ -16,7 +16,7 @@ from datasets import Value
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 
@@ -115,8 +115,7 @@ class TextCorpus(LocalBuilder):
                     continue
                 report.add("rows")
                 yield {"text_id": text_id, "text": text}
-        if not report.counts["lines"]:
-            raise DataError("no text in the files", file=root, expected="one sentence a line")
+        refuse_if(not report.counts["lines"], "no text in the files", file=root, expected="one sentence a line")
         self.report[str(SPLITS[split])] = report.as_dict()
 
 

@@ -7,7 +7,6 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
@@ -61,6 +60,7 @@ class VCRConfig(LocalConfig):
     """Options of [`VCR`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
 
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
@@ -88,9 +88,6 @@ class VCRConfig(LocalConfig):
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, val, and test if its file exists."""
         return tuple(split for split in SPLITS if split != "test" or self.questions(split).is_file())
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.questions(split)]
@@ -129,13 +126,7 @@ class VCR(LocalBuilder):
     BUILDER_CONFIG_CLASS = VCRConfig
     BUILDER_CONFIGS = [VCRConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Questions about movie scenes with four answers and four rationales.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Questions about movie scenes with four answers and four rationales.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report = Report()
@@ -201,15 +192,13 @@ def _choices(record: Record, mode: str) -> list[tuple[str, Any]]:
     """Returns, for each of the four choices, its name in errors and its tokens."""
     name = f"{mode}_choices"
     choices = record.items(name)
-    if len(choices) != CHOICES:
-        raise record.error(f"wrong number of {name}", found=len(choices), expected=str(CHOICES))
+    record.refuse_if(len(choices) != CHOICES, f"wrong number of {name}", found=len(choices), expected=str(CHOICES))
     return [(f"{name} {place}", tokens) for place, tokens in enumerate(choices)]
 
 
 def _label(record: Record, mode: str) -> int:
     label = record.integer(f"{mode}_label")
-    if not 0 <= label < CHOICES:
-        raise record.error(f"impossible {mode}_label", found=label, expected=f"0 to {CHOICES - 1}")
+    record.refuse_if(not 0 <= label < CHOICES, f"impossible {mode}_label", found=label, expected=f"0 to {CHOICES - 1}")
     return label
 
 

@@ -59,8 +59,7 @@ def render(record: Record, what: str, tokens: Any, words: Sequence[str]) -> dict
         text = f"{text} {word}" if text else word
         if index is not None:
             tags.append({"start": start, "end": len(text), "objects": [index]})
-    if not text:
-        raise record.error(f"no words in {what}", found=tokens, expected=_EXPECTED)
+    record.refuse_if(not text, f"no words in {what}", found=tokens, expected=_EXPECTED)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise record.error(f"bad {what}", found=text, expected="words without unpaired surrogates")
     return {"text": text, "tags": tags}

@@ -16,8 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.utils.bounded_files import FileError, read_text
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.utils.bounded_files import read_text
 
 from .flickr30k_parsing import NOT_GROUNDED
 from .local_builder import Report
@@ -102,16 +102,11 @@ def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
     hint = f"{KINDS[kind_name].where_to_get} again"
     label_of, column = (_typology_label, "type_label") if kind_name == "typology" else (_binary_label, "ytrue")
     columns = ("image", "original_phrase1", "original_phrase2", column)
-    try:
+    with data_file(path, hint):
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-    except FileNotFoundError:
-        raise MissingFileError("the file is missing", file=path, hint=KINDS[kind_name].where_to_get) from None
-    except FileError as error:
-        raise DataError(str(error), hint=hint) from None
     try:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise DataError("columns are missing", file=path, where="line 1", found=missing, hint=hint)
+        refuse_if(missing, "columns are missing", file=path, where="line 1", found=missing, hint=hint)
         return [_pair_row(row, reader.line_num, columns, label_of, path, hint) for row in reader]
     except csv.Error as error:
         problem = f"not readable as CSV (a truncated or damaged file): {error}"

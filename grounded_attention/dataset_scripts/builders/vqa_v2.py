@@ -56,6 +56,7 @@ class VQAv2Config(LocalConfig):
     """Options of [`VQAv2`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -86,9 +87,6 @@ class VQAv2Config(LocalConfig):
         """Returns train, val, and the other splits whose files exist."""
         return tuple(name for name in SOURCES if name in ("train", "val") or self.questions(name).is_file())
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.questions(split)] + [self.annotations(split)] * SOURCES[split][1]
 
@@ -112,13 +110,7 @@ class VQAv2(LocalBuilder):
     BUILDER_CONFIG_CLASS = VQAv2Config
     BUILDER_CONFIGS = [VQAv2Config(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Questions about images with the answers of ten humans.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Questions about images with the answers of ten humans.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         images, has_answers = SOURCES[split]
@@ -144,9 +136,7 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
             continue
         record = Record(element, path, f"questions, element {index + 1}", HINT)
         question_id = str(record.integer("question_id"))
-        if question_id in seen:
-            raise record.error("the question occurs twice", found=question_id, expected="unique ids")
-        seen.add(question_id)
+        record.add_once(question_id, seen, "the question occurs twice", "unique ids")
         row = {
             "example_id": question_id,
             "image_id": str(record.integer("image_id")),
@@ -174,8 +164,7 @@ def read_annotations(path: Path) -> dict[str, Row]:
             continue
         record = Record(element, path, f"annotations, element {index + 1}", HINT)
         question_id = str(record.integer("question_id"))
-        if question_id in annotations:
-            raise record.error("the question has two answers", found=question_id)
+        record.refuse_if(question_id in annotations, "the question has two answers", found=question_id)
         answers = record.items("answers")
         annotations[question_id] = {
             "question_type": record.text("question_type"),
@@ -202,7 +191,6 @@ def read_predictions(path: Path) -> dict[str, str]:
         if member is not None:
             raise record.error("not a list of predictions", found=member, expected="a list")
         question_id = str(record.integer("question_id"))
-        if question_id in answers:
-            raise record.error("the question has two answers", found=question_id)
+        record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("answer")
     return answers

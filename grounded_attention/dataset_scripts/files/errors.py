@@ -2,6 +2,11 @@
 """Errors about data files that name the place, the problem and the remedy."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from grounded_attention.utils.bounded_files import FileError
 
 
 class DataError(ValueError):
@@ -35,6 +40,23 @@ class DataError(ValueError):
 
 class MissingFileError(DataError, FileNotFoundError):
     """A file that a builder needs is missing; the message states where to get it."""
+
+
+def refuse_if(condition: object, problem: str, **details: Any) -> None:
+    """Raises a `DataError` of these details if the condition is true."""
+    if condition:
+        raise DataError(problem, **details)
+
+
+@contextmanager
+def data_file(file: str | os.PathLike[str], hint: str, missing: str = "the file is missing") -> Iterator[None]:
+    """Turns the errors of `bounded_files` about a file into those of data."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise MissingFileError(missing, file=file, hint=hint) from None
+    except FileError as error:
+        raise DataError(str(error), hint=hint) from None
 
 
 def shorten(value: object, length: int = 120) -> str:

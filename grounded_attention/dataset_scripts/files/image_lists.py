@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .errors import DataError
+from .errors import DataError, refuse_if
 from .image_files import SUFFIXES
 from .streaming import text_lines
 
@@ -26,8 +26,7 @@ def read_ids(path: str | Path) -> set[str]:
                 "the line has several words", file=path, where=f"line {number}", found=line, expected="one id a line"
             )
         ids.update(words)
-    if not ids:
-        raise DataError("the list of images is empty", file=path, expected="image ids, one a line")
+    refuse_if(not ids, "the list of images is empty", file=path, expected="image ids, one a line")
     return ids
 
 

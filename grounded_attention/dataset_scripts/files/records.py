@@ -2,16 +2,18 @@
 """Checked reading of single values from the records of a user's file; errors name the record."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from grounded_attention.utils.bounded_files import parse_json
 from grounded_attention.utils.plain_text import has_surrogates
 
-from .errors import DataError
+from .errors import DataError, data_file
+from .streaming import text_lines
 
 TEXT = "a text without unpaired surrogates"
 MAX_INT32 = 2**31 - 1
@@ -98,6 +100,16 @@ class Record:
         """Makes an error about this record."""
         return DataError(problem, file=self.file, where=self.where, found=found, expected=expected, hint=self.hint)
 
+    def refuse_if(self, condition: object, problem: str, found: object = None, expected: str | None = None) -> None:
+        """Raises the error of this record if the condition is true."""
+        if condition:
+            raise self.error(problem, found, expected)
+
+    def add_once(self, value: Any, seen: set[Any], problem: str, expected: str | None = None) -> None:
+        """Adds a value to those that were seen; one that is there already is an error."""
+        self.refuse_if(value in seen, problem, value, expected)
+        seen.add(value)
+
     def _check_texts(self, name: str, texts: Iterable[str]) -> None:
         for text in texts:
             if has_surrogates(text):
@@ -117,6 +129,15 @@ class Record:
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise self.error(f"bad {name}", found=value, expected=expected)
         return value
+
+
+def json_lines(path: Path, hint: str, decode: Any = parse_json) -> Iterator[Record]:
+    """Yields the records of a file with a JSON object a line; empty lines are skipped."""
+    for number, line in text_lines(path, hint):
+        if line.strip():
+            with data_file(path, hint):
+                values = decode(line, f"{path}, line {number}")
+            yield Record(values, path, f"line {number}", hint)
 
 
 def plain(value: Any) -> Any:

@@ -30,7 +30,7 @@ import numpy as np
 
 from grounded_attention.utils.bounded_files import open_data, read_data
 
-from .errors import DataError, MissingFileError
+from .errors import DataError, MissingFileError, refuse_if
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
@@ -64,8 +64,7 @@ REFUSED_INSTRUCTIONS = {
 def load_pickle(path: str | os.PathLike[str]) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
     found = _existing(path, "a pickle").stat().st_size
-    if found > MAX_BYTES:
-        raise DataError("the pickle is too large", file=path, found=found, expected=f"at most {MAX_BYTES}")
+    refuse_if(found > MAX_BYTES, "the pickle is too large", file=path, found=found, expected=f"at most {MAX_BYTES}")
     return loads(read_data(path, MAX_BYTES), file=path)
 
 
@@ -148,8 +147,7 @@ def _check_instructions(data: bytes) -> None:
     memory = 0
     for instruction, argument, _ in pickletools.genops(data):
         name = instruction.name
-        if name in REFUSED_INSTRUCTIONS:
-            raise DataError("the pickle holds more than data", found=name, hint=HINT)
+        refuse_if(name in REFUSED_INSTRUCTIONS, "the pickle holds more than data", found=name, hint=HINT)
         memory += _COSTS.get(name, 8)
         if memory > MAX_MEMORY:
             raise DataError("the pickle makes too many objects", expected=f"objects of {MAX_MEMORY:,} bytes")
@@ -200,8 +198,7 @@ class _Dtype:
                 "dtype is not supported", found=str(code)[:40], expected="a boolean, number, text or object"
             )
         self.dtype = np.dtype("O" if code.startswith("O") else code)
-        if not self.dtype.itemsize:
-            raise DataError("dtype has no size", found=code)
+        refuse_if(not self.dtype.itemsize, "dtype has no size", found=code)
 
     def __setstate__(self, state: Any) -> None:
         _, order, *records = state[:5]

@@ -12,7 +12,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils import are_progress_bars_disabled
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
@@ -53,8 +53,7 @@ class Repository:
 
 def fetch_repository(name: str, revision: str | None = None, private: bool = False) -> Repository:
     """Fetches the state of a repository; creates and changes nothing."""
-    if name.count("/") != 1 or not all(name.split("/")):
-        raise DataError("not a repository id", found=name, expected="ORG/NAME")
+    refuse_if(name.count("/") != 1 or not all(name.split("/")), "not a repository id", found=name, expected="ORG/NAME")
     api, found = HfApi(), Repository(name, revision or MAIN)
     with hub_errors("reading the repository", name):
         try:

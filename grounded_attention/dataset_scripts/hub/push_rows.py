@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.licences import (
     SCENES,
     Licence,
@@ -104,8 +104,7 @@ def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, P
         )
         for number, path in enumerate(shards):
             files[f"{name}/{split}-{number:05d}-of-{len(shards):05d}.parquet"] = path
-    if not files:
-        raise DataError("no split has a row, so there is nothing to push", file=folder)
+    refuse_if(not files, "no split has a row, so there is nothing to push", file=folder)
     return files
 
 

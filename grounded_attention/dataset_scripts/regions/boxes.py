@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.utils.bounded_files import FileError, parse_json, read_json
 
@@ -31,11 +31,9 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
         raise MissingFileError("no such file", file=path, expected=_EXPECTED)
     records: dict[str, dict[str, Any]] = {}
     for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
-        if image_id in records:
-            raise DataError("image id occurs twice", file=path, where=where, found=image_id)
+        refuse_if(image_id in records, "image id occurs twice", file=path, where=where, found=image_id)
         records[image_id] = _convert_record(path, where, record)
-    if not records:
-        raise DataError("no boxes", file=path, expected=_EXPECTED)
+    refuse_if(not records, "no boxes", file=path, expected=_EXPECTED)
     return records
 
 
@@ -47,8 +45,7 @@ def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(pairs, tuple):
         raise DataError("not an object", file=path, expected=_EXPECTED)
     for image_id, record in pairs:
-        if not image_id:
-            raise DataError("an empty image id", file=path, expected=_EXPECTED)
+        refuse_if(not image_id, "an empty image id", file=path, expected=_EXPECTED)
         yield f"image {image_id}", image_id, record
 
 

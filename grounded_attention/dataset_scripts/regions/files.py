@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import DAMAGED_HINT, ManifestKind, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
@@ -59,8 +59,7 @@ def _check_manifest(content: dict[str, Any], path: Path) -> None:
         valid &= type(content["feature_size"]) is int and isinstance(content["checksum"], str)
     except (KeyError, TypeError, AttributeError):
         valid = False
-    if not valid:
-        raise DataError("the manifest is damaged", file=path, hint=DAMAGED_HINT)
+    refuse_if(not valid, "the manifest is damaged", file=path, hint=DAMAGED_HINT)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

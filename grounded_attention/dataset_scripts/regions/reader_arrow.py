@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
@@ -99,8 +99,7 @@ def _count(row: pa.RecordBatch, rows: int) -> int:
     if "preds_per_image" not in row.schema.names:
         return rows
     count = whole_number(row.column("preds_per_image")[0].as_py(), "preds_per_image")
-    if count > rows:
-        raise DataError("preds_per_image exceeds the features", found=count, expected=f"at most {rows}")
+    refuse_if(count > rows, "preds_per_image exceeds the features", found=count, expected=f"at most {rows}")
     return count
 
 
@@ -121,8 +120,7 @@ def _flat(row: pa.RecordBatch, name: str) -> np.ndarray:
     # `datasets` stores matrices in extension types.
     array = column.storage if isinstance(column, pa.ExtensionArray) else column
     while pa.types.is_nested(array.type):
-        if array.null_count:
-            raise DataError(f"{name} is missing")
+        refuse_if(array.null_count, f"{name} is missing")
         array = array.flatten()
     if array.null_count or not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
         raise DataError(f"{name} is missing or is not numeric", found=str(array.type))
@@ -140,8 +138,7 @@ def _vector(row: pa.RecordBatch, name: str, rows: int, count: int) -> np.ndarray
     if name not in row.schema.names:
         return None
     values = _flat(row, name)
-    if len(values) != rows:
-        raise DataError(f"{name} has a wrong length", found=len(values), expected=str(rows))
+    refuse_if(len(values) != rows, f"{name} has a wrong length", found=len(values), expected=str(rows))
     if name.endswith("_ids") and not (np.isfinite(values).all() and (values == np.floor(values)).all()):
         raise DataError(f"{name} contain a value that is not a whole number")
     return values[:count]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.safe_pickle import load_npy
 
 from .reader_records import FEATURE_SIZE, SourceRecord, regions_from_fields
@@ -28,8 +28,7 @@ def read_npy_files(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sou
     folder = path if path.is_dir() else path.parent
     files = sorted(file for file in path.rglob("*.npy")) if path.is_dir() else [path]
     chosen = [file for file in files if not file.stem.endswith(INFO)]
-    if not chosen:
-        raise DataError("no NumPy files of features", file=path, expected=f"<stem>.npy beside <stem>{INFO}.npy")
+    refuse_if(not chosen, "no NumPy files of features", file=path, expected=f"<stem>.npy beside <stem>{INFO}.npy")
     for row, file in enumerate(chosen, start=1):
         size = file.stat().st_size
         image_id = file.relative_to(folder).with_suffix("").as_posix()

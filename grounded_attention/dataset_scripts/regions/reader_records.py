@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 
 from .rows import Regions, normalise_boxes, validate_regions
 
@@ -187,8 +187,7 @@ def regions_from_fields(values: Any, image_id: str, feature_size: int) -> Region
 def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray, np.ndarray]:
     """Returns the most likely class of each region and its probability."""
     objects = probabilities[:, 1:] if background else probabilities
-    if not objects.shape[1]:
-        raise DataError("class probabilities have one column", expected="background and classes")
+    refuse_if(not objects.shape[1], "class probabilities have one column", expected="background and classes")
     return objects.argmax(axis=1), objects.max(axis=1)
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
@@ -65,8 +65,7 @@ def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[So
 def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceRecord]:
     """Yields the rows of a tsv file. Fields are ids, numbers and base64, never quoted, so each line is a row."""
     with open_data(path) as file:
-        if not file.peek(1):
-            raise DataError("the file is empty", file=path, expected="one image a line", hint="copy it again")
+        refuse_if(not file.peek(1), "the file is empty", file=path, expected="one image a line", hint="copy it again")
         for row, line in enumerate(_lines(file), start=1):
             # Some copies end in an empty line, and some rows in CRLF.
             content = line.rstrip(b"\r\n")

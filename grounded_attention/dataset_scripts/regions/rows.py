@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 
 # What Arrow raises at a damaged file. It checks offsets and sizes itself, and `validate(full=True)` the rest.
 ARROW_ERRORS = (pa.ArrowException, ValueError, EOFError, OSError, MemoryError, TypeError, AttributeError, SystemError)
@@ -259,8 +259,7 @@ class RowDecoder:
     def verified(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
         """Decodes a row and checks its digest."""
         regions, source_row, digest = self._read_message(message)
-        if row_digest(regions) != digest:
-            raise DataError("damaged row: its content does not match its checksum")
+        refuse_if(row_digest(regions) != digest, "damaged row: its content does not match its checksum")
         return regions, source_row, digest
 
     def count_regions(

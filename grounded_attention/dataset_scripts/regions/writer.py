@@ -13,7 +13,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import whole_file
 
@@ -214,8 +214,7 @@ class RegionTableWriter:
         Raises:
             DataError: No row was written.
         """
-        if not self.written:
-            raise DataError("no image was written, so there is no table", file=self.path)
+        refuse_if(not self.written, "no image was written, so there is no table", file=self.path)
         self._close_shard()
         index_bytes = self._write_index()
         widths = schema_widths(self._schema)

@@ -43,7 +43,7 @@ import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.bounded_numbers import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.locks import folder_lock
@@ -407,7 +407,5 @@ def _mapper(num_proc: int) -> Iterator[Any]:
 def _check_arguments(images: int, seed: int, num_proc: int) -> None:
     bounds = (("images", images, MIN_IMAGES, MAX_IMAGES), ("seed", seed, 0, MAX_SEED))
     for name, value, minimum, maximum in (*bounds, ("num_proc", num_proc, 1, MAX_PROCESSES)):
-        if value < minimum:
-            raise DataError(f"{name} is too small", found=value, expected=f"at least {minimum}")
-        if value > maximum:
-            raise DataError(f"{name} is too large", expected=f"at most {maximum}")
+        refuse_if(value < minimum, f"{name} is too small", found=value, expected=f"at least {minimum}")
+        refuse_if(value > maximum, f"{name} is too large", expected=f"at most {maximum}")
