@@ -6,7 +6,6 @@ process writes its own sums into the checkpoint before the checkpoint is sealed.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -61,8 +60,3 @@ def _read(path: Path) -> UnloggedLosses:
         logged, last_step, taken, skipped, names = json.loads(file.metadata()["numbers"])
         parts = {name: file.get_tensor(f"part {name}") for name in names}
         return UnloggedLosses(file.get_tensor(TOTAL), logged, last_step, parts, taken, skipped)
-
-
-def with_mean_loss(logs: Mapping[str, float], total: float, steps: int) -> dict[str, float]:
-    """The last log of a training with `train_loss`, the mean over all steps, not only those since a resume."""
-    return {**logs, "train_loss": total / max(steps, 1)}
