@@ -19,7 +19,14 @@ _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    value = _get(name)
+    try:
+        value = _get(name)
+    except ModuleNotFoundError as error:
+        from .utils.extras import explain_missing_extra
+
+        if found := explain_missing_extra(error):
+            raise ImportError(f"{name}: {found}", name=error.name) from error
+        raise
     # Each package registers its own classes, and a user of one Auto class expects the others to work.
     shipped = ("modeling", "processing")
     if any(f"{__name__}.{name}" in sys.modules for name in shipped):

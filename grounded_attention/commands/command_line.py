@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
+from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.plain_text import first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.project import refuse_run
@@ -121,6 +122,8 @@ def explain_missing(error: BaseException) -> str | None:
 
     Libraries raise such an error with a text alone; an import that fails has the name of its module.
     """
+    if found := explain_missing_extra(error.__cause__ or error):
+        return found
     if not isinstance(error, ImportError) or error.name is not None:
         return None
     return one_line(error)

@@ -21,23 +21,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention import __version__
+from grounded_attention.utils.extras import EXTRAS
 from grounded_attention.utils.plain_text import first_sentences
 
 from .command_line import make_parser, run
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "huggingface-hub", "numpy", "pyarrow", "safetensors")
 # Extra of the package -> the modules that it brings.
-EXTRAS = {
-    "legacy": ("h5py", "lmdb"),
-    "notebook": ("bertviz",),
-    "spacy": ("spacy",),
-    "textblob": ("textblob",),
-    "tracking": ("trackio", "tensorboard"),
-    "vlm": ("peft", "torchvision", "num2words"),
-    "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "space": ("gradio",),
-    "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
-}
 TIMEOUT = 5.0  # seconds for the answer of the Hub
 LITTLE = 5 * 2**30  # bytes; less free disk is worth a remark
 

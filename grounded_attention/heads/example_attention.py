@@ -4,22 +4,22 @@
 Shape letters: L layers, H heads, W words, R regions, C cells of the grid of an image, B batch, T text.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
 from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
 
 from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
 from .items import RegionInputs, Rules
@@ -33,6 +33,11 @@ from .reading import (
     read_phrases,
     reads_pixels,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from grounded_attention.reports.attention_pictures import WordAttention
 
 # Cells along an edge: the page has all heads of all layers, so that finer grids make it slow.
 CELLS = 16
@@ -98,6 +103,8 @@ class ExampleAttention:
 
     def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
         """The input of `attention_pictures` for one word."""
+        from grounded_attention.reports.attention_pictures import WordAttention
+
         gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
         weights, _ = self.over_regions(word, layer, head)
         return WordAttention(self.text(word), self.words[word], np.clip(self.boxes, 0, 1), weights, gold)
@@ -137,6 +144,8 @@ def words_across_layers_figure(
 
     The label of a row contains the head and the share of the words' attention that goes to regions.
     """
+    from grounded_attention.reports.attention_pictures import method_comparison_figure
+
     _check_choice(example, words, heads)
     rows = {}
     for layer, head in heads:

@@ -142,7 +142,7 @@ def attended_cells(attention_map: Tensor, rule: str = BOX_RULES[0]) -> Tensor:
     """
     smoothed = smooth(attention_map[None].float())[0]
     if rule == "otsu":
-        smoothed = (smoothed + attention_map) / 2
+        smoothed = (smoothed + attention_map.float()) / 2
         above = smoothed > _otsu_cut(smoothed)
     elif rule == "mean":
         above = smoothed > smoothed.mean()

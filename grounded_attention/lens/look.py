@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -354,6 +355,8 @@ def check_suffix(path: str | Path) -> Path:
     """The path of a file that `Lens.save` can write; a ValueError if it has another suffix."""
     if Path(path).suffix not in SUFFIXES:
         raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if Path(path).suffix not in (".html", ".json"):
+        import_module("matplotlib")  # or the model would answer for nothing
     return Path(path)
 
 

@@ -16,7 +16,8 @@ import torch
 
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.reports.attention_explorer import pack
-from grounded_attention.reports.attention_overlay import COLOURS, css_gradient
+from grounded_attention.reports.attention_overlay import css_gradient
+from grounded_attention.reports.colours import scale_colours
 from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.reports.report_pictures import embed
 
@@ -55,7 +56,7 @@ def lens_page(lenses: Sequence[Lens], names: Sequence[str] = (), title: str = "W
             shown[-1] = (f"{name} first answer".strip(), lens)
             shown.append((f"{name} asked again with a crop".strip(), lens.second))
     data = {
-        "colours": (255 * COLOURS(np.linspace(0, 1, 11))[:, :3]).round().tolist(),
+        "colours": scale_colours(np.linspace(0, 1, 11)).tolist(),
         "lenses": [_lens(name, lens, MOST_BYTES // len(shown)) for name, lens in shown],
     }
     folder = Path(__file__).parent

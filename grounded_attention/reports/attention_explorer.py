@@ -17,7 +17,8 @@ import numpy as np
 
 from grounded_attention.heads.example_attention import ExampleAttention
 
-from .attention_overlay import COLOURS, UNSEEN, attention_overlay, css_gradient
+from .attention_overlay import UNSEEN, attention_overlay, css_gradient
+from .colours import scale_colours
 from .html_page import embedded_json, html_page
 from .report_pictures import embed, empty_frame
 
@@ -47,7 +48,7 @@ def explorer_body(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> str:
         "checkpoints": list(checkpoints),
         "layers": list(first.layers),
         "heads": first.heads,
-        "colours": (255 * COLOURS(np.linspace(0, 1, 11))[:, :3]).round().tolist(),
+        "colours": scale_colours(np.linspace(0, 1, 11)).tolist(),
         "examples": [_example(same) for same in zip(*checkpoints.values(), strict=True)],
     }
     return (

@@ -20,11 +20,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Affine2D, Transform
 from PIL import Image
 
-from .attention_overlay import COLOURS, attention_overlay, colour_places
-from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, YELLOW, save
+from .attention_overlay import attention_overlay, colour_places
+from .colours import BLUE, GREY, HIT, MISS, VERMILLION, YELLOW, scale_colours
+from .figure_style import DPI, WIDTH, save
 
 ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
-HIT, MISS = "#00754F", "#A84300"  # green and vermillion, darker for text
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
 
 # Pixels.
@@ -202,7 +202,7 @@ def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
     """Draws the legend at the bottom of the sheet, with room for notes below it."""
 
     def attended(weight: float) -> Patch:
-        colour = COLOURS(float(colour_places(weight)))
+        colour = tuple(scale_colours(colour_places(weight)) / 255)
         return Patch(fc=colour, ec=ATTENDED, lw=_line_width(weight), label=f"{weight:.0%}")
 
     gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Patch(fc="white", ec=GREY, hatch="////", lw=0)

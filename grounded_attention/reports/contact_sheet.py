@@ -13,7 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 # In this order; a sixth phrase has the first colour again, so boxes also have the number of their phrase.
 COLOURS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, SKY)

@@ -1,9 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Shared by all figures: colours, size, and saving with the same bytes for the same figure.
-
-The colours are those of Okabe and Ito (2008), which are distinct for people with a colour vision deficiency. Line
-style, width or text repeat the meaning of a colour.
-"""
+"""Shared by all figures: size, and saving with the same bytes for the same figure. Colours are in `colours.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,9 +10,6 @@ from matplotlib.text import Text
 
 from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.whole_files import whole_file
-
-ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
-BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
 DPI = 100
 TICK = "$\\mathdefault{"  # how matplotlib begins the numbers of a logarithmic axis

@@ -22,7 +22,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from numpy.typing import ArrayLike
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
-from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 __all__ = [
     "WordAttention",

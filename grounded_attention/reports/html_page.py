@@ -12,7 +12,7 @@ from typing import Any
 
 from grounded_attention.utils.plain_text import REPLACEMENT
 
-from .figure_style import BLUE, SKY, VERMILLION
+from .colours import BLUE, SKY, VERMILLION
 
 # Of no use in HTML; a terminal that shows the file would obey them.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")

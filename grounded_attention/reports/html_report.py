@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from .colours import GREY
 from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
-from .figure_style import GREY
 from .html_page import html_page
 from .report_figures import Figure, Grid, to_figures, to_grids
 from .report_pictures import TEXT_HEIGHT, Picture, draw, empty_frame

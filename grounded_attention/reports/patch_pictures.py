@@ -19,8 +19,9 @@ from PIL import Image
 
 from grounded_attention.processing.image_frames import ImageFrame
 
-from .attention_overlay import COLOURS, UNSEEN, attention_overlay
-from .figure_style import BLUE, DPI, VERMILLION, WIDTH, save
+from .attention_overlay import UNSEEN, attention_overlay
+from .colours import BLUE, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 # Characters of a caption in a line of a panel.
 CAPTION_WIDTH = 34
@@ -77,7 +78,7 @@ def patch_comparison_figure(
 
 
 def _draw_legend(figure: Figure, more: str = "") -> None:
-    scale = ScalarMappable(PowerNorm(0.5, 0, 1), COLOURS)
+    scale = ScalarMappable(PowerNorm(0.5, 0, 1), "cividis")
     bar = figure.colorbar(
         scale, ax=figure.axes, location="bottom", shrink=0.6, ticks=[0, 0.25, 1], fraction=0.03, aspect=40
     )

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, PerturbationCurves
 
-from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 NAMES = {
     "raw_last": "attention, last layer",

@@ -9,9 +9,8 @@ from html import escape
 
 from PIL import Image
 
-from .attention_pictures import HIT
+from .colours import BLUE, GREEN, HIT, VERMILLION
 from .failures import GOLD, MEANT, PREDICTED, Box
-from .figure_style import BLUE, GREEN, VERMILLION
 
 LONGEST = 420  # pixels, longer side
 QUALITY = 80

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY, "black")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -22,7 +22,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 MISSING = "–"
 BASELINES = {"majority": "always the most frequent answer", "chance": "chance", "upper_bound": "best possible"}

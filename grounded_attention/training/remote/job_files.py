@@ -12,11 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
 
 from grounded_attention import __version__
 from grounded_attention.training.recipes.recipe import apply_override, read_recipe
 from grounded_attention.utils.project import PACKAGE
 
+# What a job needs beside the package alone.
+TRAINING = ({"extra": "train"}, {"extra": "plots"})
 NAME = "grounded-attention"
 RECIPE = "recipe.yaml"
 # Installed in the job in the version of this machine, where that is a release.
@@ -64,12 +67,14 @@ def _package_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _metadata() -> dict[str, str]:
-    """The files of `.dist-info` except RECORD, made of those of the installed package, without extras."""
+    """The files of `.dist-info` except RECORD: those of the installed package, which needs what training needs."""
     try:
         installed = importlib.metadata.distribution(NAME)
     except importlib.metadata.PackageNotFoundError:
         raise ValueError(f"{NAME} is not installed here, so it cannot be packed for a job: pip install -e .") from None
-    required = [line for line in installed.requires or () if "extra ==" not in line]
+    given = map(Requirement, installed.requires or ())
+    wanted = [each for each in given if each.marker is None or any(map(each.marker.evaluate, TRAINING))]
+    required = [f"{each.name}{each.specifier}" for each in wanted if each.name != NAME]
     lines = ["Metadata-Version: 2.1", f"Name: {NAME}", f"Version: {__version__}"]
     lines += [f"Requires-Python: {installed.metadata['Requires-Python']}", *(f"Requires-Dist: {r}" for r in required)]
     entry = f"[console_scripts]\n{NAME} = {PACKAGE.name}.commands.main:main\n"
