@@ -28,16 +28,6 @@ STEPS = 10
 Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
 
 
-@dataclass(frozen=True)
-class Explained:
-    """
-    The decision of a task that maps explain.
-    """
-
-    read_out: Reader
-    scores: Callable[[Any], Scores]
-
-
 @dataclass(frozen=True, eq=False)
 class PerturbationCurves:
     """Accuracy while regions are removed."""

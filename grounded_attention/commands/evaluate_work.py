@@ -67,11 +67,10 @@ def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> di
     task = TASKS[options.task]
     if config is not None:
         return task.trained_options(config, grounded)
-    assert task.prediction_file is not None
-    predictions = task.prediction_file.read(Path(options.predictions))
+    predictions = task.read_predictions(Path(options.predictions))
     if not predictions:
-        raise ValueError(f"{options.predictions}: no predictions found, expected {task.prediction_file.content}")
-    return task.prediction_file.to_options(predictions)
+        raise ValueError(f"{options.predictions}: no predictions found, expected {task.predictions}")
+    return task.prediction_options(predictions)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -82,8 +81,8 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
     if options.task not in TASKS:
         raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
-    if options.predictions is not None and TASKS[options.task].prediction_file is None:
-        known = ", ".join(name for name, task in TASKS.items() if task.prediction_file)
+    if options.predictions is not None and TASKS[options.task].predictions is None:
+        known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
     if options.checkpoint is not None and not (
         options.regions or options.track or options.text_only or options.images
@@ -191,8 +190,7 @@ def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespa
 
 
 def _write_predictions(part: Scored, task: Task, path: Path) -> None:
-    if task.export is not None:
-        task.export(part.items, path)
+    if task.export(part.items, path):
         return
     lines = "".join(json.dumps(one.to_dict(), ensure_ascii=False) + "\n" for one in part.judged)
     write_text(path.with_name(path.name + ".jsonl"), lines)

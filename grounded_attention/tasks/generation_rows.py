@@ -59,7 +59,7 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     elif "question" in columns and columns & {"answer", "answers"}:
         convert = _of_questions
     else:
-        split, convert = caption_rows.to_grounded_rows(split), _of_captions
+        split, convert = caption_rows.to_rows(split, grounded=True), _of_captions
         columns = set(split.column_names) - {"answers"}
     kept = {name: kind for name, kind in KEPT.items() if name in columns}
     return split.map(

@@ -5,9 +5,8 @@ The language model learns the tokens of the answer alone. Supervision methods re
 regions are the image tokens that their boxes cover.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,14 +17,15 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.reports.failures import MEANT, Box, Judged
 from grounded_attention.utils.schema import Count, Index, Section, Weight
 
 from .generated_answers import generate_answers, prompt_inputs, score_generated
-from .generation_judge import judge_generation
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
+from .judges import JudgeContext, Rows
 from .region_words import count_region_words, region_word_loss
 from .row_phrases import phrases_of_text
-from .task import Batch, Examples, LossComponent, Task, identify
+from .task import Batch, Examples, LossComponent, Metric, Task, identify
 from .written_boxes import BoxSpelling, box_spelling
 
 STATES = "output_hidden_states"  # asked for by batches whose loss reads them
@@ -128,33 +128,85 @@ def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, 
     return phrases_of_text(moved, 0)
 
 
-def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
-    """Makes a batch of rows of [`to_rows`]."""
-    rows = examples.rows
-    if options.box_scale is None:
-        spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]
-    else:
-        spellings = [BoxSpelling((options.box_scale,) * 2)] * len(rows)
-    chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
-    for row, chat in zip(rows, chats, strict=True):
-        if examples.training and not all(answer.strip() for _, answer in chat.messages):
-            raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
-    if options.turns and examples.training:
-        drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
-        chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
-    phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
-    given = _texts(chats, int(examples.images is not None))
-    inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
-    if options.region_words and examples.training:
-        inputs[STATES] = True
-    texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
-    if options.generate and not examples.training:
-        texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
-        texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
-        located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
-        texts["box_spelling"] = spellings
-        texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
-    return {**inputs.reported(), **identify(rows), **texts}
+class GroundedGeneration(Task):
+    """The tokens of an answer, of which the language model learns each from those before it."""
+
+    name = "grounded_generation"
+    title = "grounded generation"
+    builder = "flickr30k_entities"
+    columns = ("example_id", "image_id", "kind", "text", "phrases")
+    head = "generation"
+    model_inputs = MODEL_INPUTS
+    Options = GroundedGenerationOptions
+    image_tokens = True
+    hub_task = "image-text-to-text"
+
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        language = LossComponent("language", language_loss, lambda batch: (batch["labels"][:, 1:] >= 0).sum())
+        weight = self.options.region_words
+        words = LossComponent("region_words", region_word_loss, count_region_words, weight)
+        return (language, words) if weight else (language,)
+
+    def metrics(self) -> list[Metric]:
+        generated = [ItemScores("generated", lambda outputs, batch: score_generated(batch)), ObjectHallucination()]
+        return [AnswerLikelihood(), ItemScores("answers", score), *(generated if self.options.generate else ())]
+
+    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
+        length = self.options.generate
+        return generate_answers(model, tokenizer, batch, length) if length else {}
+
+    def to_rows(self, split: Any, grounded: bool = False) -> Any:
+        return to_rows(split)
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        options = self.options
+        rows = examples.rows
+        if options.box_scale is None:
+            spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]
+        else:
+            spellings = [BoxSpelling((options.box_scale,) * 2)] * len(rows)
+        chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
+        for row, chat in zip(rows, chats, strict=True):
+            if examples.training and not all(answer.strip() for _, answer in chat.messages):
+                raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
+        if options.turns and examples.training:
+            drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
+            chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
+        phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
+        given = _texts(chats, int(examples.images is not None))
+        inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
+        if options.region_words and examples.training:
+            inputs[STATES] = True
+        texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
+        if options.generate and not examples.training:
+            texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
+            texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
+            located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
+            texts["box_spelling"] = spellings
+            texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
+        return {**inputs.reported(), **identify(rows), **texts}
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        """Judges the generated answer of each example, or the most likely token after each part of the gold one."""
+        for number, row in enumerate(rows):
+            logits, labels = answer_tokens(*one_example(outputs, batch, number))
+            confidence, predicted = logits.float().softmax(-1).max(-1)
+            words = context.tokenizer.decode(predicted, skip_special_tokens=True)
+            if "generated" in batch:
+                words = batch["generated"][number]
+            yield Judged(
+                row["example_id"],
+                row["image_id"],
+                "answers",
+                None,
+                confidence.mean().item() if len(labels) else 0.0,
+                batch["answer"][number],
+                words,
+                texts=(("prompt", batch["prompt"][number]),),
+                kinds={"kind": row["kind"]},
+                boxes=tuple(Box(MEANT, tuple(box), each["text"]) for each in row["phrases"] for box in each["boxes"]),
+            )
 
 
 def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
@@ -189,36 +241,4 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
     return 1.0 - len(wrong) / (int(answer[-1]) + 1)
 
 
-def configure(task: Task, options: GroundedGenerationOptions, config: Any) -> Task:
-    """Returns the task that also learns region words, or generates and measures answers, as the options say."""
-    if options.region_words:
-        words = LossComponent("region_words", region_word_loss, count_region_words, options.region_words)
-        task = replace(task, losses=(*task.losses, words))
-    if not options.generate:
-        return task
-
-    def metrics() -> list[Any]:
-        generated = ItemScores("generated", lambda outputs, batch: score_generated(batch))
-        return [*task.metrics(), generated, ObjectHallucination()]
-
-    return replace(task, metrics=metrics, generate=partial(generate_answers, length=options.generate))
-
-
-TASK = Task(
-    name="grounded_generation",
-    title="grounded generation",
-    builder="flickr30k_entities",
-    columns=("example_id", "image_id", "kind", "text", "phrases"),
-    head="generation",
-    model_inputs=MODEL_INPUTS,
-    losses=(LossComponent("language", language_loss, lambda batch: (batch["labels"][:, 1:] >= 0).sum()),),
-    metrics=lambda: [AnswerLikelihood(), ItemScores("answers", score)],
-    collate=collate,
-    options=GroundedGenerationOptions,
-    to_rows=to_rows,
-    configure=configure,
-    image_tokens=True,
-    judge=judge_generation,
-    example="",
-    hub_task="image-text-to-text",
-)
+TASK = GroundedGeneration()

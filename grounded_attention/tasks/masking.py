@@ -1,11 +1,15 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Masking of words and regions for pre-training (VL-BERT, section 3.3)."""
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from grounded_attention.utils.boxes import box_iou
+
+from .task import pad_labels
 
 WORD_PROBABILITY = 0.15
 REGION_PROBABILITY = 0.15
@@ -39,6 +43,21 @@ class WordMasker:
         replaced = chosen & (fate >= 0.8) & (fate < 0.9)
         masked = np.where(replaced, rng.choice(self.random_ids, len(input_ids)), masked)
         return masked, np.where(chosen, input_ids, -100)
+
+
+@lru_cache(maxsize=4)
+def word_masker(tokenizer: Any, probability: float) -> WordMasker:
+    """Makes the word masker for a tokenizer; it is cached, because it reads the whole vocabulary."""
+    return WordMasker(tokenizer, probability)
+
+
+def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
+    """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted."""
+    rows, labels = batch["input_ids"].numpy(), []
+    for row, length, rng in zip(rows, batch["attention_mask"].sum(1).tolist(), generators, strict=True):
+        row[:length], row_labels = masker(row[:length], rng)
+        labels.append(row_labels.tolist())
+    batch["labels"] = pad_labels(labels, rows.shape[1])
 
 
 class ChosenRegions(NamedTuple):

@@ -145,8 +145,8 @@ def _recipe_places() -> list[str]:
     model, processor = FAMILIES["vl_bert"].config_class(), FAMILIES["vl_bert"].processor_class
     # A compiler works for minutes.
     places += [f"training.{name}" for name in sorted(training_names()) if not name.startswith("torch_comp")]
-    places += [f"options.{field.name}" for field in dataclasses.fields(TASKS["vgp"].options)]
-    places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].options)]
+    places += [f"options.{field.name}" for field in dataclasses.fields(TASKS["vgp"].Options)]
+    places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].Options)]
     places += [f"supervision.options.direct.{name}" for name in method if name not in ("self", "kwargs")]
     places += [f"model.config.{name}" for name in model.to_dict()]
     places += [

@@ -47,7 +47,7 @@ def test_long_texts_lose_their_ends():
 @pytest.mark.parametrize("form", ["sigmoid", "softmax"])
 def test_the_losses_are_the_models_own(form):
     vcr, batch = model(choice_loss=form), collated(row(), row(1, label=-1), row(2, label=0))
-    task = TASK.configure(TASK, VCROptions(), vcr.config)
+    task = TASK.configure(VCROptions(), vcr.config)
     inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
     for name, targets in (("choices", "labels"), ("region_classes", "region_class_labels")):
         found = vcr(**inputs, **{targets: batch[targets]})

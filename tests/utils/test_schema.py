@@ -91,7 +91,7 @@ def test_the_place_of_a_section():
 )
 def test_wrong_options_of_a_task(task, options, key):
     with pytest.raises(ValueError) as caught:
-        validate(TASKS[task].options, options, "options")
+        validate(TASKS[task].Options, options, "options")
     assert key in str(caught.value)
 
 

@@ -131,7 +131,7 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
     """Makes the options of a task."""
-    return validate(task.options, dict(options), key, error=RecipeError)
+    return validate(task.Options, dict(options), key, error=RecipeError)
 
 
 def field_names(kind: Any) -> list[str]:

@@ -61,7 +61,7 @@ def run(recipe: Recipe) -> Outcome:
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
         say(f"the split {name} is used for training: its figures are not those of unseen rows")
-    for line in TASKS[recipe.task].remarks(data.options, data.splits):
+    for line in TASKS[recipe.task].configure(data.options).remarks(data.splits):
         say(line)
     processor = make_processor(recipe.model)
     other = record_features(processor, data.regions) if data.images is None else None

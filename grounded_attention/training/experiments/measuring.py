@@ -44,7 +44,7 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
         found, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
         figures |= {_on(track, name): value for name, value in found.items()}
         items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
-        if kept and trainer.task.export is not None and trainer.is_world_process_zero():
+        if kept and trainer.is_world_process_zero():
             trainer.task.export(kept, directory / "_".join(filter(None, ("predictions", split, track))))
     if items and trainer.is_world_process_zero():
         write_json(directory / f"items_{split}.json", items)

@@ -20,7 +20,7 @@ from .scoring import make_scorer
 
 def explainable() -> list[str]:
     """Names of the tasks with a decision that a relevancy map can explain."""
-    return [name for name, task in TASKS.items() if task.explained is not None]
+    return [name for name, task in TASKS.items() if task.explains]
 
 
 def measure_perturbation(
@@ -34,8 +34,8 @@ def measure_perturbation(
     about: Mapping[str, Any] | None = None,
 ) -> PerturbationCurves:
     """Computes the perturbation curves of a checkpoint on a split; see `perturb`."""
-    rows, explained = data.splits[split], TASKS[recipe.task].explained
-    if explained is None:
+    rows = data.splits[split]
+    if not TASKS[recipe.task].explains:
         known = ", ".join(explainable())
         raise ValueError(f"the task {recipe.task!r} has no decision to explain; expected one of {known}")
     with tempfile.TemporaryDirectory() as directory:
@@ -45,8 +45,8 @@ def measure_perturbation(
             trainer.model,
             _batches(trainer, rows),
             inputs=lambda batch: {name: batch[name] for name in names if name in batch},
-            read_out=explained.read_out,
-            scores=explained.scores(trainer.data_collator.options),
+            read_out=trainer.task.read_out,
+            scores=trainer.task.example_scores,
             maps=maps,
             steps=steps,
             seed=recipe.seed,

@@ -70,14 +70,12 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             else None
         )
         labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
-    to_rows = task.to_rows
-    if task.to_grounded_rows is not None and needs_grounding(recipe):
-        to_rows = task.to_grounded_rows
+    grounded = task.phrases_on_demand and needs_grounding(recipe)
     regions = open_regions(data.regions, task.empty_images)
     tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
         with recipe_key_errors(f"data.builder {data.builder or task.builder}"):
-            rows = to_rows(rows)
+            rows = task.to_rows(rows, grounded)
         _check_columns(task, data, rows)
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
         splits[name] = limit_rows(rows, data.limit.get(name), seed)
@@ -90,7 +88,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
         splits["train"] = add_lengths(splits["train"], regions)
     given = check_options(task, recipe.options, "options")
     with recipe_key_errors("options"):
-        options = task.fit_options(given, splits)
+        options = task.configure(given).fit_options(splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
     return PreparedData(splits, regions, texts, data.images, opened, options, pulled, labels)
 

@@ -96,7 +96,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     for name, table in tables(data).items():
         if data.images is None:
             check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
-    task = task.configure(task, data.options, model.config)
+    task = task.configure(data.options, model.config)
     supervise(model)
     collator = Collator(
         task,
@@ -106,7 +106,6 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
         texts=data.texts,
         pseudo_labels=data.pseudo_labels,
         images=data.images,
-        options=data.options,
     )
     return GroundingTrainer(
         model,
@@ -151,7 +150,7 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Sco
 def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
     labels = {name: each.names for name, each in _class_labels(rows.features)}
     names = [] if regions is None else regions.class_names
-    background = getattr(trainer.data_collator.options, "background", True)
+    background = getattr(trainer.task.options, "background", True)
     return JudgeContext(trainer.model.config, trainer.processing_class.tokenizer, labels, names, background)
 
 
@@ -171,6 +170,5 @@ def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     """
     Scores an official file of predictions.
     """
-    assert task.prediction_file is not None
-    found = task.prediction_file.score(path, task.prediction_file.read(path), split, rows)
+    found = task.score_predictions(path, task.read_predictions(path), split, rows)
     return Scored(split, "", found.figures, found.judged, found.items)

@@ -113,15 +113,15 @@ def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dic
 def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
     objective = pretraining_recipe(recipe)
     task, data = TASKS[objective.task], prepare_data(objective)
-    options = data.options
-    model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config(options))
+    task = task.configure(data.options)
+    model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config())
     if new:
         raise RecipeError(
             f"preserve.ewc: {recipe.model.source} has no weight {sorted(new)[0]}, which the pre-training loss needs: "
             "set preserve.options to the options of its pre-training (relationship=false without that head)"
         )
     with recipe_key_errors("preserve.options"):
-        task = task.configure(task, options, model.config)
+        task = task.configure(config=model.config)
     train = data.splits["train"]
     count = recipe.preserve.fisher_batches * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
     collate = Collator(
@@ -133,7 +133,6 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
         texts=data.texts,
         pseudo_labels=data.pseudo_labels,
         images=data.images,
-        options=options,
     )
     batches = single_batches(
         limit_rows(train, count, recipe.seed), collate, device, bool(recipe.training.get("disable_tqdm"))

@@ -32,13 +32,13 @@ def make_trainer(
     """
     Makes the Trainer of one method, with a new model.
     """
-    task, options = TASKS[recipe.task], data.options
+    task = TASKS[recipe.task].configure(data.options)
     method = recipe_method(recipe, method_name)
     set_seed(recipe.seed)
-    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
+    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config())
     with recipe_key_errors("options"):
-        task.initialise(model, processor, options)
-    task = task.configure(task, options, model.config)
+        task.initialise(model, processor)
+        task = task.configure(config=model.config)
     supervise(model)
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
@@ -60,7 +60,6 @@ def make_trainer(
                 texts=data.texts,
                 pseudo_labels=data.pseudo_labels,
                 images=data.images,
-                options=options,
                 labels=recipe.supervision.labels,
                 method=method,
             ),

@@ -19,7 +19,6 @@ from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.safe_paths import path_below
-from grounded_attention.utils.schema import validate
 
 from .joined_labels import join_labels
 from .shuffled_targets import ShuffledTargets
@@ -63,11 +62,9 @@ class Collator:
         labels: str = "gold",
         method: SupervisionMethod | None = None,
     ):
-        self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
+        self.task = task.configure(options)
+        self.processor, self.regions, self.seed = processor, regions, seed
         self.split, self.texts, self.pseudo_labels = split, texts, pseudo_labels
-        self.options = (
-            options if isinstance(options, task.options) else validate(task.options, options or {}, "options")
-        )
         self.images = None if images is None else Path(images)
         self.training, self.labels = True, labels
         self.method = method
@@ -134,7 +131,7 @@ class Collator:
                 self.training,
                 None if self.regions is None else self._regions,
             )
-            return self.task.collate(examples, self.processor, self.options)
+            return self.task.collate(examples, self.processor)
         except ValueError as error:
             raise ValueError(f"{_image(rows, str(error))}{error}") from error
 

@@ -250,9 +250,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
                 outputs = model(**given, **extra, return_dict=True)
-                if self.task.generate is not None:
-                    tokenizer = cast(Any, self.processing_class).tokenizer
-                    batch = {**batch, **self.task.generate(model, tokenizer, batch)}
+                tokenizer = getattr(self.processing_class, "tokenizer", None)
+                batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()
