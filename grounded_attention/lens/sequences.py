@@ -97,7 +97,7 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
     prefix = unwrap_model(model).config.model_type in PREFIX_MODELS
     # What each position is: an answer is read from the left, also where images and prompt see each other.
     added = {"input_ids": more, "attention_mask": torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
-    added["mm_token_type_ids"] = more * 0
+    added |= dict.fromkeys(("mm_token_type_ids", "moe_mm_token_type_ids"), more * 0)
     for name, values in added.items():
         if name in inputs:
             inputs[name] = torch.cat([inputs[name], values.to(inputs[name].dtype)], 1)

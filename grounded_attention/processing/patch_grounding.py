@@ -252,6 +252,7 @@ class PatchGroundingProcessor:
             text=[prompt.text for prompt in prompts],
             images=pictures if any(pictures) else None,
             text_kwargs=words,
+            **self.family.arguments,
             images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials

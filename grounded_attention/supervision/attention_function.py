@@ -24,7 +24,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys, needs_pa
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
-from .row_states import AttentionPair, RowStates, layers_at_once, log_softmax, score
+from .row_states import AttentionPair, RowStates, cap, layers_at_once, log_softmax, score
 from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
@@ -39,7 +39,7 @@ SUPERVISED_IMPLEMENTATIONS = {
 _MASKED = ("sdpa", "eager", "flex_attention")
 
 # Arguments that change the scores in ways that this file does not compute.
-_UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
+_UNSUPPORTED_ARGUMENTS = ("position_bias",)
 
 AttentionQueries = tuple[AttentionQuery | None, ...]
 
@@ -107,16 +107,22 @@ def attend_rows(
     scaling: float,
     mask: Any,
     share: bool,
-    causal: bool = False,
+    causal: bool | int = False,
     plans: RowPlans | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[AttentionPair, ...]:
-    """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map."""
+    """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map.
+
+    `softcap` limits the scores (Gemma 2); `sinks` (H,) are scores of a column without a value (gpt-oss).
+    """
     if not share:
-        return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans))
+        return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans, softcap))
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=True)
     rows = [each * scaling for each in plan.rows.read(query)]
     keys = [key] * len(rows)
-    return tuple(map(_attend_whole_rows, rows, keys, plan.columns.positions, plan.padded, plan.masks))
+    parts = zip(rows, keys, plan.columns.positions, plan.padded, plan.masks, strict=True)
+    return tuple(_attend_whole_rows(*part, softcap, sinks) for part in parts)
 
 
 def read_rows(
@@ -125,23 +131,32 @@ def read_rows(
     queries: Sequence[AttentionQuery],
     scaling: float,
     mask: Any,
-    causal: bool,
+    causal: bool | int,
     plans: RowPlans | None,
+    softcap: float | None = None,
 ) -> list[RowStates]:
     """Reads what the attention of chosen rows is computed from; see [`attend_rows`] for the arguments."""
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
     parts = zip(plan.rows.read(query), plan.columns.read(key), plan.masks, strict=True)
-    return [RowStates(rows, keys, scaling, part) for rows, keys, part in parts]
+    return [RowStates(rows, keys, scaling, part, softcap) for rows, keys, part in parts]
 
 
 def _attend_whole_rows(
-    query_rows: Tensor, key: Tensor, columns: Tensor, padded: Tensor, mask: ScoreMask
+    query_rows: Tensor,
+    key: Tensor,
+    columns: Tensor,
+    padded: Tensor,
+    mask: ScoreMask,
+    softcap: float | None,
+    sinks: Tensor | None,
 ) -> AttentionPair:
     """Scores rows (B, H, Q, d) against all keys (B, G, M, d), which `log_share` needs."""
-    scores = mask.apply(score(query_rows, key))
+    scores = mask.apply(cap(score(query_rows, key), softcap))
     selected = gather_columns(scores, columns).masked_fill(padded, LOWEST_SCORE)
     log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
-    return log_alpha, selected.logsumexp(-1) - scores.logsumexp(-1)
+    total = scores.logsumexp(-1)
+    total = total if sinks is None else torch.logaddexp(total, sinks.float().view(-1, 1))
+    return log_alpha, selected.logsumexp(-1) - total
 
 
 def _observe(
@@ -149,38 +164,47 @@ def _observe(
     key: Tensor,
     mask: Any,
     scaling: float,
-    causal: bool,
+    causal: bool | int,
     queries: AttentionQueries,
     share: bool,
     mean: bool | tuple[int, ...],
     call: Any,
     plans: RowPlans | None,
     states: bool,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> SupervisedAttention:
     given = [each for each in queries if each is not None]
     found: Iterator[AttentionPair | RowStates] = iter(())
     if given and not share:
-        read = read_rows(query, key, given, scaling, mask, causal, plans)
+        read = read_rows(query, key, given, scaling, mask, causal, plans, softcap)
         # Larger ones are not stacked, and attention takes less memory than they do.
         found = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
     elif given:
-        found = iter(attend_rows(query, key, given, scaling, mask, share, causal, plans))
+        found = iter(attend_rows(query, key, given, scaling, mask, share, causal, plans, softcap, sinks))
     reports = tuple(None if each is None else next(found) for each in queries)
     averaged = None
     if mean:
         all_rows = torch.arange(query.shape[2], device=query.device)[None]
         row_mask = mask_of_rows(mask, all_rows, key.shape[2], causal)
         heads = mean if isinstance(mean, tuple) else None
-        averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
+        averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE, softcap, sinks)
     return SupervisedAttention(reports, averaged, call)
 
 
-def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
-    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention and kernels always."""
+def _is_causal(
+    implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]
+) -> bool | int:
+    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention and kernels always.
+
+    A kernel's window is the number of keys that a row then sees.
+    """
     if implementation in ("eager", "flex_attention") or (isinstance(mask, Tensor) and mask.dim() == 4):
         return False
     causal = kwargs.get("is_causal")
-    return query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
+    causal = query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
+    window = None if implementation in _MASKED else kwargs.get("sliding_window")
+    return causal if window is None or not causal else window
 
 
 class _Override:
@@ -241,12 +265,13 @@ def _supervised(implementation: str) -> Callable:
         reports = reports and (attention_call is not None or not reads_other_sequence(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
-            _check_plain_scores(implementation, attention_mask, kwargs)
             factor = query.shape[-1] ** -0.5 if scaling is None else scaling
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
+            _check_plain_scores(implementation, attention_mask, causal, kwargs)
             queries = attention_queries.values() if isinstance(attention_queries, Mapping) else attention_queries
             request = (tuple(queries), attention_share, attention_mean, attention_call, attention_plans)
-            report = _observe(query, key, attention_mask, factor, causal, *request, attention_states)
+            rule = (kwargs.get("softcap"), kwargs.get("s_aux"))
+            report = _observe(query, key, attention_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
         output = _run_back_end(
@@ -257,12 +282,12 @@ def _supervised(implementation: str) -> Callable:
     return supervised_attention_forward
 
 
-def _check_plain_scores(implementation: str, mask: Any, kwargs: dict[str, Any]) -> None:
-    """Raises a ValueError if the scores are more than scaled and masked products of queries and keys."""
+def _check_plain_scores(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:
+    """Raises a ValueError if the scores are more than scaled, capped and masked products of queries and keys."""
     found = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
     in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
-    if not in_mask and kwargs.get("sliding_window") is not None:
-        found.append("sliding_window")
+    if not in_mask and not causal and kwargs.get("sliding_window") is not None:
+        found.append("sliding_window to both sides")
     if found:
         raise ValueError(
             f"attention with {', '.join(found)} cannot be supervised: its scores are not only products of queries "

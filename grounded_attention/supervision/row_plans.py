@@ -82,7 +82,7 @@ class RowPlans:
         query_length: int,
         key_length: int,
         mask: Any,
-        causal: bool,
+        causal: bool | int,
         whole_rows: bool,
     ) -> RowPlan:
         """Finds the plan of these queries, or makes it; the arguments are those of [`make_plan`]."""
@@ -111,7 +111,12 @@ def _is_constant(source: Any) -> bool:
 
 
 def make_plan(
-    queries: Sequence[AttentionQuery], query_length: int, key_length: int, mask: Any, causal: bool, whole_rows: bool
+    queries: Sequence[AttentionQuery],
+    query_length: int,
+    key_length: int,
+    mask: Any,
+    causal: bool | int,
+    whole_rows: bool,
 ) -> RowPlan:
     """Makes the plan of some queries."""
     rows = _find_places([row for row, _ in queries], query_length)

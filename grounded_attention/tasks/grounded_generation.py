@@ -35,10 +35,13 @@ MODEL_INPUTS = (
     "attention_mask",
     "token_type_ids",
     "mm_token_type_ids",
+    "moe_mm_token_type_ids",
     "pixel_values",
     "pixel_attention_mask",
     "image_sizes",
     "image_grid_thw",
+    "image_merge_sizes",
+    "image_position_ids",
     "batch_num_images",
     STATES,
 )

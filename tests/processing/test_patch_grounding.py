@@ -11,7 +11,7 @@ from PIL import Image
 
 from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
 from grounded_attention.processing.grounded_batch import DroppedPhrase
-from grounded_attention.processing.image_tokens import locate_image_tokens
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder
@@ -110,7 +110,8 @@ def test_the_model_reads_what_its_own_processor_makes(model_type):
             )
             for text, count in ((FIRST, 1), (SECOND, 2))
         ]
-    expected = processor(text=prompts, images=IMAGES, padding=True, return_tensors="pt")
+    more = IMAGE_TOKEN_FAMILIES[model_type.removesuffix("_padded")].arguments
+    expected = processor(text=prompts, images=IMAGES, padding=True, return_tensors="pt", **more)
     expected.pop("labels", None)
     found = PatchGroundingProcessor.model_inputs(batch)
     assert found.keys() == dict(expected).keys()
