@@ -114,21 +114,22 @@ def label_components(cells: Tensor) -> Tensor:
         labels = spread
 
 
-def spatial_entropy(maps: Tensor) -> Tensor:
-    """The spatial entropy of maps: 0 if all attention above the mean is in one place, larger if it is scattered.
+def spatial_entropy(maps: Tensor, means: float = 1.0, noise: float = 0.0) -> Tensor:
+    """The spatial entropy of maps (n, Y, X): 0 if all attention above the mean is in one place, larger if scattered.
 
-    The mean of the map is subtracted, and what remains above 0 falls into connected components. The entropy is that of
-    their shares of the remaining attention, in nats (section 4.1).
+    The mean of the map is subtracted (`means` times), and what remains above `noise` falls into connected components.
+    The entropy is that of their shares of the remaining attention, in nats (section 4.1); a map without a component
+    has the largest. vl-saliency subtracts twice the mean, and leaves out what is below 0.001.
     """
-    above = (maps - maps.mean((1, 2), keepdim=True)).clamp(min=0)
-    labels = label_components(above > 0).flatten(1)
+    above = (maps - means * maps.mean((1, 2), keepdim=True)).clamp(min=0)
+    labels = label_components(above > noise).flatten(1)
     mass = torch.zeros(len(maps), labels.shape[1] + 1, device=maps.device, dtype=above.dtype)
     mass.scatter_add_(1, labels, above.flatten(1))
-    total = mass.sum(1)
-    shares = mass / total.clamp(min=torch.finfo(mass.dtype).tiny)[:, None]
+    total = above.sum((1, 2))
+    shares = mass[:, 1:] / total.clamp(min=torch.finfo(mass.dtype).tiny)[:, None]
     entropy = torch.special.entr(shares).sum(1)
     largest = torch.tensor(float(labels.shape[1]), device=maps.device).log()
-    return torch.where(total > 0, entropy, largest.to(entropy)).float()
+    return torch.where((labels > 0).any(1), entropy, largest.to(entropy)).float()
 
 
 def attended_cells(attention_map: Tensor, rule: str = BOX_RULES[0]) -> Tensor:

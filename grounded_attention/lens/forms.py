@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from grounded_attention.heads.maps import label_components
+from grounded_attention.heads.maps import spatial_entropy
+from grounded_attention.heads.ranking import elbow
 
 FORMS = ("plain", "relative", "sinks", "rollout")
 # A token that draws this many times the mean attention, from this share of all words, is a sink.
@@ -73,30 +74,6 @@ def rollout_rows(means: Sequence[Tensor], rows: Tensor) -> Tensor:
     return mixed
 
 
-def head_entropy(maps: Tensor) -> Tensor:
-    """The spatial entropy of maps (n, Y, X) as vl-saliency computes it for Localization Heads (arXiv 2503.06287).
-
-    Twice the mean is subtracted, what stays above 0.001 falls into connected components, and their shares of all that
-    stays give an entropy in nats (n,). A map without any component is infinite: there, a code that gives 0 would
-    rank it first.
-    """
-    above = (maps - 2 * maps.mean((1, 2), keepdim=True)).clamp(min=0).double()
-    labels = label_components(above > NOISE).flatten(1)
-    mass = torch.zeros(len(maps), labels.shape[1] + 1, dtype=above.dtype, device=maps.device)
-    mass.scatter_add_(1, labels, above.flatten(1))
-    mass[:, 0] = 0.0
-    entropy = torch.special.entr(mass / above.sum((1, 2)).clamp(min=1e-300)[:, None]).sum(1)
-    return entropy.masked_fill((labels == 0).all(1), torch.inf)
-
-
-def elbow(values: Tensor) -> float:
-    """The value (n,) at the elbow of the sorted values: the farthest from the line between the first and the last."""
-    ordered = values.double().sort().values
-    steps = torch.linspace(0, 1, len(ordered), dtype=torch.float64, device=values.device)
-    span = (ordered[-1] - ordered[0]).clamp(min=1e-300)
-    return float(ordered[(steps - (ordered - ordered[0]) / span).abs().argmax()])
-
-
 def localization_heads(
     maps: Tensor, skip_layers: int = 2, most: int = 5, least: int = 1, chord: bool = True
 ) -> list[tuple[int, int]]:
@@ -118,11 +95,11 @@ def localization_heads(
         `list[tuple[int, int]]`: (layer, head), counted from 0 in `maps`, the best first.
     """
     sums = maps.sum((2, 3))
-    cut = elbow(sums.flatten()) if chord else -torch.inf
+    cut = elbow(sums.numpy()) if chord else -torch.inf
     allowed = torch.ones_like(sums, dtype=torch.bool)
     allowed[:skip_layers] = False
     lit = (maps[:, :, -1] > BOTTOM).any(-1)
-    entropy = head_entropy(maps.flatten(0, 1)).view_as(sums)
+    entropy = spatial_entropy(maps.flatten(0, 1), means=2.0, noise=NOISE).view_as(sums)
     width = sums.shape[1]
 
     def ranked(kept: Tensor, values: Tensor) -> list[int]:

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from grounded_attention.heads.maps import spatial_entropy
+from grounded_attention.heads.ranking import elbow
 from grounded_attention.lens.crop import crop_box
 from grounded_attention.lens.forms import (
-    elbow,
     find_sinks,
-    head_entropy,
     localization_heads,
     relative,
     rollout_rows,
@@ -36,8 +36,10 @@ def test_heads_without_labels_are_those_of_vl_saliency(reference):
     attention = reference["localization_heads"]["attention"].view(20, 5, 4, 8, 8)
     for sample in reference["vl_saliency"]["localization"]:
         maps = attention[sample["sample"]]
-        torch.testing.assert_close(head_entropy(maps.flatten(0, 1)), sample["spatial_entropy"], atol=1e-6, rtol=0)
-        assert elbow(maps.sum((2, 3)).flatten()) == pytest.approx(sample["elbow_value"], abs=1e-9)
+        torch.testing.assert_close(
+            spatial_entropy(maps.flatten(0, 1), 2.0, 1e-3).double(), sample["spatial_entropy"], atol=1e-6, rtol=0
+        )
+        assert elbow(maps.sum((2, 3)).numpy()) == pytest.approx(sample["elbow_value"], abs=1e-6)
         assert localization_heads(maps) == pairs(sample["default"])
         assert localization_heads(maps, most=3) == pairs(sample["max_3"])
         assert localization_heads(maps, most=0) == pairs(sample["all"])
@@ -64,9 +66,8 @@ def test_a_map_without_a_component_ranks_last():
     """The published code gives it an entropy of 0, the best."""
     maps = torch.full((1, 3, 6, 6), 0.01)
     maps[0, 1, 2, 2], maps[0, 2, 1, 1], maps[0, 2, 4, 4] = 0.5, 0.4, 0.4
-    entropy = head_entropy(maps[0])
-    assert entropy[0] == torch.inf
-    assert entropy[1] < entropy[2]
+    entropy = spatial_entropy(maps[0], 2.0, 1e-3)
+    assert entropy[1] < entropy[2] < entropy[0]
     assert localization_heads(maps, skip_layers=0, most=0, chord=False) == [(0, 1), (0, 2), (0, 0)]
 
 
