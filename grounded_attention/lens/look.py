@@ -19,6 +19,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from grounded_attention.heads.atlas import find_in_atlas
 from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.ranking import ChosenHeads, find_file
@@ -263,7 +264,8 @@ def look(
             parts of it: `{"type": "image", "image": picture}` (or `url`, `path`).
         answer (`str`, *optional*): an answer that is read as if the model had given it; nothing is generated.
         heads (*optional*, defaults to `"auto"`): whose attention is shown, as a mean: `"auto"` are those of a
-            `heads.json` beside the model, or else heads that are chosen for this prompt without labels
+            `heads.json` beside the model, or of the atlas that `GROUNDED_ATTENTION_ATLAS` names
+            ([`find_in_atlas`]), or else heads that are chosen for this prompt without labels
             ([`localization_heads`]); a list of (layer, head); a layer; `"all"`; a file or folder with heads.json.
         form (`str` or list of `str`, *optional*, defaults to `"plain"`): what is done with the attention, in this
             order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
@@ -426,13 +428,21 @@ def _choose(model: Any, heads: GivenHeads, prompt: Sequenced) -> tuple[tuple[tup
     if isinstance(heads, str) and heads == "auto":
         inner = unwrap_model(model)
         adapted = inner is not model or getattr(inner, "_hf_peft_config_loaded", False)
-        if not adapted and inner.name_or_path and find_file(inner.name_or_path):
-            heads = ChosenHeads.of_model(inner)
-        else:
-            return _without_labels(model, prompt), (
-                "chosen for this prompt without labels (Localization Heads); heads.json of `grounded-attention heads` "
-                "names heads that were measured"
-            )
+        known: ChosenHeads | None = None
+        reason = "heads.json of `grounded-attention heads` names heads that were measured"
+        if not adapted and inner.name_or_path:
+            if find_file(inner.name_or_path):
+                known = ChosenHeads.of_model(inner)
+            else:
+                try:
+                    known = find_in_atlas(inner)
+                except ValueError as error:
+                    reason = str(error)
+        if known is None:
+            return _without_labels(
+                model, prompt
+            ), f"chosen for this prompt without labels (Localization Heads); {reason}"
+        heads = known
     if isinstance(heads, str) and heads == "all":
         return every, "all heads"
     if isinstance(heads, int):
