@@ -36,6 +36,8 @@ REJECTED = {
     r"heat-?maps?\b": "heat map",
     r"(check|key)[- ]points?\b": "checkpoint",
     r"hyper-?parameter": "option",
+    # A picture of a paper keeps its name, and a word of the scenes its own.
+    r"\bfigures?\b(?! \d|\")": "number, metric or picture",
 }
 # Texts that stand in written pages, cards and tables.
 TEMPLATES = [

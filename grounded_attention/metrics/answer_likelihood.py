@@ -54,7 +54,7 @@ class AnswerLikelihood:
         return dict(self._state)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of a state; empty if no answer is known."""
+        """The metrics of a state; empty if no answer is known."""
         if not state or not state["tokens"]:
             return {}
         loss = state["loss"] / state["tokens"]

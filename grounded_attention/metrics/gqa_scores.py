@@ -119,8 +119,8 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     return means | _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
 
 
-def _known(**figures: float | None) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if value is not None}
+def _known(**metrics: float | None) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 class GQAScores(ItemScores):
@@ -161,7 +161,7 @@ class GQAScores(ItemScores):
         return state
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
+        """The metrics of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
         answered, pairs = (_rows(state, kind) for kind in (self.QUESTIONS, self.ENTAILED))
         right = {number: gold == predicted for number, _, _, gold, predicted in answered}
         entailed: dict[int, list[int]] = defaultdict(list)

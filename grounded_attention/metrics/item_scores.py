@@ -70,14 +70,14 @@ class ItemScores:
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The mean of each score with at least one example, the totals, and `{name}_count`."""
-        figures: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         for key, value in state.items():
             kind, _, name = key.partition(":")
             if kind == SUM and state[f"{COUNT}:{name}"] > 0:
-                figures[name] = (value / state[f"{COUNT}:{name}"]).item()
+                metrics[name] = (value / state[f"{COUNT}:{name}"]).item()
             elif kind == TOTAL:
-                figures[name] = int(value)
-        return {**figures, f"{self.name}_count": int(state[f"{COUNT}:"])}
+                metrics[name] = int(value)
+        return {**metrics, f"{self.name}_count": int(state[f"{COUNT}:"])}
 
     def items(self) -> dict[str, list]:
         """Columns `example_id`, `image_id`, every score and note, with one entry per example; None if missing."""

@@ -69,9 +69,9 @@ class StatementScores(ItemScores):
         return super().state() | {key: torch.tensor(count, dtype=torch.float64) for key, count in wrong.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of `ItemScores`, and `{name}_consistency` if there are labels."""
+        """The metrics of `ItemScores`, and `{name}_consistency` if there are labels."""
         groups = [value for key, value in state.items() if key.startswith(f"{self.GROUP}:")]
-        figures = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
+        metrics = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
         if groups:
-            figures[f"{self.name}_consistency"] = _share([value == 0 for value in groups])
-        return figures
+            metrics[f"{self.name}_consistency"] = _share([value == 0 for value in groups])
+        return metrics

@@ -65,13 +65,13 @@ class PhraseRecall:
         A phrase with two types counts for both.
         """
         kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
-        figures: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         for kind in [ALL, *kinds] if state else []:
             total, suffix = float(state[f"{kind}:count"]), "" if kind == ALL else f"_{kind}"
             shares = {name: _number(state, f"{kind}:{name}") / total for name in (*_NAMES, FOUND)}
-            figures |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
-        accuracy = {"phrase_accuracy": figures["phrase_recall@1"]} if figures else {}
-        return {**accuracy, **figures, "phrase_count": int(_number(state, f"{ALL}:count"))}
+            metrics |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
+        accuracy = {"phrase_accuracy": metrics["phrase_recall@1"]} if metrics else {}
+        return {**accuracy, **metrics, "phrase_count": int(_number(state, f"{ALL}:count"))}
 
     def items(self) -> dict[str, list]:
         """

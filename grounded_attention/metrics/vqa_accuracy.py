@@ -136,12 +136,12 @@ class VQAAccuracy(evaluate.Metric):
         question_types: Sequence[str] | None = None,
     ) -> dict[str, float]:
         scores = [vqa_accuracy(p, r) for p, r in zip(predictions, references, strict=True)]
-        figures = {"vqa_accuracy": _mean(scores)}
+        metrics = {"vqa_accuracy": _mean(scores)}
         for types in (answer_types, question_types):
             for kind in dict.fromkeys(types or ()):
                 chosen = [score for score, found in zip(scores, types or (), strict=True) if found == kind]
-                figures[f"vqa_accuracy_{kind}"] = _mean(chosen)
-        return figures
+                metrics[f"vqa_accuracy_{kind}"] = _mean(chosen)
+        return metrics
 
 
 def _mean(values: Sequence[float]) -> float:

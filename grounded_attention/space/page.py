@@ -230,7 +230,7 @@ class _Tab:
             elem_id=f"{self.key}-view",
             js_on_load=script(),
         )
-        self.download = gr.Button("Download the figure", elem_id=f"{self.key}-download")
+        self.download = gr.Button("Download the picture", elem_id=f"{self.key}-download")
         self.ready = gr.DownloadButton(visible="hidden", elem_id=f"{self.key}-ready")
 
     def _connect(self) -> None:
