@@ -24,16 +24,9 @@ class BoxLoss:
 
     Args:
         weight (`float`, *optional*, defaults to `0.0`): factor of the loss; with 0 there is no loss.
-        layer (`int`, *optional*, defaults to 0): the layer, counted from 0, whose output states predict the boxes.
-
-    Raises:
-        ValueError: if the weight is negative, infinite or not a number, if the layer is not an index, or if a layer is
-            given without a weight.
     """
 
     def __init__(self, weight: float = 0.0, layer: int = 0):
-        if layer and not weight:
-            raise ValueError(f"box_layer={layer} has no effect because box_weight is 0: give both, or neither")
         self.weight, self.layer = float(weight), layer
 
     @property

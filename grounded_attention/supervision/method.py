@@ -43,7 +43,6 @@ from .visible_rows import VisibleRows
 
 Batch = Mapping[str, Any]
 Direction = Literal["text_to_region", "region_to_text"]
-Variant = Literal["paper", "released"]
 
 TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
 
@@ -151,8 +150,6 @@ class AttentionMethod(SupervisionMethod):
     """Base class of methods that read attention: options, queries, and the losses of equations 6 to 8.
 
     Args:
-        variant (`str`, *optional*, defaults to `"paper"`): `"paper"`, or `"released"` for the VGP public code: one
-            region per token, its epsilons, and binary cross-entropy on log-probabilities from regions to text.
         layers (`Sequence[int | str]`, *optional*): the layers to supervise, by number from 0 or by name in
             `config.grounding_calls`, such as `"cross 3"`; all by default.
         heads (`Sequence[int]` or `Sequence[Sequence[int]]`, *optional*): the heads to supervise in each of these
@@ -162,41 +159,34 @@ class AttentionMethod(SupervisionMethod):
             chooses.
         weights (`Mapping[str, float]`, *optional*): direction -> factor of its loss, 1 by default.
         target (`str`, *optional*, defaults to `"uniform"`): for tokens (or regions) with several gold columns:
-            `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention. `"any"` requires
-            `variant="paper"`.
-        normalization (`str`, *optional*, defaults to `"linear"`): `"linear"` or `"softmax"`, for
-            `variant="released"`.
+            `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention.
         box_weight (`float`, *optional*, defaults to `0.0`): factor of one more loss, 0 for no such loss: the squared
             error of (center_x, center_y, width, height) between the box around the regions of a grounded word and the
-            box that its state after layer `box_layer` predicts (`outputs.pred_boxes`). This loss is not in the papers.
+            box that its state after the first layer predicts (`outputs.pred_boxes`). This loss is not in the papers.
             Words such as "left of" decide which of two similar objects is meant, and attention alone learns this late.
-        box_layer (`int`, *optional*, defaults to 0): the layer, counted from 0.
 
     Raises:
         ValueError: if an option has another value.
     """
 
     choosable: tuple[str, ...] = ("layers",)
+    # "released" is for comparisons with the public VGP code: one region a token, its epsilons, its `normalization`,
+    # and binary cross-entropy on log-probabilities from regions to text.
+    variant: Literal["paper", "released"] = "paper"
+    normalization: Literal["linear", "softmax"] = "linear"
 
     def __init__(
         self,
-        variant: Variant = "paper",
         layers: Annotated[Sequence[Index | str], Len(1)] | None = None,
         heads: Annotated[Sequence[Index] | Sequence[Pair], Len(1)] | None = None,
         directions: Annotated[Sequence[Direction], Len(1)] | None = None,
         weights: Mapping[Direction, Weight] | None = None,
         target: Literal["uniform", "any"] = "uniform",
-        normalization: Literal["linear", "softmax"] = "linear",
         box_weight: Weight = 0.0,
-        box_layer: Index = 0,
     ):
         self._chooses_directions = directions is None
-        if variant == "released" and target != "uniform":
-            raise ValueError(
-                "target='any' requires variant='paper': with variant='released' a token has one region only"
-            )
-        self.variant, self.target, self.normalization = variant, target, normalization
-        self.boxes = BoxLoss(box_weight, box_layer)
+        self.target = target
+        self.boxes = BoxLoss(box_weight)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
@@ -304,15 +294,12 @@ class AttentionMethod(SupervisionMethod):
     def get_config_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "variant": self.variant,
             "layers": None if self.layers is None or self.pairs is not None else list(self.layers),
             "heads": self._heads_config(),
             "directions": list(self.directions),
             "weights": dict(self.weights),
             "target": self.target,
-            "normalization": self.normalization,
             "box_weight": self.boxes.weight,
-            "box_layer": self.boxes.layer,
         }
 
     def _heads_config(self) -> list[Any] | None:

@@ -12,6 +12,7 @@ from grounded_attention.supervision import align, first_region, get_method
 from grounded_attention.supervision.box_loss import box_loss, word_boxes
 from grounded_attention.training.experiments.models import make_model
 from grounded_attention.training.recipes.recipe import Model
+from tests.helpers.method_variants import make_method
 from tests.helpers.tiny_trainer import logged, make_trainer
 from tests.helpers.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor
 from tests.helpers.tiny_visualbert import make_inputs as visualbert_inputs
@@ -175,7 +176,7 @@ def test_of_the_released_variant_a_word_has_one_region():
     first = first_region(align(batch))
     assert (first.sum(-1) < align(batch).sum(-1)).any()
     boxes, named = word_boxes(first, batch["region_boxes"])
-    method = get_method("direct", variant="released", box_weight=1)
+    method = make_method("direct", "released", box_weight=1)
     pred_boxes = run_supervised(model, method, batch).pred_boxes
     torch.testing.assert_close(losses_of(model, method, batch)["boxes"][0], box_loss(pred_boxes, boxes, named))
 
@@ -213,7 +214,7 @@ def test_what_outputs_and_batch_lack_is_named():
 
 
 def test_a_model_that_goes_on_without_boxes_drops_the_head(tmp_path):
-    tiny_model(box_layer=0).save_pretrained(tmp_path)
-    for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1, box_layer=1), 1)):
+    tiny_model(box_layer=1).save_pretrained(tmp_path)
+    for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1), 0)):
         model = make_model("vgp", Model(source=str(tmp_path)), tiny_processor(), **method.model_config)
         assert model.config.box_layer == layer and (model.box_head is None) == (layer is None)
