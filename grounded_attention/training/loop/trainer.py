@@ -23,7 +23,8 @@ from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import phase
 
 from .checkpoint import rotate, seal
-from .data import COUNTS, Collator, count_components
+from .collator import COUNTS
+from .data import Collator, count_components
 from .environment import environment, write_environment
 from .exact_resume import UnloggedLosses
 from .finite_steps import FiniteTrainer, spread_nan

@@ -16,14 +16,13 @@ from grounded_attention.supervision.attention_function import SupervisedAttentio
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
 
-from .chat_batches import GroundingCollator
-from .data import COUNTS
+from .collator import COUNTS, ROW_KEYS, GroundingCollator
 from .saved_weights import SavedWeights
 
 logger = logging.getLogger(__name__)
 
 # Entries of a batch that are not inputs of the model.
-OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
+OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS, ROW_KEYS)
 # Options of TRL's SFTConfig -> the values with which a GroundingCollator does what TRL says.
 KEPT_OPTIONS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("packing", "eval_packing", "padding_free", "shuffle_dataset", "pad_token"), (None, False)),
