@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
 from grounded_attention.commands.command_line import run
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.processing.float32_copy import copy_as_float32
+from grounded_attention.processing.number_arrays import copy_as_float32
 
 REGIONS = (10, 100)
 FEATURE_SIZE = 2048

@@ -68,8 +68,16 @@ from .task_forward import (
 from .task_heads import ClassificationHead, GroundingHead, PhraseHeads, ReferringHead, TwoLayerHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
-from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
-from .two_streams import ConfigView, StreamAttentionBlock, StreamLayer, TwoStreams
+from .two_streams import (
+    ConfigView,
+    StreamAttentionBlock,
+    StreamLayer,
+    TwoStreams,
+    check_two_stream_regions,
+    hide_regions,
+    locate_boxes,
+    take_region_inputs,
+)
 from .unpadding import StreamAttention, apply_packed, find_packing
 
 

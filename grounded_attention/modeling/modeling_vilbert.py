@@ -73,8 +73,16 @@ from .task_forward import (
 from .task_heads import GroundingHead, PhraseHeads, TwoLayerHead
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
-from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
-from .two_streams import ConfigView, StreamAttentionBlock, StreamLayer, TwoStreams
+from .two_streams import (
+    ConfigView,
+    StreamAttentionBlock,
+    StreamLayer,
+    TwoStreams,
+    check_two_stream_regions,
+    hide_regions,
+    locate_boxes,
+    take_region_inputs,
+)
 from .unpadding import StreamAttention, attend
 from .unpadding import eager_attention_forward as eager_attention_forward  # supervised eager attention looks here
 

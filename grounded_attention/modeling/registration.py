@@ -15,7 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.utils.bundle import Part, bundle, save_code
 
-from .pipeline_entry import CUSTOM_PIPELINES, PipelineEntry
+from .auto_classes import CUSTOM_PIPELINES, PipelineEntry
 
 _PREFIX = "modeling_"
 

@@ -12,9 +12,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from .batch_arguments import as_batch
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
-from .grounded_batch import GroundedBatch
+from .grounded_batch import GroundedBatch, as_batch
 from .image_layouts import ImageLayout
 from .image_tokens import (
     ImageTokenFamily,

@@ -26,9 +26,8 @@ from transformers.processing_utils import ProcessorMixin
 from transformers.utils import auto_docstring
 
 from ..utils.boxes import IOU_THRESHOLD
-from .batch_arguments import as_batch
 from .feature_sources import feature_mismatch, feature_source
-from .grounded_batch import GroundedBatch
+from .grounded_batch import GroundedBatch, as_batch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
 from .load_extractor import load_extractor
@@ -44,15 +43,17 @@ from .region_columns import (
     rank_regions,
 )
 from .sequence_layouts import (
+    NO_LIMIT,
     EncodedTexts,
     TextColumns,
     arrange_columns,
     check_tokenizer,
     encode_texts,
     end_texts,
+    fit_lengths,
     get_layouts,
+    min_width,
 )
-from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
 
 
 @auto_docstring(

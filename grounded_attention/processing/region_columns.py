@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .float32_copy import copy_as_float32
-from .number_arrays import to_array
+from .number_arrays import copy_as_float32, to_array
 from .region_boxes import count_boxes, stack_boxes
 
 WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)

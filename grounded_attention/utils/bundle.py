@@ -24,8 +24,17 @@ from .project import PACKAGE
 from .whole_files import write_text
 
 SHIPPED = (PACKAGE / "modeling", PACKAGE / "processing")
+# Source files of versions that saved each beside the weights, whose definitions are in other files now.
+_FORMER = {
+    "modeling": {f"{name}.py" for name in ("pipeline_entry", "two_images", "two_stream_heads", "two_stream_inputs")},
+    "processing": {
+        f"{name}.py"
+        for name in ("batch_arguments", "float32_copy", "region_images", "sequence_lengths", "spatial_features")
+    },
+}
 # The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
 SOURCE_NAMES = frozenset(path.name for folder in SHIPPED for path in folder.glob("*.py")) - {"__init__.py"}
+SOURCE_NAMES |= _FORMER["modeling"] | _FORMER["processing"]
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
 _WIDTH = 119
@@ -116,7 +125,8 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
             del self.auto_map
         folder = next(folder for folder in SHIPPED if all((folder / name).exists() for name in code))
         for path in Path(save_directory).glob("*.py"):
-            if (folder / path.name).exists() and path.name not in code and _is_ours(path):
+            of_source = (folder / path.name).exists() or path.name in _FORMER[folder.name]
+            if of_source and path.name not in code and _is_ours(path):
                 path.unlink()
         for name, text in code.items():
             write_text(Path(save_directory, name), text)

@@ -263,6 +263,7 @@ def test_saving_again_removes_old_code_and_nothing_of_the_user(tmp_path):
     for name in ("task_heads.py", "roi_align.py", "modeling_vilbert.py"):
         (tmp_path / name).write_text((ROOT / PACKAGE / "modeling" / name).read_text())
     (tmp_path / "number_arrays.py").write_text((ROOT / PACKAGE / "processing" / "number_arrays.py").read_text())
+    (tmp_path / "two_images.py").write_text("# Copyright 2026 The grounded-attention authors\n")  # merged since
     (tmp_path / "pooling.py").write_text("# mine\n")
     (tmp_path / "notes.py").write_text("# Copyright 2026 The grounded-attention authors\n")
     VLBertConfig().save_pretrained(tmp_path)

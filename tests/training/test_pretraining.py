@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForPreTraining
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
-from grounded_attention.processing.sequence_lengths import share_columns
+from grounded_attention.processing.sequence_layouts import share_columns
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
