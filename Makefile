@@ -29,7 +29,7 @@ train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, sho
 RUN ?= runs/scenes_vgp
 .PHONY: audit
 audit: $(INSTALLED)  ## measure where the heads of these four models look, write one page; trains nothing (minutes)
-	$(BIN)/grounded-attention audit-run $(RUN)
+	$(BIN)/grounded-attention run-heads $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-tuning on VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_scenes.yaml
@@ -40,7 +40,7 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 .PHONY: vlm
 vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (a quarter of an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
-	$(BIN)/grounded-attention vlm-run runs/vlm_scenes
+	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 
 families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml

@@ -4,13 +4,12 @@
 tests/commands/test_choices.py holds each of them equal to its home.
 """
 
-# heads: the audit
+# heads
 SAME_SPLIT = "same_split"
 VALIDATION, TEST = "validation", "test"
 REGIONS = "regions"  # default folder of the region table inside --data-dir
 WORDS, DEFAULT_WORD = ("mean", "last", "first", "prompt"), "last"
 CORRECTIONS = ("holm", "benjamini_hochberg")
-# heads
 HEAD_RANKS = ("pointing", "lift", "localization")
 HEADS_ABLATED = 64
 HEADS_FILE = "heads.json"

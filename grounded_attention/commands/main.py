@@ -27,10 +27,8 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "train": Command("train", "Train and measure the models of a recipe."),
         "evaluate": Command("evaluate", "Score a checkpoint and write a page with its failures."),
         "look": Command("look", "Ask about an image; show where the model looked for every word."),
-        "heads": Command("heads", "Find the heads of LLaVA, Qwen-VL, ... that ground phrases."),
-        "audit": Command("audit", "Measure how well every attention head grounds phrases."),
-        "audit-run": Command("audit_run", "Audit all models of a finished run and write one page."),
-        "vlm-run": Command("vlm_run", "Measure the vision-language models of a run on scenes."),
+        "heads": Command("heads", "Measure where every head looks; find the heads that ground."),
+        "run-heads": Command("run_heads", "Measure the heads of all models of a finished run, on one page."),
         "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),
         "ground": Command("ground", "Show where a model looks in your image for your caption."),
         "export": Command("export", "Write the attention of an image and caption for other tools."),
@@ -55,6 +53,8 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "completion": Command("completion", "Print a completion script for your shell."),
     },
 }
+# Names of version 0.1, which stay for one version.
+EARLIER = {"audit": "heads", "audit-run": "run-heads", "vlm-run": "run-heads"}
 COMMANDS: dict[str, Command] = {name: command for section in SECTIONS.values() for name, command in section.items()}
 GROUPS = {name.partition(" ")[0] for name in COMMANDS if " " in name}
 
@@ -82,7 +82,7 @@ def help_text(group: str = "") -> str:
         lines += ["", "examples:"]
         lines += [
             f"  {PROGRAM} train scenes_vgp",
-            f"  {PROGRAM} audit-run runs/scenes_vgp",
+            f"  {PROGRAM} run-heads runs/scenes_vgp",
             f"  {PROGRAM} regions extract --help",
         ]
     return "\n".join(lines)
@@ -120,6 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[0] in GROUPS and (len(given) == 1 or given[1] in ("-h", "--help")):
         print(help_text(given[0]))
         return 0 if len(given) > 1 else USER_ERROR
+    if given[0] in EARLIER:
+        print(f"{PROGRAM} {given[0]} is now `{PROGRAM} {EARLIER[given[0]]}`", file=sys.stderr)
+        given[0] = EARLIER[given[0]]
     try:
         name, rest = find_command(given)
     except ValueError as error:

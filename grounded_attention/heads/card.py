@@ -32,7 +32,7 @@ class CardSection:
         """
         Finds a model card.
         """
-        card = Path(path, CARD) if Path(path).is_dir() else Path(path)
+        card = self.file(path)
         if not card.is_file():
             raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
         if self.place not in read_text(card):
@@ -40,6 +40,15 @@ class CardSection:
                 f"{card}: no place for {self.title}; add this line where the section should be: {self.place}"
             )
         return card
+
+    @staticmethod
+    def file(path: str | Path) -> Path:
+        """The card at a path, or in the folder of a model."""
+        return Path(path, CARD) if Path(path).is_dir() else Path(path)
+
+    def is_in(self, path: str | Path) -> bool:
+        """Whether there is a card with a place for this section."""
+        return self.file(path).is_file() and self.place in read_text(self.file(path))
 
     def put(self, section: str, path: str | Path) -> Path:
         """Writes a section into a card, replacing an earlier one; returns the card."""

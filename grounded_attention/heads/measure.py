@@ -409,7 +409,7 @@ class Measurement:
         for name, found in wanted.items():
             pooled = pool(pairs[name], found)
             sums = item_sums(pooled, found)
-            if maps is not None:
+            if maps is not None and name == TEXT_TO_REGION:
                 sums |= maps.add(pooled, found, batch, examples)
             counted.tallies[name].add(found, sums, [example.image_id for example in examples], numbers)
 

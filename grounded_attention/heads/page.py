@@ -21,6 +21,7 @@ from .card import MOST_RELATIONS, NAMES
 from .changes import permutation_test
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
+from .ranking import HeadRanking, name_heads, score_texts
 from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT, holm
 from .table import BestHead, HeadCounts, HeadTable
 
@@ -43,6 +44,27 @@ class ExtraSection:
     head: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
     figures: Sequence[tuple[Path, str]] = ()
+
+
+def ranking_section(ranking: HeadRanking) -> ExtraSection:
+    """The chosen heads and how well they find boxes, for the page."""
+    counts = ranking.reported_on.counts
+    low, high = counts.intervals()
+    heads = [
+        (name_heads([pair]), *score_texts(counts, pair, interval_text((low[pair], high[pair])))[:4], "")
+        for pair in ranking.heads
+    ]
+    boxes = [
+        (score.name, f"{score.pointing:.1%}", interval_text(score.pointing_interval), "", "", f"{score.accuracy:.1%}")
+        for score in ranking.boxes
+    ]
+    text = (
+        f"The {len(ranking.heads)} heads that find phrases best, by {ranking.about['options']['rank']}, and how well "
+        "they, and baselines, find boxes without training (IoU of at least 0.5)."
+    )
+    return ExtraSection(
+        "Heads that ground", text, ("attention of", "pointing", "95%", "lift", "share", "box"), [*heads, *boxes]
+    )
 
 
 def audit_page(

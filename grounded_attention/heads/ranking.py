@@ -4,8 +4,8 @@
 Shape letters: n phrases, L layers, H heads.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
 from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
@@ -37,6 +38,8 @@ LISTED = 10
 ABLATED = 64
 # How heads are ranked: by a measure, or as Localization Heads does, without boxes.
 RANKS = ("pointing", "lift", "localization")
+# Examples of related words, of the examples of a split.
+Relate = Callable[[Sequence[AuditExample]], Iterable[AuditExample]]
 # Localization Heads counts how often a head is among this many heads of lowest entropy (section 4.2).
 LOWEST = 10
 
@@ -391,8 +394,11 @@ def rank_heads(
     words: str = "mean",
     instruction: str | None = None,
     ablate: int = ABLATED,
-    batch_size: int = 4,
+    batch_size: int | None = None,
     seed: int = 0,
+    iou_threshold: float = IOU_THRESHOLD,
+    merged_box: bool = False,
+    relate: Relate | None = None,
     progress: bool = False,
     about: Mapping[str, Any] | None = None,
 ) -> HeadRanking:
@@ -416,10 +422,14 @@ def rank_heads(
         instruction (`str`, *optional*): words of the user, if the texts are answers, see `PromptSettings`.
         ablate (`int`, *optional*, defaults to 64): number of reported examples for the ablation, 0 for none. It needs
             a vision-language model with its language head.
-        batch_size (`int`, *optional*, defaults to 4): prompts in a batch.
+        batch_size (`int`, *optional*): texts in a batch; by default 4, and 32 with `regions`.
         seed (`int`, *optional*, defaults to 0): seed of the random heads of the ablation.
+        iou_threshold, merged_box: which regions are right, see `audit`.
+        relate (`Callable`, *optional*): makes examples of words that a dependency relates to phrases, of the examples
+            of a split; they are counted too.
         progress (`bool`, *optional*, defaults to `False`): whether to show progress bars.
-        about (`Mapping[str, Any]`, *optional*): what `heads.json` says about model and data.
+        about (`Mapping[str, Any]`, *optional*): what `heads.json` says about model and data; `split` and `choose_on`
+            are the names of the splits.
 
     Returns:
         `HeadRanking`: scores of all heads, the chosen heads, their boxes and the ablation.
@@ -428,7 +438,8 @@ def rank_heads(
         ValueError: if the model's attention cannot be read, its image tokens are not known, no phrase has a box, or an
             option is not valid.
     """
-    run = _Run(model, processor, images, regions, words, instruction, batch_size, progress)
+    rules = Rules(words, iou_threshold, merged_box)
+    run = HeadScorer(model, processor, images, regions, rules, instruction, batch_size, relate, progress)
     examples = list(examples)
     chosen_on, maps = run.score(examples, "choice")
     entropies = np.stack(maps.entropies) if maps.entropies else None
@@ -441,8 +452,7 @@ def rank_heads(
     sets["all heads"] = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
     reported = examples if report is None else list(report)
     reported_on, found = run.score(reported, "report", sets, centre_size)
-    if about and "choose_on" in about:
-        chosen_on.about["split"] = about["choose_on"]
+    chosen_on.about["split"] = (about or {}).get("choose_on", "another split")
     reported_on = reported_on.choose_on(SAME_SPLIT if report is None else chosen_on)
     ablation: Ablation | None = None
     if ablate and regions is None:
@@ -453,7 +463,7 @@ def rank_heads(
             images,
             heads,
             instruction=instruction,
-            batch_size=batch_size,
+            batch_size=batch_size or run.inputs.batch_size,
             seed=seed,
             progress="ablation" if progress else None,
         )
@@ -461,7 +471,7 @@ def rank_heads(
     return HeadRanking(
         heads=tuple(heads),
         chosen_on=chosen_on,
-        reported_on=reported_on,
+        reported_on=replace(reported_on, about={**(about or {}), **reported_on.about}),
         boxes=found.scores(),
         ablation=ablation,
         about={**(about or {}), "same_split": report is None, "options": options},
@@ -495,15 +505,18 @@ def evaluate_heads(
     Returns:
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
-    run = _Run(model, processor, images, regions, words, instruction, batch_size, progress)
+    run = HeadScorer(model, processor, images, regions, Rules(words), instruction, batch_size, None, progress)
     sets: dict[str, Heads] = {name_heads(heads): list(heads)}
     if len(heads) > 1:
         sets.update({name_heads([head]): [head] for head in heads})
     return run.score(examples, "boxes", sets, centre_size)[1].scores()
 
 
-class _Run:
-    """Passes of one model over splits."""
+class HeadScorer:
+    """Passes of one model over splits.
+
+    Image tokens: phrases that none of them shows are left out. Regions of a detector: all are counted.
+    """
 
     def __init__(
         self,
@@ -511,14 +524,15 @@ class _Run:
         processor: Any,
         images: Images,
         regions: Mapping[str, Any] | None,
-        words: str,
-        instruction: str | None,
-        batch_size: int,
-        progress: bool,
+        rules: Rules,
+        instruction: str | None = None,
+        batch_size: int | None = None,
+        relate: Relate | None = None,
+        progress: bool = False,
     ):
-        self.tokens, self.progress = regions is None, progress
+        self.tokens, self.progress, self.relate = regions is None, progress, relate
         pictures = images if regions is None or reads_pixels(model) else None
-        self.inputs = make_inputs(model, processor, regions, Rules(words), pictures, instruction)
+        self.inputs = make_inputs(model, processor, regions, rules, pictures, instruction)
         self.measurement = Measurement(model, self.inputs, batch_size, only_reachable=self.tokens)
 
     def score(
@@ -529,8 +543,12 @@ class _Run:
         centre_size: tuple[float, float] = (0.5, 0.5),
     ) -> tuple[HeadTable, Maps]:
         """Scores all heads, and tallies the boxes of sets of heads."""
-        maps = Maps(self.tokens, BoxTally(centre_size, sets) if sets else None)
-        counted = self.measurement.run(examples, (TEXT_TO_REGION,), self.progress and title, maps)
+        examples, maps = list(examples), Maps(self.tokens, BoxTally(centre_size, sets) if sets else None)
+        directions = (TEXT_TO_REGION,) if self.tokens else self.inputs.directions
+        counted = self.measurement.run(examples, directions, self.progress and title, maps)
+        words = None
+        if self.relate is not None:
+            words = self.measurement.run(self.relate(examples), (TEXT_TO_REGION,), self.progress and "relations")
         unseen = counted.phrases["out_of_sight"]
         if not counted.phrases["judged"] + unseen:
             raise ValueError(f"the examples for the {title} have no phrase with a box")
@@ -539,7 +557,8 @@ class _Run:
                 f"none of the {unseen} phrases for the {title} is on an image token; check that the boxes are "
                 "those of these images"
             )
-        return self.measurement.table(counted).sorted_images(), maps
+        table = self.measurement.table(counted, words)
+        return table.sorted_images() if self.tokens else table, maps
 
 
 # In a model card
@@ -563,13 +582,19 @@ def heads_section(content: Mapping[str, Any]) -> str:
     flattered = " (the same phrases: this flatters the heads)" if about.get("same_split") else ""
     text = (
         f"The {len(chosen.heads)} heads that find phrases best, by {markdown_text(str(about['options']['rank']))}, on "
-        f"{markdown_text(str(about.get('data', 'unnamed data')))}{flattered}. `{FILE}` names them for "
+        f"{markdown_text(_data(about) or 'unnamed data')}{flattered}. `{FILE}` names them for "
         '`pipeline("visual-grounding", model=...)`. *Pointing*: the image token with the most attention of the phrase '
         "is on its object. *Lift*: attention on the object's tokens, over their part of the image. *Share*: attention "
         "on the image."
     )
     boxes = boxes_table([BoxScore(**score) for score in content["boxes"]])
     return "\n\n".join(["## Heads that ground", text, "\n".join(rows), boxes]) + "\n"
+
+
+def _data(about: Mapping[str, Any]) -> str:
+    """The data and their split."""
+    split = f"split {about['split']}" if about.get("split") else None
+    return ", ".join(str(part) for part in (about.get("data"), split) if part)
 
 
 def put_heads_in_card(content: Mapping[str, Any], path: str | Path) -> Path:
@@ -593,6 +618,6 @@ def heads_before(model: str | None) -> str | None:
         name_heads([(one["layer"], one["head"])]) + (f" ({one['pointing']:.1%})" if "pointing" in one else "")
         for one in content["chosen"]
     )
-    data = content["about"].get("data")
-    where = f" on {markdown_text(str(data))}" if data else ""
+    data = _data(content["about"])
+    where = f" on {markdown_text(data)}" if data else ""
     return f"Before training, `{FILE}` of the starting model names these heads as the best ones{where}: {heads}."

@@ -47,8 +47,8 @@ PHOTO = "{base}/photo.jpg"
 # A usual call of each command, as short as it gets. Those that need a vision-language model or a finished run end at
 # the first file that is not there, after all options are checked.
 USUAL = {
-    "audit": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out --cpu",
-    "audit-run": "{base}/run --limit 2 --rows 2 --explore 0 --output out --cpu",
+    "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out --cpu",
+    "run-heads": "{base}/run --limit 2 --rows 2 --explore 0 --output out --cpu",
     "completion": "bash",
     "convert": "vl_bert --checkpoint {base}/original.pth --output out",
     "data build": f"vgp {DATA} --output out negatives=random",
@@ -60,7 +60,6 @@ USUAL = {
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
     "export-model": "{base}/model --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
-    "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images",
     "perturb": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --steps 2 --maps raw_last --output out --cpu",
     "push": "{base}/model org/name",
     "regions extract": "--images {base}/pictures --output out --detector scenes --features scenes",

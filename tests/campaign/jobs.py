@@ -9,7 +9,7 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
-from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions
+from grounded_attention.commands import build_data, draw_scenes, evaluate, heads, import_regions
 from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
@@ -127,7 +127,7 @@ def _import(base: Path) -> int:
 def _audit(base: Path) -> int:
     use_cache(base)
     data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes"), "--split", "test"]
-    return audit.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
+    return heads.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
 
 
 def _evaluate(base: Path) -> int:

@@ -176,7 +176,7 @@ EXTRACT = ["regions", "extract", "--images", "d", "--boxes", "b", "--features", 
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        (["audit", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
+        (["heads", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
         (EXTRACT, "--nms"),
         (EXTRACT, "--threshold"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertConfig, VisualBertForPreTraining
 
-from grounded_attention.commands import audit as command
+from grounded_attention.commands import heads as command
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.card import PLACE
@@ -90,12 +90,12 @@ def test_before_and_after_with_relations_and_the_page(call, places):
     figures = {
         f"{n}{kind}" for n in ("text_to_region", "relations", "changes_text_to_region") for kind in (".png", ".pdf")
     }
-    assert written >= {"heads.json", "audit.md", "heads.csv", "changes.json", "explorer.html", "against"} | figures
+    assert written >= {"heads.json", "heads.md", "heads.csv", "changes.json", "heads.html", "against"} | figures
     result = AuditResult.load(places / "audit")
     assert (
         result.choice.split == "validation" and result.about["split"] == "test" and set(result.relations) == {"next"}
     )
-    text = (places / "audit/audit.md").read_text()
+    text = (places / "audit/heads.md").read_text()
     assert "chosen on validation" in text and "## " in text and "against" in text and "| relation, next |" in text
     before = AuditResult.load(places / "audit/against")
     assert before.about["model"].endswith("before")
@@ -184,7 +184,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images; give their folder with --images"),
-        ({"limit": "0"}, "--limit 0: expected 1 or more"),
+        ({"batch_size": "0"}, "--batch-size 0: expected 1 or more"),
         ({"iou": "0"}, "iou_threshold=0.0: expected a number above 0 and at most 1"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
         ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),

@@ -9,7 +9,7 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForImageTextToText, AutoProcessor, BertConfig
 
-from grounded_attention.commands import audit as command
+from grounded_attention.commands import heads as command
 from grounded_attention.commands.image_options import folder_pictures
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.card import PLACE
@@ -63,7 +63,7 @@ def call(places, monkeypatch, capsys):
 def test_an_adapter_against_its_model(call, places):
     parses = "scenes/parses"
     status, out, err = call(
-        model="adapter", against="llava", relations=parses, explore=1, card="adapter", output="lora"
+        model="adapter", against="llava", relations=parses, explore=1, card="adapter", output="lora", word="last"
     )
     assert status == 0, err
     assert "text to region:" in out and "heads changed" in out and "region to text" not in out
@@ -87,10 +87,8 @@ def test_an_adapter_against_its_model(call, places):
     assert abs(shares[0] - shares[1]).max() > 1e-3
     card = (places / "adapter" / "README.md").read_text()
     assert "image token" in card and "### " in card and "adapter against " in card and card.endswith("## Licence\n")
-    for name in ("audit.html", "explorer.html"):
-        page = (places / "lora" / name).read_text()
-        assert "llava" in page and "adapter" in page
-    assert "always answering the image token at the centre" in (places / "lora" / "audit.html").read_text()
+    page = (places / "lora" / "heads.html").read_text()
+    assert "llava" in page and "adapter" in page and "always answering the image token at the centre" in page
 
 
 ON_HUB = """
@@ -99,8 +97,8 @@ from huggingface_hub import HfApi, snapshot_download
 for name in ("llava", "adapter"):
     HfApi().create_repo("org/" + name)
     HfApi().upload_folder(repo_id="org/" + name, folder_path=name, ignore_patterns=["README.md"])
-from grounded_attention.commands import audit
-sys.exit(audit.main(sys.argv[1:]))
+from grounded_attention.commands import heads
+sys.exit(heads.main(sys.argv[1:]))
 """
 
 
@@ -135,7 +133,7 @@ def test_answers_and_expressions(call):
         ({"iou": 0.3}, "--iou: only for models that read regions"),
         ({"against": "bert"}, "model type bert is not known to read images as tokens"),
         ({"against": "nowhere"}, "--model nowhere: "),
-        ({"images": "llava"}, "--images llava: 4 of 4 images are missing"),
+        ({"images": "llava"}, "--images llava: 2 of 2 images are missing"),
         ({"model": "bert", "instruction": "x"}, "--instruction: only for vision-language models"),
         ({"model": "bert", "dtype": "bfloat16"}, "--dtype: only for vision-language models"),
         (

@@ -15,7 +15,7 @@ from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import DRAFT, write_text
 
 MANIFEST = "checkpoint_manifest.json"
-# Users and `grounded-attention audit --card` may edit the card; the checkpoint stays complete.
+# Users and `grounded-attention heads --card` may edit the card; the checkpoint stays complete.
 CARD = "README.md"
 # safetensors writes weights under such a name first.
 TORN = ".tmp??????"

@@ -9,7 +9,7 @@ import datasets
 import numpy as np
 import pytest
 
-from grounded_attention.commands.audit_run import main
+from grounded_attention.commands.run_heads import main
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.changes import compare
@@ -41,7 +41,7 @@ def cached(root, monkeypatch):
 
 
 def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
-    folder = root / "run" / "audit"
+    folder = root / "run" / "heads"
     before, after = (AuditResult.load(folder / name) for name in METHODS)
     for result in (before, after):
         assert result.entities.keys() == {"text_to_region", "region_to_text"} and "det" in result.relations
@@ -55,7 +55,7 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
     curves = json.loads((folder / "none" / "perturbation.json").read_text())
     assert curves["examples"] == 4 and curves["about"]["split"] == "test"
     assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
-    page = (folder / "audit.html").read_text()
+    page = (folder / "heads.html").read_text()
     for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Explorer", "not active"):
         assert part in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
@@ -63,7 +63,7 @@ def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
 
 def test_cards_have_the_section_and_training_finds_its_models_finished(root, monkeypatch):
     for name in METHODS:
-        section = AuditResult.load(root / "run" / "audit" / name).to_card_section()
+        section = AuditResult.load(root / "run" / "heads" / name).to_card_section()
         text = (root / "run" / name / "README.md").read_text()
         assert text.count(PLACE) == text.count(section) == 1
     monkeypatch.setattr(GroundingTrainer, "train", lambda *_, **__: pytest.fail("a finished model is trained again"))
@@ -90,7 +90,7 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     best = found["methods"]["direct"]["best"][0]
     counts = AuditResult.load(tmp_path / "out" / "direct").entities["text_to_region"]["all"]
     assert best["accuracy"] == counts.accuracy[int(best["layer"]), best["head"]]
-    page = (tmp_path / "out" / "audit.html").read_text()
+    page = (tmp_path / "out" / "heads.html").read_text()
     assert "Syntactic relations" not in page and "left out: no parses" in page
 
 
@@ -154,11 +154,11 @@ def far_away(run):
     ],
 )
 def test_user_errors_are_one_line(root, tmp_path, capsys, damage, options, message):
-    shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("audit"))
+    shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("heads"))
     if damage is not None:
         damage(tmp_path / "run")
     assert main([str(tmp_path / "run"), "--cpu", *options]) == 2
     printed = capsys.readouterr()
     errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
     assert printed.out == "" and len(errors) == 1 and message in errors[0], printed.err
-    assert not (tmp_path / "run" / "audit").exists()
+    assert not (tmp_path / "run" / "heads").exists()

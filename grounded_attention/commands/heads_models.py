@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Loads the models of `grounded-attention audit`: those that read regions, and vision-language models."""
+"""Loads the models of `grounded-attention heads`: those that read regions, and vision-language models."""
 
 import argparse
 from dataclasses import dataclass
@@ -29,12 +29,20 @@ FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_di
 SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
 # Options for one kind of model, with their defaults.
 OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
-OF_TOKENS = {"instruction": None, "attention": "sdpa", "dtype": "float32"}
+OF_TOKENS = {
+    "instruction": None,
+    "attention": "sdpa",
+    "dtype": "float32",
+    "revision": None,
+    "adapter": None,
+    "load_in": None,
+    "device_map": None,
+}
 
 
 @dataclass
 class Loaded:
-    """A model without its task head, and the processor that makes its inputs."""
+    """A model, without its task head if it reads regions, and the processor that makes its inputs."""
 
     name: str
     model: Any
@@ -47,16 +55,15 @@ def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable
     """
     if regions is not None:
         return Loaded(name, *load_reader(path, options.tokenizer, regions))
-    device = "cpu" if options.cpu else None
-    given = {"model": path, "revision": None, "device": device, "dtype": options.dtype, "attention": options.attention}
-    return Loaded(name, *load_vlm(argparse.Namespace(**given)))
+    own = {} if path == options.model else {"revision": None, "adapter": None}
+    return Loaded(name, *load_vlm(argparse.Namespace(**{**vars(options), **own, "model": path})))
 
 
 def find_regions(options: argparse.Namespace) -> RegionTable | None:
     """
     The region table that the models read; `None` for vision-language models, whose regions are image tokens.
     """
-    tokens = is_vision_language_model(options.model, None)
+    tokens = is_vision_language_model(options.model, options.revision)
     wrong = [
         name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
     ]
@@ -85,8 +92,8 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
         if config.model_type not in (*FAMILIES, *FEATURE_SIZE):
             known = ", ".join([*FAMILIES, *FEATURE_SIZE])
             raise ValueError(
-                f"model type {config.model_type} is not supported, expected one of {known}; to audit another model on "
-                "transformers' attention interface, see the Python example in docs/audit.md"
+                f"model type {config.model_type} is not supported, expected one of {known}; to measure another "
+                "model on transformers' attention interface, see the Python example in docs/audit.md"
             )
         processor = _processor(path, config, tokenizer, regions)
         loaded, found = _load_model(path, config)
