@@ -12,6 +12,7 @@ WORDS, DEFAULT_WORD = ("mean", "last", "first", "prompt"), "last"
 CORRECTIONS = ("holm", "benjamini_hochberg")
 HEAD_RANKS = ("pointing", "lift", "localization")
 HEADS_ABLATED = 64
+HEADS_LIMIT = 1000  # Localization Heads chooses on this many examples.
 HEADS_FILE = "heads.json"
 LOOK_FORMS = ("plain", "relative", "sinks", "rollout")
 BESIDE_MODEL = ""  # `--evaluate` without a file

@@ -54,6 +54,7 @@ from .choices import (
     HEAD_RANKS,
     HEADS_ABLATED,
     HEADS_FILE,
+    HEADS_LIMIT,
     REGIONS,
     SAME_SPLIT,
     TEST,
@@ -65,8 +66,6 @@ from .number_options import count, seed_number, share
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
-# Localization Heads chooses on this many examples.
-LIMIT = 1000
 # Options without a meaning for heads that were chosen before.
 OF_A_CHOICE = ("against", "choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed", "card")
 
@@ -141,7 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--limit",
         type=count,
         metavar="N",
-        help=f"first N rows of each split, 0 for all (default: {LIMIT} for vision-language models, else all)",
+        help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else all)",
     )
     add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--rank", choices=HEAD_RANKS, default=HEAD_RANKS[0], help="how heads are ranked (default: %(default)s)")

@@ -47,8 +47,7 @@ from grounded_attention.utils.short_names import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .builder_options import parse_options
-from .choices import BESIDE_MODEL, TEST, VALIDATION
-from .heads import LIMIT
+from .choices import BESIDE_MODEL, HEADS_LIMIT, TEST, VALIDATION
 from .heads_models import Loaded, find_regions, load
 from .image_options import check_pictures, folder_pictures
 
@@ -102,7 +101,7 @@ def complete_options(options: argparse.Namespace, tokens: bool) -> None:
     if options.chosen_by_default:
         options.choose_on = "train" if tokens else VALIDATION if options.split != VALIDATION else TEST
     options.words = options.words or ("mean" if tokens else DEFAULT_WORD)
-    options.limit = options.limit if options.limit is not None else (LIMIT if tokens else 0)
+    options.limit = options.limit if options.limit is not None else (HEADS_LIMIT if tokens else 0)
     if tokens:
         PromptSettings(options.words, options.instruction)  # refuses a wrong combination before anything is loaded
 

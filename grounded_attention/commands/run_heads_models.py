@@ -29,8 +29,7 @@ from grounded_attention.training.recipes.recipe import Data, Model
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.safe_paths import path_below
 
-from .heads import build_parser
-from .vlm_options import load_vlm
+from .vlm_options import add_vlm_options, load_vlm
 
 BUILDER = "flickr30k_entities"
 CHOSEN_ON, REPORTED = "validation", "test"
@@ -150,8 +149,10 @@ def _load(run: Run, name: str, regions: Any, cpu: bool) -> tuple[Any, Any]:
     """The model in evaluation mode on this process's device, and its processor."""
     source = str(run.folder / name)
     if regions is None:
-        device = ["--device", "cpu"] if cpu else []
-        return load_vlm(build_parser().parse_args(["--model", source, "--data", BUILDER, "--data-dir", "", *device]))
+        parser = argparse.ArgumentParser()
+        add_vlm_options(parser)
+        parser.set_defaults(model=source)
+        return load_vlm(parser.parse_args(["--device", "cpu"] if cpu else []))
     processor = make_processor(Model(source=source))
     model: Any = load_base_model(source).eval().to(PartialState().device)
     check_finite(model, source)
