@@ -55,8 +55,8 @@ class VisionLanguageFamily:
         """The class of a model type that generates text from images and text."""
         from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-        found: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[self.config_class(model_type)]
-        return found[0] if isinstance(found, tuple) else found
+        model_class: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[self.config_class(model_type)]
+        return model_class[0] if isinstance(model_class, tuple) else model_class
 
 
 VLM = VisionLanguageFamily()

@@ -41,9 +41,10 @@ class AttentionGrounder:
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         """See `Grounder.ground`."""
         inputs = [self._input(example) for example in examples]
-        found = self.pipe(inputs, batch_size=len(inputs), **self._settings)
+        answers = self.pipe(inputs, batch_size=len(inputs), **self._settings)
         return [
-            _by_phrase(example, regions, each) for example, regions, each in zip(examples, inputs, found, strict=True)
+            _by_phrase(example, regions, each)
+            for example, regions, each in zip(examples, inputs, answers, strict=True)
         ]
 
     def _input(self, example: Example) -> dict[str, Any]:

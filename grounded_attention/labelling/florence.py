@@ -42,10 +42,10 @@ class FlorenceGrounder:
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         """See `Grounder.ground`."""
         asked = [(example, phrase.text) for example in examples for phrase in example.phrases]
-        found: list[Candidates] = []
+        candidates: list[Candidates] = []
         for start in range(0, len(asked), self.batch_size):
-            found += self._run(asked[start : start + self.batch_size])
-        each = iter(found)
+            candidates += self._run(asked[start : start + self.batch_size])
+        each = iter(candidates)
         return [[next(each) for _ in example.phrases] for example in examples]
 
     @torch.no_grad()
@@ -67,7 +67,7 @@ class FlorenceGrounder:
         scores = written_probability(
             generated.sequences.cpu(), [step.float().cpu() for step in generated.logits], self._padding()
         )
-        found = []
+        candidates = []
         for (example, _), sequence, score in zip(asked, generated.sequences.cpu(), scores.tolist(), strict=True):
             # The processor rounds boxes down to whole pixels; with this size it returns the steps that were written.
             answer = self.processor.post_process_generation(sequence=sequence, task=TASK, image_size=(STEPS, STEPS))
@@ -76,8 +76,8 @@ class FlorenceGrounder:
             boxes = ((steps + 0.5) * size / STEPS).astype(np.float32)
             # The model may write the corners in any order.
             boxes = boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
-            found.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
-        return found
+            candidates.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
+        return candidates
 
     def _padding(self) -> int:
         return self.processor.tokenizer.pad_token_id
@@ -104,8 +104,8 @@ def load_florence(
     try:
         processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
         check_tokenizer(processor.tokenizer)
-        found: dict[str, Any] = {} if revision is None else {"revision": revision}
-        model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **found)
+        options: dict[str, Any] = {} if revision is None else {"revision": revision}
+        model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **options)
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
     return FlorenceGrounder(model.to(device), processor, name_or_path, batch_size)

@@ -134,14 +134,14 @@ def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
     searched after the one before it, and if it is not there, from the start. Found phrases never overlap, so a phrase
     that occurs twice in `texts` is found at two places. They are returned in the order of the caption.
     """
-    found: list[Phrase] = []
+    placed: list[Phrase] = []
     after = 0
     for text in texts:
-        phrase = _search(caption, text, after, found) or _search(caption, text, 0, found)
+        phrase = _search(caption, text, after, placed) or _search(caption, text, 0, placed)
         if phrase is not None:
-            found.append(phrase)
+            placed.append(phrase)
             after = phrase.end
-    return sorted(found, key=lambda phrase: phrase.start), len(texts) - len(found)
+    return sorted(placed, key=lambda phrase: phrase.start), len(texts) - len(placed)
 
 
 def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phrase | None:

@@ -140,10 +140,10 @@ class _Labeller:
         return [reading[path] for path in paths]
 
     def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Any] | None"]) -> list[CaptionLabels]:
-        found = self.phrases.find(batch)
+        phrases_of_rows = self.phrases.find(batch)
         labels: list[CaptionLabels] = []
         examples: list[tuple[CaptionLabels, Example]] = []
-        for row, picture, (phrases, not_found) in zip(batch, pictures, found, strict=True):
+        for row, picture, (phrases, not_found) in zip(batch, pictures, phrases_of_rows, strict=True):
             try:
                 image = None if picture is None else picture.result()
                 width, height = _size(row, image)
@@ -164,8 +164,8 @@ class _Labeller:
         if not examples:
             return
         try:
-            found = self.grounder.ground([example for _, example in examples])
-            for (labels, example), candidates in zip(examples, found, strict=True):
+            grounded = self.grounder.ground([example for _, example in examples])
+            for (labels, example), candidates in zip(examples, grounded, strict=True):
                 labels.phrases = self._select(example, candidates)
         except ValueError as error:
             if len(examples) > 1:

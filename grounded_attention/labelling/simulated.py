@@ -41,7 +41,7 @@ class SimulatedGrounder:
         rng = np.random.default_rng((self.seed, zlib.crc32(example.caption_id.encode())))
         size = np.array([example.width, example.height] * 2, dtype=np.float32)
         objects = np.asarray(example.objects, dtype=np.float32).reshape(-1, 4)
-        found = []
+        candidates = []
         for gold in example.gold:
             # Every phrase takes the same number of draws, so that one phrase does not change the draws of the next.
             chance, place, score = rng.random(3)
@@ -49,8 +49,8 @@ class SimulatedGrounder:
             others = _others(boxes, objects)
             if chance < self.wrong and len(others):
                 boxes = others[int(place * len(others))][None]
-            found.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
-        return found
+            candidates.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
+        return candidates
 
 
 def _others(gold: npt.NDArray[np.float32], objects: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -77,11 +77,11 @@ class ZeroShotGrounder:
         offsets = encoded.pop("offset_mapping")
         outputs, boxes = self._run(examples, encoded, text_threshold=1.0)
         scores = outputs.logits.sigmoid()[..., : offsets.shape[1]]
-        found = []
+        candidates = []
         for place, example in enumerate(examples):
             masks = [_tokens(offsets[place], span) for span in spans[place]]
-            found.append([_candidates(boxes[place], _best(scores[place], mask), example) for mask in masks])
-        return found
+            candidates.append([_candidates(boxes[place], _best(scores[place], mask), example) for mask in masks])
+        return candidates
 
     def _prompt(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
         """The text for Grounding DINO, and the characters of each phrase in it."""

@@ -40,12 +40,12 @@ class AnswerLikelihood:
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Counts one batch."""
         logits, labels = answer_tokens(outputs, batch)
-        found = {
+        counted = {
             "loss": cross_entropy_sum(logits, labels)[0],
             "right": (logits.argmax(-1) == labels).sum(),
             "tokens": torch.tensor(len(labels)),
         }
-        for name, value in found.items():
+        for name, value in counted.items():
             value = value.detach().double().cpu()
             self._state[name] = self._state[name] + value if name in self._state else value
 

@@ -95,7 +95,7 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     Raises:
         ValueError: if a balanced question has no prediction.
     """
-    found: dict[str, list[float]] = defaultdict(list)
+    by_name: dict[str, list[float]] = defaultdict(list)
     right: dict[str, bool] = {}
     entailed: dict[str, Sequence[str]] = {}
     grouped = []
@@ -107,7 +107,7 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
             continue
         right[number] = answer == question["answer"]
         for name, score in question_scores(answer, question).items():
-            found[name].append(score)
+            by_name[name].append(score)
         if question["is_balanced"]:
             entailed[number] = question["entailed"]
             if question["global_group"]:
@@ -115,7 +115,7 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     if missing:
         examples = ", ".join(sorted(missing)[:3])
         raise ValueError(f"no predictions for {len(missing)} balanced questions, such as {examples}")
-    means = {name: sum(scores) / len(scores) for name, scores in found.items()}
+    means = {name: sum(scores) / len(scores) for name, scores in by_name.items()}
     return means | _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
 
 
@@ -168,8 +168,8 @@ class GQAScores(ItemScores):
         for number, other in pairs:
             entailed[number].append(other)
         grouped = [(group, gold, predicted) for _, balanced, group, gold, predicted in answered if balanced and group]
-        found = _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
-        return super().compute(state) | {f"{self.name}_{name}": value for name, value in found.items()}
+        further = _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
+        return super().compute(state) | {f"{self.name}_{name}": value for name, value in further.items()}
 
 
 def _key(text: str) -> int:

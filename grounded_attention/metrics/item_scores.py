@@ -61,12 +61,12 @@ class ItemScores:
 
     def state(self) -> dict[str, Tensor]:
         """Sum and count of each score, and the totals: `<kind>:<name>` -> () float64."""
-        found = {f"{COUNT}:": float(len(self._items["example_id"]))}
+        sums = {f"{COUNT}:": float(len(self._items["example_id"]))}
         for name in self._scores:
             counted = [value for value in self._items[name] if value is not None]
-            found |= {f"{SUM}:{name}": sum(counted), f"{COUNT}:{name}": float(len(counted))}
-        found |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
-        return {key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()}
+            sums |= {f"{SUM}:{name}": sum(counted), f"{COUNT}:{name}": float(len(counted))}
+        sums |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
+        return {key: torch.tensor(value, dtype=torch.float64) for key, value in sums.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The mean of each score with at least one example, the totals, and `{name}_count`."""

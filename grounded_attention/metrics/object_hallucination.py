@@ -23,10 +23,10 @@ def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, i
     Counts the outcomes of answers.
     """
     names = {(YES, YES): "hit", (YES, NO): "false_alarm", (NO, YES): "miss", (NO, NO): "correct_rejection"}
-    found = dict.fromkeys(OUTCOMES, 0)
+    counts = dict.fromkeys(OUTCOMES, 0)
     for pair in zip(predicted, gold, strict=True):
-        found[names[pair]] += 1
-    return found
+        counts[names[pair]] += 1
+    return counts
 
 
 def hallucination_metrics(counts: Mapping[str, float]) -> dict[str, float]:

@@ -31,6 +31,6 @@ def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) ->
     """
     Computes `recall@k` for each k, and `upper_bound`, the share of phrases that any box finds.
     """
-    found = np.array([np.inf if rank is None else rank for rank in first_hits])
-    recalls = {f"recall@{k}": float((found <= k).mean()) for k in ranks}
-    return recalls | {"upper_bound": float(np.isfinite(found).mean())}
+    ranked = np.array([np.inf if rank is None else rank for rank in first_hits])
+    recalls = {f"recall@{k}": float((ranked <= k).mean()) for k in ranks}
+    return recalls | {"upper_bound": float(np.isfinite(ranked).mean())}

@@ -46,8 +46,8 @@ class PhraseRecall:
                     self._add(kind, ranks[-1])
             for column in ID_COLUMNS:
                 self._items[column].append(batch[column][example])
-            found = sum(rank is not None and rank <= 1 for rank in ranks)
-            self._items[BY_CAPTION].append(found / len(ranks) if ranks else None)
+            right = sum(rank is not None and rank <= 1 for rank in ranks)
+            self._items[BY_CAPTION].append(right / len(ranks) if ranks else None)
 
     def _add(self, kind: str, rank: int | None) -> None:
         names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)

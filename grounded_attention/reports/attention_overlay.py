@@ -25,12 +25,12 @@ def attention_overlay(
     """Colours a picture by attention; what no box shows is hatched, and the picture has an edge."""
     width, height = size
     edges = np.clip(np.asarray(boxes, dtype=float), 0, 1) * np.tile(size, 2)
-    given = np.zeros(len(edges)) if weights is None else np.asarray(weights, dtype=float)
+    strength = np.zeros(len(edges)) if weights is None else np.asarray(weights, dtype=float)
     shown = np.full((height, width), -1.0)
-    for region in np.argsort(given, kind="stable"):
+    for region in np.argsort(strength, kind="stable"):
         if np.isfinite(edges[region]).all():
             x1, y1, x2, y2 = (edges[region] + (1e-3, 1e-3, 1 - 1e-3, 1 - 1e-3)).astype(int)
-            shown[y1:y2, x1:x2] = given[region]
+            shown[y1:y2, x1:x2] = strength[region]
     enlarged = width > image.width  # browsers and figures would blur what they enlarge
     picture = image.convert("RGB").resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS)
     pixels, seen = np.asarray(picture, dtype=float), shown >= 0

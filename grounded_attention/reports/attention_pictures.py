@@ -97,7 +97,7 @@ def method_comparison_figure(
     also raise a ValueError.
     """
     spans = {method: [tuple(word.span) for word in words] for method, words in word_by_method.items()}
-    if any(found != next(iter(spans.values())) for found in spans.values()):
+    if any(others != next(iter(spans.values())) for others in spans.values()):
         raise ValueError(f"every method needs the same words in the same order; found the spans {spans}")
     return save(_draw_sheet(image, caption, [*word_by_method.values()], [*word_by_method], title), path)
 

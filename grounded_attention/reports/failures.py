@@ -118,15 +118,15 @@ def by_group(items: Iterable[Judged]) -> dict[str, list[Judged]]:
 
 def by_kind(items: Iterable[Judged], name: str) -> dict[str, list[Judged]]:
     """Category of `name` -> its predictions with a score, most frequent categories first."""
-    found = _gather((i for i in items if name in i.kinds and i.score is not None), lambda item: item.kinds[name])
-    return dict(sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])))
+    grouped = _gather((i for i in items if name in i.kinds and i.score is not None), lambda item: item.kinds[name])
+    return dict(sorted(grouped.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 
 
 def _gather(items: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, list[Judged]]:
-    found: dict[str, list[Judged]] = {}
+    gathered: dict[str, list[Judged]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        gathered.setdefault(key(item), []).append(item)
+    return gathered
 
 
 def mean_score(items: Iterable[Judged]) -> float | None:
@@ -138,14 +138,14 @@ def mean_score(items: Iterable[Judged]) -> float | None:
 def baselines(items: Sequence[Judged]) -> dict[str, float]:
     """Baselines without a model: `chance`, and `majority`, the best constant prediction for the whole split."""
     scored = [item for item in items if item.score is not None]
-    found: dict[str, float] = {}
+    baselines: dict[str, float] = {}
     chances = [item.chance for item in scored if item.chance is not None]
     if scored and len(chances) == len(scored):
-        found["chance"] = sum(chances) / len(chances)
+        baselines["chance"] = sum(chances) / len(chances)
     worth: dict[str, float] = {}
     for item in scored:
         for prediction, score in item.worth.items():
             worth[prediction] = worth.get(prediction, 0.0) + score
     if worth:
-        found["majority"] = max(worth.values()) / len(scored)
-    return found
+        baselines["majority"] = max(worth.values()) / len(scored)
+    return baselines

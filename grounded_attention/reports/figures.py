@@ -210,8 +210,8 @@ def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[st
 
 
 def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
-    found = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
-    return {step: float(found[step]) for step in sorted(found) if np.isfinite(found[step])}
+    by_step = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
+    return {step: float(by_step[step]) for step in sorted(by_step) if np.isfinite(by_step[step])}
 
 
 def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:

@@ -17,8 +17,8 @@ HEADS = "text_to_region_by_head"  # key of an entry of the logs with an (L, H) a
 
 def measured_heads(history: Sequence[Mapping[str, Any]]) -> dict[int, np.ndarray]:
     """Step -> (L, H) float in [0, 1]: the measurements in the logs of a training; of one step the last counts."""
-    found = {int(entry["step"]): np.asarray(entry[HEADS], dtype=float) for entry in history if HEADS in entry}
-    return dict(sorted(found.items()))
+    by_step = {int(entry["step"]): np.asarray(entry[HEADS], dtype=float) for entry in history if HEADS in entry}
+    return dict(sorted(by_step.items()))
 
 
 def heads_over_time_figure(

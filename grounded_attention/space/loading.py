@@ -110,8 +110,10 @@ class Captures:
         return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 
     def _load_pipeline(self, place: str) -> Any:
-        given = self.settings
-        options = Namespace(model=place, detector=given.detector, features=given.features, queries=None, regions=None)
+        settings = self.settings
+        options = Namespace(
+            model=place, detector=settings.detector, features=settings.features, queries=None, regions=None
+        )
         try:
             return load_pipeline(options)
         except ValueError as error:

@@ -61,8 +61,8 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
 
 def launch_page(page: gr.Blocks, **options: Any) -> Any:
     """Serves a page of `build_page`, without telemetry; `options` are those of `gr.Blocks.launch`."""
-    given: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
-    return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **given | options)
+    launched: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
+    return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **launched | options)
 
 
 class _Tab:

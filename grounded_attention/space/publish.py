@@ -43,17 +43,17 @@ def space_files(settings: SpaceSettings) -> Files:
     files: Files = {
         f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}": p for p in paths if p.suffix in SUFFIXES
     }
-    given: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
+    written: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
     if settings.models == SMALL_MODELS:  # these are in the package
         for place in SMALL_MODELS.values():
             _check_model(place)
     else:
-        given["models"] = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
-    given["vlm"] = None if settings.vlm is None else _add_model(files, settings.vlm)
+        written["models"] = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
+    written["vlm"] = None if settings.vlm is None else _add_model(files, settings.vlm)
     files[APP] = HERE / APP
-    files[SETTINGS] = (json.dumps(given, indent=1) + "\n").encode()
+    files[SETTINGS] = (json.dumps(written, indent=1) + "\n").encode()
     files[REQUIREMENTS] = requirements().encode()
-    places = [*given.get("models", {}).values(), *([given["vlm"]] if given["vlm"] else [])]
+    places = [*written.get("models", {}).values(), *([written["vlm"]] if written["vlm"] else [])]
     files[CARD] = space_card([place for place in places if not place.startswith(f"{MODELS}/")]).encode()
     return files
 

@@ -74,8 +74,8 @@ def grounded_phrases(capture: Capture, choice: Choice) -> list[tuple[Phrase, np.
     except ValueError:  # the caption has only words such as "the" and "of"
         return []
     phrases = join_neighbours(example.caption, phrases) if way == BY_WORDS else phrases
-    found = [(phrase, phrase_attention(example, phrase, choice.layer, choice.one_head)) for phrase in phrases]
-    return [(phrase, weights) for phrase, weights in found if weights is not None][:MOST_PHRASES]
+    attention = [(phrase, phrase_attention(example, phrase, choice.layer, choice.one_head)) for phrase in phrases]
+    return [(phrase, weights) for phrase, weights in attention if weights is not None][:MOST_PHRASES]
 
 
 def join_neighbours(caption: str, words: Sequence[Phrase]) -> list[Phrase]:

@@ -67,8 +67,8 @@ def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Te
     tokens = F.pad(tokens, (0, 0, 0, 1))[..., None]  # (B, P + 1, T, 1)
     both = tokens & matches[:, :, None]  # (B, P + 1, T, R)
     shared = weights[:, :, None] * tokens
-    found = both.any(1)
-    return found, torch.where(found, (shared * both).amax(1), shared.amax(1))
+    matched = both.any(1)
+    return matched, torch.where(matched, (shared * both).amax(1), shared.amax(1))
 
 
 def _token_columns(tokens: Tensor) -> Tensor:
@@ -90,10 +90,10 @@ def draw_pairs(matrix: AlignmentMatrix, generators: RowGenerators) -> dict[str, 
     width = -(-max(1, *(len(pairs) for pairs, _ in drawn)) // _PAIR_MULTIPLE) * _PAIR_MULTIPLE
     pairs = torch.full((len(drawn), width, 2), -1)
     labels, weights = torch.zeros(len(drawn), width), torch.zeros(len(drawn), width)
-    for row, (found, matching) in enumerate(drawn):
-        pairs[row, : len(found)] = torch.from_numpy(found)
+    for row, (drawn_pairs, matching) in enumerate(drawn):
+        pairs[row, : len(drawn_pairs)] = torch.from_numpy(drawn_pairs)
         labels[row, :matching] = 1.0
-        weights[row, : len(found)] = matrix.weights[row].cpu()[found[:, 0], found[:, 1]]
+        weights[row, : len(drawn_pairs)] = matrix.weights[row].cpu()[drawn_pairs[:, 0], drawn_pairs[:, 1]]
     device = matrix.matches.device
     return {"pairs": pairs.to(device), "labels": labels.to(device), "weights": weights.to(device)}
 

@@ -174,15 +174,15 @@ def _observe(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> SupervisedAttention:
-    given = [each for each in queries if each is not None]
-    found: Iterator[AttentionPair | RowStates] = iter(())
-    if given and not share:
-        read = read_rows(query, key, given, scaling, mask, causal, plans, softcap)
+    asked = [each for each in queries if each is not None]
+    pairs: Iterator[AttentionPair | RowStates] = iter(())
+    if asked and not share:
+        read = read_rows(query, key, asked, scaling, mask, causal, plans, softcap)
         # Larger ones are not stacked, and attention takes less memory than they do.
-        found = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
-    elif given:
-        found = iter(attend_rows(query, key, given, scaling, mask, share, causal, plans, softcap, sinks))
-    reports = tuple(None if each is None else next(found) for each in queries)
+        pairs = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
+    elif asked:
+        pairs = iter(attend_rows(query, key, asked, scaling, mask, share, causal, plans, softcap, sinks))
+    reports = tuple(None if each is None else next(pairs) for each in queries)
     averaged = None
     if mean:
         all_rows = torch.arange(query.shape[2], device=query.device)[None]
@@ -284,14 +284,14 @@ def _supervised(implementation: str) -> Callable:
 
 def _check_plain_scores(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:
     """Raises a ValueError if the scores are more than scaled, capped and masked products of queries and keys."""
-    found = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
+    unsupported = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
     in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
     if not in_mask and not causal and kwargs.get("sliding_window") is not None:
-        found.append("sliding_window to both sides")
-    if found:
+        unsupported.append("sliding_window to both sides")
+    if unsupported:
         raise ValueError(
-            f"attention with {', '.join(found)} cannot be supervised: its scores are not only products of queries "
-            "and keys; use a model without these options"
+            f"attention with {', '.join(unsupported)} cannot be supervised: its scores are not only products of "
+            "queries and keys; use a model without these options"
         )
 
 

@@ -38,11 +38,11 @@ class BoxLoss:
         """Checks that a model has a box head in this layer."""
         if not self.weight or not hasattr(model.config, "box_layer"):
             return
-        found = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
-        if found != f"one in layer {self.layer}":
+        head = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
+        if head != f"one in layer {self.layer}":
             raise ValueError(
                 f"box_weight={self.weight:g} needs a box head in layer {self.layer}, but this "
-                f"{type(model).__name__} has {found}: make a model for VGP with config.box_layer={self.layer}, or "
+                f"{type(model).__name__} has {head}: make a model for VGP with config.box_layer={self.layer}, or "
                 "set box_weight=0"
             )
 
@@ -61,8 +61,10 @@ class BoxLoss:
         boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
         pred_boxes = getattr(outputs, "pred_boxes", None)
         if pred_boxes is None or pred_boxes.shape != boxes.shape:
-            found = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
-            raise ValueError(f"the outputs have {found}: box_weight needs a box for each word, {tuple(boxes.shape)}")
+            returned = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
+            raise ValueError(
+                f"the outputs have {returned}: box_weight needs a box for each word, {tuple(boxes.shape)}"
+            )
         return {BOXES: (self.weight * box_loss(pred_boxes, boxes, named), named.sum())}
 
 

@@ -92,11 +92,11 @@ class GroundingAlignment(SupervisionMethod):
         """
         if not hasattr(model.config, LEVEL):
             return
-        found, head = getattr(model.config, LEVEL), getattr(model, "alignment_head", None)
-        if head is None or found != self.level:
+        level, head = getattr(model.config, LEVEL), getattr(model, "alignment_head", None)
+        if head is None or level != self.level:
             raise ValueError(
                 f"grounding_alignment needs a model with its head, but this {type(model).__name__} has "
-                f"{'no' if head is None else 'another'} head, and config.{LEVEL}={found!r}: make a model for "
+                f"{'no' if head is None else 'another'} head, and config.{LEVEL}={level!r}: make a model for "
                 f"pre-training, vgp or phrase_grounding with config.{LEVEL}={self.level!r}"
             )
 
@@ -129,9 +129,9 @@ class GroundingAlignment(SupervisionMethod):
         drawn, labels = self.drawn(batch)
         losses = F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none").masked_fill(~drawn, 0.0)
         total = (losses * self._prepared(batch)["weights"]).sum()
-        found = {COMPONENT: (self.weight * total, drawn.sum())}
-        self.visible_rows.check(found, dict)
-        return found
+        components = {COMPONENT: (self.weight * total, drawn.sum())}
+        self.visible_rows.check(components, dict)
+        return components
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"name": self.name, "level": self.level, "weight": self.weight}

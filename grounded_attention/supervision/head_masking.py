@@ -24,14 +24,14 @@ def attention_modules(model: Any) -> dict[int, Any]:
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
     modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
     own, other = ([each for each in modules if reads_other_sequence(each) is kind] for kind in (False, True))
-    found = {module.layer_idx: module for module in (*other, *own)}
-    complete = len({module.layer_idx for module in own}) == len(own) and set(found) <= set(range(layers))
-    if not found or not complete or (not known and len(found) < layers):
+    by_layer = {module.layer_idx: module for module in (*other, *own)}
+    complete = len({module.layer_idx for module in own}) == len(own) and set(by_layer) <= set(range(layers))
+    if not by_layer or not complete or (not known and len(by_layer) < layers):
         raise ValueError(
             f"{type(language_model).__name__} has {layers} layers, but attention modules for the layers "
-            f"{sorted(found)}; its heads cannot be changed one by one"
+            f"{sorted(by_layer)}; its heads cannot be changed one by one"
         )
-    return {layer: found[layer] for layer in sorted(found)}
+    return {layer: by_layer[layer] for layer in sorted(by_layer)}
 
 
 def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:

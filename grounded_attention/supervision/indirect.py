@@ -97,9 +97,9 @@ class IndirectSupervision(SupervisionMethod):
         losses = F.binary_cross_entropy_with_logits(logits, gold.to(logits.dtype), reduction="none") * pairs
         if self.variant == "paper":
             losses = losses / pairs.sum(-1, keepdim=True).clamp(min=1)
-        found = {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
-        self.visible_rows.check(found, dict)
-        return found
+        components = {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
+        self.visible_rows.check(components, dict)
+        return components
 
     def get_config_dict(self) -> dict[str, Any]:
         return {"name": self.name, "weight": self.weight}

@@ -196,8 +196,8 @@ class AttentionMethod(SupervisionMethod):
         self.layers: tuple[Any, ...] | None = _sorted_indices(layers if chosen is None else chosen)
         self.heads = None if self.pairs is not None else _sorted_indices(heads)
         self.directions = tuple(name for name in DIRECTIONS if directions is None or name in directions)
-        given: Mapping[Any, float] = weights or {}
-        self.weights = {direction: float(given.get(direction, 1.0)) for direction in self.directions}
+        factors: Mapping[Any, float] = weights or {}
+        self.weights = {direction: float(factors.get(direction, 1.0)) for direction in self.directions}
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -272,12 +272,12 @@ class AttentionMethod(SupervisionMethod):
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         prepared = {**batch, **self._prepared(batch)}
-        found = {
+        losses = {
             **self.attention_losses(outputs, prepared),
             **(self.boxes.losses(outputs, prepared) if self.boxes.weight else {}),
         }
-        self.visible_rows.check(found, lambda: self.counts(prepared))
-        return found
+        self.visible_rows.check(losses, lambda: self.counts(prepared))
+        return losses
 
     @abstractmethod
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:

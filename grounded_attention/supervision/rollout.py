@@ -44,13 +44,13 @@ def rollout_blocks(means: Sequence[Tensor], calls: Sequence[AttentionCall]) -> l
     """
     state: Blocks = {}
     before, name = state, None
-    found = []
+    states = []
     for mean, call in zip(means, calls, strict=True):
         if call.name != name:
             before, name = state, call.name
         state = {**state, **_mix(mean, call.query_stream, call.key_stream, before)}
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
 def rollout_layers(observed: Sequence[Any]) -> list[Blocks]:

@@ -42,8 +42,8 @@ class Places(NamedTuple):
             return [states.gather(2, each[:, None, :, None].expand(-1, heads, -1, width)) for each in self.positions]
         # All numbers of a position are one row here: whole rows are copied, which is several times as fast on a CPU,
         # and the gradients of all queries are added to the states at once.
-        found = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
-        parts = zip(found.split([each.numel() for each in self.shapes]), self.shapes, strict=True)
+        chosen = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
+        parts = zip(chosen.split([each.numel() for each in self.shapes]), self.shapes, strict=True)
         return [part.view(*each, heads, width).transpose(1, 2) for part, each in parts]
 
 

@@ -141,13 +141,13 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
             return everywhere
     language_model = find_language_model(model)
     modules = [each for each in numbered_attention(language_model) if not reads_other_sequence(each)]
-    found = {module.layer_idx: head_count(module, text) for module in modules}
-    if len(found) < len(modules) or min(found, default=0) < 0:
+    heads = {module.layer_idx: head_count(module, text) for module in modules}
+    if len(heads) < len(modules) or min(heads, default=0) < 0:
         raise ValueError(
             f"{type(language_model).__name__} has attention modules with the layer indices "
             f"{sorted(module.layer_idx for module in modules)}, expected each once: its heads cannot be told apart"
         )
-    calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, found[layer]) for layer in sorted(found)]
+    calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, heads[layer]) for layer in sorted(heads)]
     return tuple(calls) or everywhere
 
 
@@ -163,11 +163,11 @@ def head_layers(model: Any) -> list[int]:
 
 def numbered_attention(language_model: nn.Module) -> list[Any]:
     """The modules with a layer index that call an attention function of transformers' interface."""
-    found = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
-    codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in found]
+    numbered = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
+    codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in numbered]
     return [
         module
-        for module, code in zip(found, codes, strict=True)
+        for module, code in zip(numbered, codes, strict=True)
         if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ())
     ]
 

@@ -98,9 +98,9 @@ def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
     except FileError:
         raise
     except json.JSONDecodeError as error:
-        found = " ".join(text[error.pos : error.pos + 40].split()) if isinstance(text, str) else ""
+        shown = " ".join(text[error.pos : error.pos + 40].split()) if isinstance(text, str) else ""
         where = f"line {error.lineno}, column {error.colno}" if "\n" in error.doc else f"column {error.colno}"
-        raise FileError(f"{source}: not JSON: {error.msg} at {where}, found {found!r}") from error
+        raise FileError(f"{source}: not JSON: {error.msg} at {where}, found {shown!r}") from error
     except RecursionError as error:
         raise FileError(f"{source}: not JSON: nested too deeply") from error
     except ValueError as error:  # too many digits, or a constant that `options` refuse

@@ -120,7 +120,7 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
     def save_pretrained(self: Any, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> Any:
         (code, places), own = make_code(self), vars(self).get("auto_map")
         self.auto_map = own or dict(places)
-        found = save(self, save_directory, **({} if push_to_hub else kwargs))
+        saved = save(self, save_directory, **({} if push_to_hub else kwargs))
         if own is None:
             del self.auto_map
         folder = next(folder for folder in SHIPPED if all((folder / name).exists() for name in code))
@@ -132,7 +132,7 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
             write_text(Path(save_directory, name), text)
         if push_to_hub:
             self.push_to_hub(**{"repo_id": Path(save_directory).name, **kwargs})
-        return found
+        return saved
 
     cls.save_pretrained = save_pretrained
 
@@ -195,8 +195,8 @@ def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _State
 def _list_reads(table: symtable.SymbolTable) -> set[str]:
     """The names at the top of the file that a piece of code reads, at any depth."""
     own = table.get_type() in ("module", "class")  # a class body may read a name of the file before it defines it
-    found = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
-    return found.union(*map(_list_reads, table.get_children()))
+    names = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
+    return names.union(*map(_list_reads, table.get_children()))
 
 
 # Shortening
@@ -210,8 +210,8 @@ def _list_edits(node: ast.AST) -> Iterator[tuple[int, int, list[str]]]:
         intro = None
         for decorator in each.decorator_list:
             if getattr(getattr(decorator, "func", decorator), "id", "") == "auto_docstring":
-                given = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
-                intro = ast.literal_eval(given["custom_intro"]) if "custom_intro" in given else ""
+                written = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
+                intro = ast.literal_eval(written["custom_intro"]) if "custom_intro" in written else ""
                 yield decorator.lineno, decorator.end_lineno or 0, []
         first, docstring = each.body[0], ast.get_docstring(each, clean=False)
         summary = _summarise(docstring or "" if intro is None else intro)
@@ -328,13 +328,13 @@ def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str], othe
 
 def _list_imports(statements: Iterable[_Statement]) -> dict[str, tuple[str, str]]:
     """Where the names come from that statements read of other packages."""
-    found: dict[str, tuple[str, str]] = {}
+    imported: dict[str, tuple[str, str]] = {}
     for each in statements:
         outer = _read_source(each.module).outer
         for name in (name for name in outer if name.partition(".")[0] in each.reads):
-            if found.setdefault(name, outer[name]) != outer[name]:
-                raise ValueError(f"{name} is imported from {found[name][0]} and from {outer[name][0]}")
-    return found
+            if imported.setdefault(name, outer[name]) != outer[name]:
+                raise ValueError(f"{name} is imported from {imported[name][0]} and from {outer[name][0]}")
+    return imported
 
 
 def _format_imports(imports: Mapping[str, tuple[str, str]]) -> str:

@@ -18,8 +18,8 @@ class LazyRegistry(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         module, _, attribute = self._places[name].partition(":")
-        found: T = getattr(import_module(f"{self._package}.{module}"), attribute)
-        return found
+        loaded: T = getattr(import_module(f"{self._package}.{module}"), attribute)
+        return loaded
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

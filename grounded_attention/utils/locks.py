@@ -93,9 +93,9 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _check_ours(descriptor: int, path: Path) -> None:
     """Raises an error for a file that no process of this package made, which would lose its content."""
-    found = os.fstat(descriptor)
-    content = os.read(descriptor, len(BEGIN)) if stat.S_ISREG(found.st_mode) else None
-    if content is None or not BEGIN.startswith(content) or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    content = os.read(descriptor, len(BEGIN)) if stat.S_ISREG(status.st_mode) else None
+    if content is None or not BEGIN.startswith(content) or status.st_nlink > 1:
         raise ValueError(
             f"{path}: this file is no lock of this package, or has a second name (a hard link), and would be "
             "overwritten: move it, or give another folder"
@@ -105,7 +105,7 @@ def _check_ours(descriptor: int, path: Path) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {int(found['process'])} on {str(found['machine'])[:100]}"
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {int(holder['process'])} on {str(holder['machine'])[:100]}"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process"
