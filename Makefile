@@ -29,7 +29,7 @@ train: $(INSTALLED)  ## draw the scenes, train the four supervision methods, sho
 RUN ?= runs/scenes_vgp
 .PHONY: audit
 audit: $(INSTALLED)  ## measure where the heads of these four models look, write one page; trains nothing (minutes)
-	$(BIN)/grounded-attention audit-run $(RUN)
+	$(BIN)/grounded-attention run-heads $(RUN)
 
 table1: $(INSTALLED)  ## the paper's Table 1 on scenes: the effect of each fine-tuning on VQA and RefCOCO+ (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table1_scenes.yaml
@@ -40,7 +40,7 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 .PHONY: vlm
 vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (a quarter of an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
-	$(BIN)/grounded-attention vlm-run runs/vlm_scenes
+	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 
 families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml
@@ -66,7 +66,7 @@ transfer: $(INSTALLED)  ## does taught grounding help other tasks? five seeds, e
 test: $(INSTALLED)  ## run the tests, in two processes
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# Rooms whose tests start no process, without the tests that save and load whole checkpoints.
+# Packages whose tests start no process, without the tests that save and load whole checkpoints.
 FAST := tests/test_architecture.py $(addprefix tests/,commands metrics modeling processing supervision tasks utils)
 .PHONY: test-fast
 test-fast: $(INSTALLED)  ## run the tests of models, supervision, tasks and metrics (about a minute)
@@ -121,19 +121,17 @@ newest: $(INSTALLED)  ## the same on the newest transformers of the index; loads
 space: $(INSTALLED)  ## tests of the page of `grounded-attention space run`, with gradio in .venv-space
 	$(BIN)/python -m tests.conformance.space
 
+bench: export OMP_WAIT_POLICY ?= passive
 bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision
+	$(BIN)/python -m benchmarks.attention_supervision --decoder
 	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.audit
-	$(BIN)/python -m benchmarks.audit_memory
 	$(BIN)/python -m benchmarks.pretraining_step
-	$(BIN)/python -m benchmarks.matmul_precision
-	$(BIN)/python -m benchmarks.two_streams
-	$(BIN)/python -m benchmarks.vlm_rows
-	$(BIN)/python -m benchmarks.visualbert
+	$(BIN)/python -m benchmarks.beside_transformers lxmert
+	$(BIN)/python -m benchmarks.beside_transformers visualbert
 	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
-	$(BIN)/python -m benchmarks.region_scale
 	$(BIN)/python -m benchmarks.row_tables
 	$(BIN)/python -m benchmarks.waiting_threads
 

@@ -16,29 +16,30 @@ examples:
 """
 
 import argparse
-import json
-import os
-import resource
 import statistics
-import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
-
-from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 import torch
 from transformers import BertTokenizer
 
-from benchmarks.device import clock
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.audit.inputs import RegionInputs
-from grounded_attention.analysis.audit.items import DEFAULT_WORD, AuditBatch, Rules, ground, region_items, text_items
-from grounded_attention.analysis.audit.tally import Tally
-from grounded_attention.analysis.observers import Batch, Observer, Queries, get_observer
+from benchmarks.measuring import benchmark_parser, peak_memory, printed, quotients, run_apart, take_turns
+from grounded_attention.commands.command_line import run
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.items import (
+    DEFAULT_WORD,
+    AuditBatch,
+    RegionInputs,
+    Rules,
+    ground,
+    region_items,
+    text_items,
+)
+from grounded_attention.heads.measure import Tally, item_sums, pool
+from grounded_attention.heads.reading import Batch, Observer, Queries, get_observer
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
@@ -118,7 +119,7 @@ class Workload:
         counted = {}
         for name, items in self.items.items():
             tally = Tally()
-            tally.add(items, pairs[name], images, numbers)
+            tally.add(items, item_sums(pool(pairs[name], items), items), images, numbers)
             counts = tally.counts()["all"]
             counted[name] = {"correct": counts.correct.sum(0).tolist(), "share": counts.mean_share.tolist()}
         return counted
@@ -155,108 +156,55 @@ def _process(examples: list[AuditExample], regions: int) -> AuditBatch:
     return RegionInputs(processor, records, Rules()).make(examples)
 
 
-# Functions of worker processes
-
-
 def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns implementation -> seconds of each round, and the differences between both."""
+    """Returns way -> seconds of each round, and the differences between both."""
     workloads = {way: Workload(way, regions, options) for way in WAYS}
     counted = {way: workload.step() for way, workload in workloads.items()}
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
-    for turn in range(options.rounds):
-        for way in WAYS if turn % 2 else WAYS[::-1]:
-            start = clock(options.device)
-            workloads[way].step()
-            times[way].append(clock(options.device) - start)
+    times = take_turns({way: each.step for way, each in workloads.items()}, options.rounds, options.device)
     return {**times, **_differences(counted["audit"], counted["plain"])}
 
 
 def _differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     pairs = [(one[name], other[name]) for name in one]
     answers = sum(int(np.abs(np.subtract(a["correct"], b["correct"])).sum()) for a, b in pairs)
-    return {
-        "answers": answers,
-        "share": max(float(np.abs(np.subtract(a["share"], b["share"])).max()) for a, b in pairs),
-    }
+    share = max(float(np.abs(np.subtract(a["share"], b["share"])).max()) for a, b in pairs)
+    return {"answers": answers, "share": share}
 
 
 def measure_memory(way: str, regions: int, options: argparse.Namespace) -> float:
-    """Returns the peak memory of two steps in bytes, without the model, the batch and libraries."""
+    """The peak memory of two steps in bytes, without the model, the batch and libraries."""
     workload = Workload(way, regions, options)
     workload.observe_one()
-    if options.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated() if options.device == "cuda" else _resident()
-    for _ in range(2):
-        workload.step()
-    peak = torch.cuda.max_memory_allocated() if options.device == "cuda" else _peak_resident()
-    return max(peak - before, 1)
-
-
-def _resident() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def _peak_resident() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-# Functions of the main process
-
-
-def _run_worker(what: str, way: str, regions: int, options: argparse.Namespace) -> Any:
-    command = [sys.executable, "-m", "benchmarks.audit", *(["--quick"] if options.quick else [])]
-    command += ["--device", options.device, "--batch", str(options.batch), "--rounds", str(options.rounds)]
-    command += ["--worker", what, "--way", way, "--regions", str(regions)]
-    # Waiting threads must not use CPU seconds, which are counted.
-    environment = {**os.environ, "OMP_WAIT_POLICY": "passive"}
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    return json.loads(done.stdout.splitlines()[-1])
+    return peak_memory(workload.step, options.device)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run(_parser(), _work, arguments)
+    parser = benchmark_parser("audit", __doc__, rounds=3, device=True)
+    parser.add_argument("--regions", type=int, nargs="+", help="regions per image (100 300)")
+    parser.add_argument("--batch", type=int, default=8, help="captions per step (8)")
+    return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
-    options.regions = options.regions or ([20] if options.quick else [100, 300])
-    options.rounds = options.rounds or (2 if options.quick else 3)
-    if options.worker == "time":
-        return json.dumps(measure_times(options.regions[0], options))
-    if options.worker == "memory":
-        return json.dumps(measure_memory(options.way, options.regions[0], options))
-    if not options.json:
-        print(
-            f"{'regions':>7}{'memory plain/audit':>20}{'time audit/plain':>18}{'answers apart':>15}{'share apart':>13}"
-        )
-    measured = {}
-    for regions in options.regions:
-        memory = {way: _run_worker("memory", way, regions, options) for way in WAYS}
-        found = _run_worker("time", WAYS[0], regions, options)
-        speed = statistics.median(a / b for a, b in zip(found["audit"], found["plain"], strict=True))
-        ratio = memory["plain"] / memory["audit"]
-        measured[regions] = {"memory plain/audit": ratio, "time audit/plain": speed}
-        measured[regions] |= {"answers apart": found["answers"], "share apart": found["share"]}
-        if not options.json:
-            line = f"{regions:>7}{ratio:>20.2f}{speed:>18.2f}{found['answers']:>15}{found['share']:>13.1e}"
-            print(line, flush=True)
-    if options.json:
-        return json.dumps(measured)
-    return "aims: memory plain/audit >= 3, time audit/plain <= 1, the same answers"
+    found = {}
+    for regions in options.regions or ([20] if options.quick else [100, 300]):
+        memory = {way: run_apart(measure_memory, way, regions, options) for way in WAYS}
+        measured = run_apart(measure_times, regions, options)
+        found[regions] = {
+            "memory plain/audit": memory["plain"] / memory["audit"],
+            "time audit/plain": statistics.median(quotients(measured["audit"], measured["plain"])),
+            "answers apart": measured["answers"],
+            "share apart": measured["share"],
+        }
+    return printed(found, options.json, _lines)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.audit", __doc__)
-    parser.add_argument("--quick", action="store_true", help="only a tiny model and few regions, as a test")
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
-    parser.add_argument("--regions", type=int, nargs="+", help="regions per image (100 300)")
-    parser.add_argument("--batch", type=int, default=8, help="captions per step (8)")
-    parser.add_argument("--rounds", type=int, help="timed steps of each implementation (3)")
-    parser.add_argument("--worker", choices=("time", "memory"), help=argparse.SUPPRESS)
-    parser.add_argument("--way", default="audit", help=argparse.SUPPRESS)
-    parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")
-    return parser
+def _lines(found: Mapping[int, Mapping[str, float]]) -> Iterator[str]:
+    yield f"{'regions':>7}{'memory plain/audit':>20}{'time audit/plain':>18}{'answers apart':>15}{'share apart':>13}"
+    for regions, (memory, time, answers, share) in ((each, row.values()) for each, row in found.items()):
+        yield f"{regions:>7}{memory:>20.2f}{time:>18.2f}{answers:>15}{share:>13.1e}"
+    yield "aims: memory plain/audit >= 3, time audit/plain <= 1, the same answers"
 
 
 if __name__ == "__main__":

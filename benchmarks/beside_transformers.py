@@ -1,17 +1,30 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A pre-training model of transformers and ours side by side: the same weights, the same examples, in turns."""
+"""Speed of a pre-training step of LXMERT or VisualBERT: transformers' model, ours padded, unpadded, with supervision.
+
+All ways have the same weights and train on the same examples, 8 to 22 tokens and 10 to 100 regions, uniform. LXMERT
+predicts masked words, class and feature of regions, and whether the caption belongs; VisualBERT words and the caption.
+transformers has only eager attention. A round runs all ways in turn; times are CPU seconds of the process, or seconds
+on a GPU. Before the measurement the losses of all ways without supervision are compared, without dropout.
+
+examples:
+  python -m benchmarks.beside_transformers lxmert
+  python -m benchmarks.beside_transformers lxmert --layers 9 5 5 --batch 32 --examples 256 --device cuda
+  python -m benchmarks.beside_transformers visualbert --layers 12
+"""
 
 import argparse
-import json
-import statistics
+import sys
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser
-
 import torch
+import transformers
 
-from benchmarks.device import clock
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
+from grounded_attention.modeling import LXMERTConfig, LXMERTForPreTraining, VisualBERTConfig, VisualBERTForPreTraining
 from grounded_attention.supervision import get_method
 
 TOKENS, REGIONS = (8, 22), (10, 100)
@@ -65,14 +78,7 @@ def make_batches(options: argparse.Namespace, vocabulary: int, width: int, class
 
 
 class Workload(ABC):
-    """Both models with the same weights, each with its optimizer.
-
-    Args:
-        options (`argparse.Namespace`): the options of [`build_parser`].
-        ours (`PreTrainedModel`): our model, with the SDPA back end.
-        theirs (`PreTrainedModel`): transformers' model with weights of the same names.
-        batches (`list[Batch]`): the examples.
-    """
+    """Our model with the SDPA back end and transformers' with weights of the same names, each with its optimizer."""
 
     not_inputs: tuple[str, ...] = ("phrase_mask", "phrase_regions", "region_candidate_mask")
     """Entries of a batch that our model does not take."""
@@ -124,58 +130,130 @@ class Workload(ABC):
             largest = max(largest, (max(losses) - min(losses)) / losses[0])
         return largest
 
-    def epoch(self, way: str, steps: int | None = None) -> float:
-        """Trains on all batches, or the first `steps`; returns the seconds."""
+    def epoch(self, way: str, steps: int | None = None) -> None:
+        """Trains on all batches, or the first `steps`."""
         self._prepare(way)
         model = self.theirs if way == "transformers" else self.ours
         model.train()
-        start = clock(self.options.device)
         for batch in self.batches[:steps]:
             self.loss(way, batch).backward()
             self.optimizers[model].step()
             self.optimizers[model].zero_grad()
-        return clock(self.options.device) - start
 
 
-def measure(workload: Workload) -> dict[str, Any]:
-    """Runs the rounds; returns ratios as median, lowest and highest."""
-    difference = workload.difference()
+class LXMERTWorkload(Workload):
+    """LXMERT with its losses of words, of class and feature of regions, and of the relationship."""
+
+    def __init__(self, options: argparse.Namespace):
+        sizes: dict[str, Any] = {}
+        if options.quick:
+            sizes = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
+            sizes |= {"visual_feat_dim": 16, "num_object_labels": 12, "num_attr_labels": 5}
+        sizes |= dict(zip(("l_layers", "r_layers", "x_layers"), options.layers, strict=True))
+        sizes |= {"task_qa": False, "visual_attr_loss": False}
+        torch.manual_seed(0)
+        config = LXMERTConfig(**sizes, visual_loss="released", attn_implementation="sdpa")
+        theirs = transformers.LxmertConfig(**sizes, visual_loss_normalizer=1 / 0.15)
+        models = LXMERTForPreTraining(config), transformers.LxmertForPreTraining(theirs)
+        batches = make_batches(options, config.vocab_size, config.visual_feat_dim, config.num_object_labels)
+        super().__init__(options, *models, batches)
+
+    def their_loss(self, batch: Batch) -> torch.Tensor:
+        mask = batch["region_attention_mask"]
+        weights = batch["predicted_regions"].float()
+        objects = {"obj": (batch["region_labels"], weights), "feat": (batch["region_features"], weights)}
+        # Its mean runs over padded regions too.
+        self.theirs.visual_loss_normalizer = float(mask.numel() / mask.sum()) / 0.15
+        return self.theirs(
+            batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            visual_feats=batch["region_features"],
+            visual_pos=batch["region_boxes"],
+            visual_attention_mask=mask,
+            labels=batch["labels"],
+            obj_labels=objects,
+            matched_label=batch["relationship_labels"],
+        ).loss
+
+
+class VisualBERTWorkload(Workload):
+    """VisualBERT with its losses of words and of the relationship."""
+
+    not_inputs = (*Workload.not_inputs, "region_labels", "predicted_regions")
+
+    def __init__(self, options: argparse.Namespace):
+        sizes: dict[str, Any] = {"num_hidden_layers": options.layers[0]}
+        if options.quick:
+            sizes |= {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
+            sizes |= {"visual_embedding_dim": 16}
+        torch.manual_seed(0)
+        config = VisualBERTConfig(**sizes, attn_implementation="sdpa")
+        theirs = transformers.VisualBertConfig(**{"visual_embedding_dim": 2048, **sizes})
+        models = VisualBERTForPreTraining(config), transformers.VisualBertForPreTraining(theirs)
+        # VisualBERT predicts nothing of regions: their classes are not read.
+        super().__init__(options, *models, make_batches(options, config.vocab_size, config.visual_embedding_dim, 2))
+
+    def their_loss(self, batch: Batch) -> torch.Tensor:
+        regions = batch["region_attention_mask"]
+        return self.theirs(
+            batch["input_ids"],
+            attention_mask=batch["attention_mask"],
+            visual_embeds=batch["region_features"],
+            visual_attention_mask=regions,
+            visual_token_type_ids=torch.zeros_like(regions),
+            labels=torch.nn.functional.pad(batch["labels"], (0, regions.shape[1]), value=-100),
+            sentence_image_labels=batch["relationship_labels"],
+        ).loss
+
+
+WORKLOADS: dict[str, Any] = {"lxmert": LXMERTWorkload, "visualbert": VisualBERTWorkload}
+LAYERS = {"lxmert": [3, 2, 2], "visualbert": [4]}
+# Name -> the ways whose seconds are divided.
+RATIOS = {
+    "speed of padded over transformers": ("transformers", "padded"),
+    "speed of unpadded over transformers": ("transformers", "unpadded"),
+    "speed of unpadded over padded": ("padded", "unpadded"),
+    "time of supervised over unpadded": ("supervised", "unpadded"),
+}
+
+
+def make_workload(options: argparse.Namespace) -> Workload:
+    """The models and batches of the options."""
+    options.layers = options.layers or LAYERS[options.model]
+    if len(options.layers) != len(LAYERS[options.model]):
+        raise ValueError(f"--layers {options.layers}: give {len(LAYERS[options.model])} for {options.model}")
+    return WORKLOADS[options.model](options)
+
+
+def _work(options: argparse.Namespace) -> str:
+    workload = make_workload(options)
+    found: dict[str, Any] = {"loss difference": workload.difference()}
     for way in WAYS:
         workload.epoch(way, steps=1)
-    rounds = [{way: workload.epoch(way) for way in WAYS} for _ in range(workload.options.rounds)]
-
-    def ratio(slow: str, fast: str) -> list[float]:
-        found = sorted(each[slow] / each[fast] for each in rounds)
-        return [statistics.median(found), found[0], found[-1]]
-
-    return {
-        "loss_difference": difference,
-        "speed_of_padded_over_transformers": ratio("transformers", "padded"),
-        "speed_of_unpadded_over_transformers": ratio("transformers", "unpadded"),
-        "speed_of_unpadded_over_padded": ratio("padded", "unpadded"),
-        "time_of_supervised_over_unpadded": ratio("supervised", "unpadded"),
-    }
+    times = take_turns({way: partial(workload.epoch, way) for way in WAYS}, options.rounds, options.device)
+    found |= {name: quotients(times[slow], times[fast]) for name, (slow, fast) in RATIOS.items()}
+    return printed(found, options.json, _lines)
 
 
-def report(workload: Workload) -> str:
-    """Measures, and returns the ratios as text, or as JSON with `--json`."""
-    found = measure(workload)
-    if workload.options.json:
-        return json.dumps(found)
-    lines = [f"largest relative difference of a loss between the ways: {found.pop('loss_difference'):.1e}"]
-    lines += [f"{name.replace('_', ' ')}: {m:.2f} ({low:.2f} to {high:.2f})" for name, (m, low, high) in found.items()]
-    return "\n".join(lines)
+def _lines(found: dict[str, Any]) -> Iterator[str]:
+    yield f"largest relative difference of a loss between the ways: {found['loss difference']:.1e}"
+    yield from (f"{name}: {spread(found[name])}" for name in RATIOS)
 
 
-def build_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
-    """Makes the parser of a benchmark, without the option `--layers`."""
-    parser = make_parser(name, docstring)
-    add = parser.add_argument
-    add("--batch", type=int, default=16, metavar="N", help="examples per batch (default: 16)")
-    add("--examples", type=int, default=64, metavar="N", help="examples per round (default: 64)")
-    add("--rounds", type=int, default=3, metavar="N", help="rounds (default: 3)")
-    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
-    add("--dtype", default="float32", choices=["float32", "bfloat16"], help="precision (default: float32)")
-    add("--quick", action="store_true", help="a tiny model, to try the benchmark")
-    add("--json", action="store_true", help="print JSON")
+def build_parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command line."""
+    parser = benchmark_parser("beside_transformers", __doc__, rounds=3, device=True)
+    parser.add_argument("model", choices=list(WORKLOADS))
+    parser.add_argument("--batch", type=int, default=16, metavar="N", help="examples per batch (default: 16)")
+    parser.add_argument("--examples", type=int, default=64, metavar="N", help="examples per round (default: 64)")
+    parser.add_argument("--layers", type=int, nargs="+", metavar="N", help="LXMERT: text, region, cross (3 2 2); 4")
     return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark and returns its exit status."""
+    return run(build_parser(), _work, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -16,21 +16,19 @@ examples:
 """
 
 import argparse
-import json
-import statistics
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from benchmarks.device import clock
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_int8, write_onnx
 from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
@@ -108,22 +106,16 @@ def make_batch(rows: int, config: Any) -> Batch:
 
 
 def measure_speed(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Sizes of the base model, and by batch size and way [median, lowest, highest] of its speed over PyTorch's."""
+    """Sizes of the base model, and by batch size and way its speed over PyTorch's in each round."""
     model = make_base(options)
     ways, sizes = make_ways(model, folder)
     found: dict[str, Any] = {"size": {way: size / sizes[PYTORCH] for way, size in sizes.items()}, "speed": {}}
     for rows in (1, 8):
         batch = make_batch(rows, model.config)
-        times: dict[str, list[float]] = {name: [] for name in ways}
-        for turn in range(options.rounds + 1):  # the first round warms up
-            for name in list(ways) if turn % 2 else reversed(ways):
-                start = clock("cpu")
-                ways[name](batch)
-                times[name].append(clock("cpu") - start)
-        ratios = {
-            name: [own / each for own, each in zip(times[PYTORCH][1:], times[name][1:], strict=True)] for name in ways
-        }
-        found["speed"][rows] = {name: [statistics.median(r), min(r), max(r)] for name, r in ratios.items()}
+        for way in ways.values():
+            way(batch)
+        times = take_turns({name: partial(way, batch) for name, way in ways.items()}, options.rounds)
+        found["speed"][rows] = {name: quotients(times[PYTORCH], taken) for name, taken in times.items()}
     return found
 
 
@@ -181,33 +173,27 @@ def _work(options: argparse.Namespace) -> str:
         found = measure_speed(options, Path(base))
         if options.model:
             found["trained"] = measure_accuracy(options, Path(trained))
-    return json.dumps(found) if options.json else "\n".join(_lines(found))
+    return printed(found, options.json, _lines)
 
 
-def _lines(found: Mapping[str, Any]) -> list[str]:
-    lines = [f"{'base width':<12}{'size':>8}" + "".join(f"{f'speed, batch {rows}':>24}" for rows in found["speed"])]
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{'base width':<12}{'size':>8}" + "".join(f"{f'speed, batch {rows}':>24}" for rows in found["speed"])
     for way, size in found["size"].items():
-        speeds = ["{:.2f} ({:.2f} to {:.2f})".format(*by_way[way]) for by_way in found["speed"].values()]
-        lines.append(f"{way:<12}{size:>8.2f}" + "".join(f"{speed:>24}" for speed in speeds))
+        yield f"{way:<12}{size:>8.2f}" + "".join(f"{spread(each[way]):>24}" for each in found["speed"].values())
     if "trained" in found:
-        lines.append(f"{'trained':<12}{'size':>8}{'difference':>12}{'same answer':>13}{'accuracy':>10}")
+        yield f"{'trained':<12}{'size':>8}{'difference':>12}{'same answer':>13}{'accuracy':>10}"
         for way, each in found["trained"].items():
-            lines.append(
-                f"{way:<12}{each['size']:>8.2f}{each['difference']:>12.2g}{each['agreement']:>13.1%}"
-                f"{each['accuracy']:>10.1%}"
-            )
-    return lines
+            scores = f"{each['size']:>8.2f}{each['difference']:>12.2g}{each['agreement']:>13.1%}"
+            yield f"{way:<12}{scores}{each['accuracy']:>10.1%}"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.export", __doc__)
-    parser.add_argument("--quick", action="store_true", help="only a tiny model, as a test")
-    parser.add_argument("--layers", type=int, help="layers of the model of base width (12)")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds (5)")
-    parser.add_argument("--model", help="checkpoint for visually grounded paraphrases, to measure accuracy")
-    parser.add_argument("--data-dir", default="data/scenes", help="its data set, with regions (data/scenes)")
-    parser.add_argument("--limit", type=int, default=400, help="rows to measure accuracy on (400)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON instead")
+    parser = benchmark_parser("export", __doc__, rounds=5)
+    add = parser.add_argument
+    add("--layers", type=int, help="layers of the model of base width (12)")
+    add("--model", help="checkpoint for visually grounded paraphrases, to measure accuracy")
+    add("--data-dir", default="data/scenes", help="its data set, with regions (data/scenes)")
+    add("--limit", type=int, default=400, help="rows to measure accuracy on (400)")
     return parser
 
 

@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from grounded_attention.commands.command_line import make_parser, one_line, run
-
 import torch
 import transformers
 from torch.utils._pytree import tree_map
@@ -32,8 +30,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.utils import is_flash_attn_2_available
 
-from benchmarks.device import clock, data_sheet_peak, matrix_peak
+from benchmarks.measuring import clock, data_sheet_peak, matrix_peak
 from benchmarks.pretraining_step import TINY, TOKENS, make_batches, make_examples
+from grounded_attention.commands.command_line import make_parser, one_line, run
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.supervision import get_method
 from grounded_attention.utils.quiet import is_quiet

@@ -14,21 +14,17 @@ examples:
 """
 
 import argparse
-import json
-import statistics
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
-
 import torch
-from tqdm.auto import tqdm
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from benchmarks.device import clock
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
-from grounded_attention.utils.quiet import is_quiet
 
 TOKENS, REGIONS = (8, 22), (10, 100)
 MASKED = 0.15
@@ -155,20 +151,12 @@ def measure(workload: Workload, rounds: int, device: str) -> dict[str, list[floa
     """Returns way -> seconds of each round; a round runs each way once, in alternating order."""
     for way in WAYS:
         workload.epoch(way, steps=None if workload.options.compile else 1)  # warm-up
-    times: dict[str, list[float]] = {way: [] for way in WAYS}
-    turns = [(turn, way) for turn in range(rounds) for way in list(WAYS)[:: 1 if turn % 2 else -1]]
-    for _, way in tqdm(turns, desc="epochs", leave=False, disable=is_quiet()):
-        begin = clock(device)
-        workload.epoch(way)
-        times[way].append(clock(device) - begin)
-    return times
+    return take_turns({way: partial(workload.epoch, way) for way in WAYS}, rounds, device, "epochs")
 
 
 def ratios(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
     """Returns way -> speed relative to `padded` in each round."""
-    return {
-        way: [padded / own for padded, own in zip(times["padded"], taken, strict=True)] for way, taken in times.items()
-    }
+    return {way: quotients(times["padded"], taken) for way, taken in times.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -177,25 +165,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
-    """One line per way: fill, speed relative to `padded` (median and range of rounds), and difference of loss."""
     workload = Workload(_with_sizes(options))
     losses = {way: workload.loss(way) for way in WAYS}
     times = measure(workload, options.rounds, options.device)
-    if options.json:
-        return json.dumps({"seconds": times, "losses": losses})
-    lines = [
-        f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}",
-        f"{'way':<14}{'fill':>5}{'speed / padded':>18}{'rounds':>18}{'loss - padded':>16}",
-    ]
-    for way, found in ratios(times).items():
-        filled = fill(workload.batches[WAYS[way][0]])
-        spread = f"{min(found):.2f} to {max(found):.2f}"
-        line = f"{way:<14}{filled:>5.2f}{statistics.median(found):>16.2f} x{spread:>18}"
-        line += f"{losses[way] - losses['padded']:>16.1e}"
-        lines.append(line)
-    if not options.forward:
-        lines.append("aim: both / padded >= 1.5 x")
-    return "\n".join(lines)
+
+    def lines(found: object) -> Iterator[str]:
+        """One line per way: fill, speed relative to `padded`, and difference of loss."""
+        yield f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}"
+        yield f"{'way':<14}{'fill':>5}{'speed / padded':>24}{'loss - padded':>16}"
+        for way, speeds in ratios(times).items():
+            filled = fill(workload.batches[WAYS[way][0]])
+            yield f"{way:<14}{filled:>5.2f}{spread(speeds):>24}{losses[way] - losses['padded']:>16.1e}"
+        if not options.forward:
+            yield "aim: both / padded >= 1.5"
+
+    return printed({"seconds": times, "losses": losses}, options.json, lines)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -210,20 +194,13 @@ def _with_sizes(options: argparse.Namespace) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.pretraining_step", __doc__)
-    parser.add_argument("--quick", action="store_true", help="only a tiny model and few examples, as a test")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    parser.add_argument("--device", default=device, choices=("cpu", "cuda"), help="default: %(default)s")
-    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="bfloat16 is autocast")
-    parser.add_argument(
-        "--forward", action="store_true", help="no training: forward passes, as an evaluation has them"
-    )
-    parser.add_argument("--compile", action="store_true", help="with torch.compile")
-    parser.add_argument("--layers", type=int, default=2, help="layers of the model: %(default)s")
-    parser.add_argument("--batch", type=int, default=16, help="examples per batch: %(default)s")
-    parser.add_argument("--examples", type=int, default=48, help="examples per round: %(default)s")
-    parser.add_argument("--rounds", type=int, default=3, help="timed rounds: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print the seconds of all rounds as JSON instead")
+    parser = benchmark_parser("pretraining_step", __doc__, rounds=3, device=True)
+    add = parser.add_argument
+    add("--forward", action="store_true", help="no training: forward passes, as an evaluation has them")
+    add("--compile", action="store_true", help="with torch.compile")
+    add("--layers", type=int, default=2, help="layers of the model: %(default)s")
+    add("--batch", type=int, default=16, help="examples per batch: %(default)s")
+    add("--examples", type=int, default=48, help="examples per round: %(default)s")
     return parser
 
 

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Time of a training step of a recipe with each method, relative to the first of `--methods`.
+"""Time of a training step of a recipe with each method, relative to the first of `--methods`, or to another version.
 
 All methods train the same new model on the same batches, with the Trainer of the recipe, on a CPU. In a round each
 trains for some steps, in alternating order and in a new process, as in a run: one process is some percent faster than
@@ -8,26 +8,33 @@ seconds of the process. All rounds have the same batches, so the fastest time of
 machine disturbs some rounds, not all. The range is that of the medians of single rounds. Data of the recipe that do
 not exist yet are drawn first.
 
+With `--before` each method is compared with itself in another version of this project: `train.py` of both checkouts
+trains in turns on the same data. A recipe with a relative path is that of each version. The printed mean losses show
+whether both train the same.
+
 examples:
   OMP_NUM_THREADS=1 python -m benchmarks.recipe_step
   OMP_NUM_THREADS=1 python -m benchmarks.recipe_step --override model.family=vilbert --methods none direct
+  OMP_NUM_THREADS=1 python -m benchmarks.recipe_step --before ../before --methods none direct
 """
 
 import argparse
 import json
+import os
+import runpy
+import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from grounded_attention.commands.command_line import make_parser, run
 
 import numpy as np
 import transformers
 
-from benchmarks.apart import run_apart
-from benchmarks.step_clock import StepClock
+from benchmarks.measuring import benchmark_parser, printed, run_apart
+from grounded_attention.commands.command_line import run
 from grounded_attention.commands.number_options import count
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data
@@ -37,6 +44,21 @@ from grounded_attention.training.recipes.recipe import load_recipe
 
 RECIPE = "recipes/scenes/scenes_vgp.yaml"
 METHODS = ["none", "direct", "semi_direct"]
+HERE = Path(__file__).resolve().parent.parent
+
+
+class StepClock(transformers.TrainerCallback):
+    """Measures the CPU seconds of each step."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.begin = 0.0
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self.begin = time.process_time()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        self.seconds.append(time.process_time() - self.begin)
 
 
 def make_trainer_of(method: str, options: argparse.Namespace, folder: Path) -> GroundingTrainer:
@@ -60,10 +82,14 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, np.ndarray]:
     """Returns method -> CPU seconds (rounds, steps)."""
     if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2:
         raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
-    found: dict[str, list[list[float]]] = {name: [] for name in options.methods}
-    for turn in range(options.rounds):
-        for name in options.methods[:: -1 if turn % 2 else 1]:
-            found[name].append(run_apart(time_method, name, options, folder))
+    return _in_turns(options.methods, options.rounds, lambda name: run_apart(time_method, name, options, folder))
+
+
+def _in_turns(names: Sequence[str], rounds: int, train: Callable[[str], list[float]]) -> dict[str, np.ndarray]:
+    found: dict[str, list[list[float]]] = {name: [] for name in names}
+    for turn in range(rounds):
+        for name in names[:: -1 if turn % 2 else 1]:
+            found[name].append(train(name))
     return {name: np.array(seconds) for name, seconds in found.items()}
 
 
@@ -79,6 +105,68 @@ def ratios(times: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     }
 
 
+# Another version
+
+
+def train_clocked(folder: str, arguments: list[str]) -> None:
+    """Runs the `train.py` of a checkout up to the end of its first training; prints seconds of steps and losses."""
+    train = transformers.Trainer.train
+
+    def timed(trainer: transformers.Trainer, *args: Any, **kwargs: Any) -> None:
+        clock = StepClock()
+        trainer.add_callback(clock)
+        train(trainer, *args, **kwargs)
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        print(json.dumps({"seconds": clock.seconds, "losses": losses}), flush=True)
+        sys.exit(0)  # what follows measures the model
+
+    transformers.Trainer.train = timed  # type: ignore[method-assign]
+    sys.argv = ["train.py", *arguments]
+    runpy.run_path(str(Path(folder, "train.py")), run_name="__main__")
+
+
+def train_in(checkout: Path, arguments: Sequence[str]) -> dict[str, Any]:
+    """Trains in a new process; returns `seconds` of each step and the logged `losses`."""
+    # The clock is that of this version; all else is imported from the other.
+    code = "import runpy, sys; runpy.run_path(sys.argv[1])['train_clocked'](sys.argv[2], sys.argv[3:])"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(checkout), str(HERE)])}
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-P", "-c", code, __file__, str(checkout), *arguments, f"output_dir={folder}/run"]
+        done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
+        raise ValueError(f"{checkout}: train.py ended with status {done.returncode}: {last}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def make_arguments(options: argparse.Namespace, method: str) -> list[str]:
+    """Arguments of `train.py` for both checkouts: one method, no start, nothing saved, the data of this checkout."""
+    recipe = load_recipe(options.recipe, options.override)
+    prepare_data(recipe)
+    places = {"data.data_dir": recipe.data.data_dir, "data.regions": recipe.data.regions}
+    places["model.tokenizer"] = recipe.model.tokenizer
+    # Names on the Hub stay as they are.
+    local = {key: Path(place) for key, place in places.items() if isinstance(place, str) and Path(place).exists()}
+    given = [f"{key}={place.resolve()}" for key, place in local.items()]
+    given += [f"methods=[{method}]", "start=null", "text_only_baseline=false", "workers=1"]
+    given += [f"training.{key}={options.steps}" for key in ("max_steps", "logging_steps")]
+    given += ["training.save_strategy=no", "training.eval_strategy=no", "training.use_cpu=true"]
+    return [options.recipe, *options.override, *given]
+
+
+def compare(options: argparse.Namespace, method: str) -> dict[str, Any]:
+    """Trains in both checkouts in turns; returns `ratio`, `rounds`, and the mean losses `before` and `now`."""
+    checkouts = {"before": options.before.resolve(), "now": HERE}
+    arguments, losses = make_arguments(options, method), {}
+
+    def train(name: str) -> list[float]:
+        done = train_in(checkouts[name], arguments)
+        losses[name] = done["losses"][-1]
+        return done["seconds"]
+
+    return {**ratios(_in_turns(list(checkouts), options.rounds, train))["now"], **losses}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     return run(_parser(), _work, arguments)
@@ -90,33 +178,34 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.recipe_step", __doc__)
-    add_options(parser)
+    parser = benchmark_parser("recipe_step", __doc__, rounds=5, quick=False)
+    add = parser.add_argument
+    add("recipe", nargs="?", default=RECIPE, help="recipe file (default: %(default)s)")
+    add("--override", action="append", default=[], metavar="KEY=VALUE", help="changes a key; repeatable")
+    add("--methods", nargs="+", default=METHODS, metavar="NAME", help="default: %(default)s")
+    add("--steps", type=count, default=40, metavar="N", help="steps of a round (default: 40)")
+    add("--before", type=Path, metavar="CHECKOUT", help="folder of another version, with its train.py")
     return parser
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the recipe and the options of a comparison of its steps to a parser."""
-    parser.add_argument("recipe", nargs="?", default=RECIPE, help="recipe file (default: %(default)s)")
-    parser.add_argument(
-        "--override", action="append", default=[], metavar="KEY=VALUE", help="changes a key; repeatable"
-    )
-    parser.add_argument("--methods", nargs="+", default=METHODS, metavar="NAME", help="default: %(default)s")
-    parser.add_argument("--steps", type=count, default=40, metavar="N", help="steps of a round (default: 40)")
-    parser.add_argument("--rounds", type=count, default=5, metavar="N", help="rounds (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print the ratios of every round as JSON instead")
-
-
 def _work(options: argparse.Namespace) -> str:
-    """One line per method but the first: its time over that of the first, and the range of the rounds."""
+    if options.before and not (options.before / "train.py").is_file():
+        raise ValueError(f"{options.before}: no train.py; give the folder of a checkout of this project")
     with tempfile.TemporaryDirectory() as folder:
-        found = ratios(measure(options, Path(folder)))
-    if options.json:
-        return json.dumps(found)
-    return "\n".join(
-        f"{name:<14} {own['ratio']:.2f} of {options.methods[0]} ({min(own['rounds']):.2f} to {max(own['rounds']):.2f})"
-        for name, own in found.items()
-    )
+        found = (
+            {method: compare(options, method) for method in options.methods}
+            if options.before
+            else ratios(measure(options, Path(folder)))
+        )
+
+    def lines(found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+        for name, own in found.items():
+            spread = f"({min(own['rounds']):.2f} to {max(own['rounds']):.2f})"
+            losses = f"; mean loss {own['before']:.4f} before, {own['now']:.4f} now" if options.before else ""
+            other = "before" if options.before else options.methods[0]
+            yield f"{name:<14} {own['ratio']:.2f} of {other} {spread}{losses}"
+
+    return printed(found, options.json, lines)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Speed of reading region features in random order: the region table compared to the formats that it replaces.
 
-All formats contain the same data, 10 to 100 regions per image: a region table (float16); float32 as users store it:
-LMDB of pickles with base64 text, LMDB of pickles with arrays, HDF5, and tsv with base64 text and an index of lines;
-and a float16 NumPy memory map with known positions, a plain copy, which is the bound. There are two measurements:
+All formats contain the same data, 10 to 100 regions per image: a region table (float16); LMDB of pickles with base64
+text and with arrays (float32); and a float16 NumPy memory map with known positions, a plain copy, which is the bound.
+There are two measurements:
 
   as stored         the arrays of an image, copied to memory in the stored type
   float32 batches   a padded float32 batch (images, most regions, 2048), as input of a model
@@ -18,23 +18,20 @@ examples:
 
 import argparse
 import base64
-import binascii
-import json
 import pickle
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
-
 import numpy as np
 
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.processing.float32_copy import copy_as_float32
+from grounded_attention.processing.number_arrays import copy_as_float32
 
 REGIONS = (10, 100)
 FEATURE_SIZE = 2048
@@ -124,48 +121,8 @@ def _lmdb(path: Path, images: int, encode: Callable, decode: Callable) -> Read:
     return read
 
 
-def hdf5(folder: Path, images: int) -> Read:
-    """One array of all regions and the positions of each image, the format of the adaptive features of BAN."""
-    import h5py
-
-    rows = list(make_images(images))
-    ends = np.cumsum([len(boxes) for boxes, _ in rows]).tolist()
-    with h5py.File(folder / "features.h5", "w") as file:
-        for name, width in (("image_bb", 4), ("image_features", FEATURE_SIZE)):
-            stored = file.create_dataset(name, (ends[-1], width), np.float32)
-            for end, arrays in zip(ends, rows, strict=True):
-                array = arrays[0] if width == 4 else arrays[1]
-                stored[end - len(array) : end] = array
-    opened, starts = h5py.File(folder / "features.h5"), [0, *ends]
-    stored_boxes, stored_features = opened["image_bb"], opened["image_features"]
-
-    def read(number: int) -> tuple[np.ndarray, np.ndarray]:
-        place = slice(starts[number], starts[number + 1])
-        return stored_boxes[place], stored_features[place]
-
-    return read
-
-
-def tsv(folder: Path, images: int) -> Read:
-    """Rows of base64 text; the start of each line is known."""
-    starts = []
-    with open(folder / "features.tsv", "wb") as file:
-        for number, (boxes, features) in enumerate(make_images(images)):
-            starts.append(file.tell())
-            head = f"{number}\t640\t480\t{len(boxes)}\t".encode()
-            file.write(head + base64.b64encode(boxes) + b"\t" + base64.b64encode(features) + b"\r\n")
-    opened = open(folder / "features.tsv", "rb")
-
-    def read(number: int) -> tuple[np.ndarray, np.ndarray]:
-        opened.seek(starts[number])
-        fields = opened.readline().split(b"\t")
-        return _from_base64(fields[4], 4), _from_base64(fields[5], FEATURE_SIZE)
-
-    return read
-
-
 def _from_base64(text: bytes, width: int) -> np.ndarray:
-    return np.frombuffer(binascii.a2b_base64(text), np.float32).reshape(-1, width)
+    return np.frombuffer(base64.b64decode(text), np.float32).reshape(-1, width)
 
 
 FORMATS: dict[str, Callable[[Path, int], Read]] = {
@@ -173,20 +130,12 @@ FORMATS: dict[str, Callable[[Path, int], Read]] = {
     "memory map": memory_map,
     "lmdb, base64 pickles": lmdb_of_base64,
     "lmdb, array pickles": lmdb_of_arrays,
-    "hdf5": hdf5,
-    "tsv": tsv,
 }
 
 
-def build(folder: Path, images: int) -> tuple[dict[str, Read], list[str]]:
-    """Returns the formats whose package is installed, and the names of the others."""
-    readers, absent = {}, []
-    for name, write in FORMATS.items():
-        try:
-            readers[name] = write(folder, images)
-        except ImportError:
-            absent.append(name)
-    return readers, absent
+def build(folder: Path, images: int) -> dict[str, Read]:
+    """Writes all formats; returns their readers."""
+    return {name: write(folder, images) for name, write in FORMATS.items()}
 
 
 # Measured functions
@@ -224,55 +173,36 @@ MEASUREMENTS = {"as stored": copy_rows, "float32 batches": make_batches}
 
 def measure(readers: Mapping[str, Read], images: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Returns measurement -> format -> CPU seconds of each round over all images."""
-    random = np.random.default_rng(1)
-    times: dict[str, dict[str, list[float]]] = {kind: {name: [] for name in readers} for kind in MEASUREMENTS}
-    for turn in range(-1, rounds):
-        order = random.permutation(images).tolist()
-        for kind, function in MEASUREMENTS.items():
-            for name in list(readers)[:: 1 if turn % 2 else -1]:
-                begin = time.process_time()
-                function(readers[name], order)
-                if turn >= 0:  # the round before is the warm-up
-                    times[kind][name].append(time.process_time() - begin)
-    return times
+    order = np.random.default_rng(1).permutation(images).tolist()
+    found = {}
+    for kind, function in MEASUREMENTS.items():
+        ways = {name: partial(function, read, order) for name, read in readers.items()}
+        take_turns(ways, 1)  # the warm-up
+        found[kind] = take_turns(ways, rounds, label=kind)
+    return found
 
 
-def report(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[str]:
-    """Makes one line per format: the relative speed of the table, median and range of the rounds, and the aim."""
-    lines = []
+def report(times: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[str]:
+    """Yields one line per format: the relative speed of the table, median and range of the rounds, and the aim."""
     for kind, taken in times.items():
         for name, values in taken.items():
-            if name == "table":
-                continue
-            ratios = [other / own for other, own in zip(values, taken["table"], strict=True)]
-            aim = AIMS[kind].get(name)
-            note = "" if aim is None else f"   aim >= {aim:g}"
-            spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
-            lines.append(f"{kind:<16}{name:<22}{statistics.median(ratios):>8.2f} x  {spread:<20}{note}")
-    return lines
+            if name != "table":
+                speed = spread(quotients(values, taken["table"]))
+                yield f"{kind:<16}{name:<22}{speed:>28}   aim >= {AIMS[kind][name]:g}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = make_parser("python -m benchmarks.region_table", __doc__)
+    parser = benchmark_parser("region_table", __doc__, rounds=9, quick=False)
     parser.add_argument("--images", type=int, default=192, help="images in the table: %(default)s")
-    parser.add_argument("--rounds", type=int, default=9, help="measurements of each format: %(default)s")
-    parser.add_argument("--json", action="store_true", help="print the seconds of all rounds as JSON instead")
     return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
     """The speed of the table relative to each other format."""
     with tempfile.TemporaryDirectory() as folder:
-        readers, absent = build(Path(folder), options.images)
-        times = measure(readers, options.images, options.rounds)
-    if options.json:
-        return json.dumps(times)
-    head = f"speed of the table / speed of ..., {options.images} images with {REGIONS[0]} to {REGIONS[1]} regions"
-    lines = [head, *report(times)]
-    if absent:
-        lines.append(f"not measured, because a package is missing (pip install lmdb h5py): {'; '.join(absent)}")
-    return "\n".join(lines)
+        times = measure(build(Path(folder), options.images), options.images, options.rounds)
+    return printed(times, options.json, report)
 
 
 if __name__ == "__main__":

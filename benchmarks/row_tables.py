@@ -10,19 +10,16 @@ examples:
 """
 
 import argparse
-import json
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
-
 import datasets
-import numpy as np
 
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from grounded_attention.commands.command_line import run
 from grounded_attention.commands.number_options import count
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
@@ -48,8 +45,8 @@ class RowByRow(datasets.GeneratorBasedBuilder):
         yield from enumerate(self.builder._generate_rows(**kwargs))
 
 
-def measure(name: str, scenes: Path, cache: Path) -> tuple[float, float]:
-    """Returns the CPU seconds of the builder, and of `datasets`' writer, for the same rows.
+def measure(name: str, scenes: Path, cache: Path) -> float:
+    """Returns the CPU seconds of the builder over those of `datasets`' writer, for the same rows.
 
     Raises:
         ValueError: The rows differ.
@@ -57,24 +54,18 @@ def measure(name: str, scenes: Path, cache: Path) -> tuple[float, float]:
     options = {"regions": str(scenes / "regions")} if name == "vgp" else {}
     ours = BUILDERS[name](data_dir=str(scenes), cache_dir=str(cache / "ours"), **options)
     other = RowByRow(ours, cache_dir=str(cache / "other"))
-    seconds, found = [], []
-    for builder in (ours, other):
-        begin = time.process_time()
-        builder.download_and_prepare()
-        seconds.append(time.process_time() - begin)
-        found.append(builder.as_dataset())
-    for split, rows in found[0].items():
-        if not rows.data.equals(found[1][split].data):
+    times = take_turns({"ours": ours.download_and_prepare, "other": other.download_and_prepare}, 1)
+    found, expected = ours.as_dataset(), other.as_dataset()
+    for split, rows in found.items():
+        if not rows.data.equals(expected[split].data):
             raise ValueError(f"{name}: the rows of {split} differ")
-    return seconds[0], seconds[1]
+    return quotients(times["ours"], times["other"])[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = make_parser("python -m benchmarks.row_tables", __doc__)
+    parser = benchmark_parser("row_tables", __doc__, rounds=5, quick=False)
     parser.add_argument("--images", type=count, default=200, metavar="N", help="scenes to draw (default: 200)")
-    parser.add_argument("--rounds", type=count, default=5, metavar="N", help="rounds (default: 5)")
-    parser.add_argument("--json", action="store_true", help="print the ratios of every round as JSON instead")
     return run(parser, _work, arguments)
 
 
@@ -87,13 +78,11 @@ def _work(options: argparse.Namespace) -> str:
         write_scenes(place / "scenes", options.images, seed=0)
         for name in NAMES:
             measure(name, place / "scenes", place / f"{name}-first")  # imports modules
-            rounds = [measure(name, place / "scenes", place / f"{name}-{number}") for number in range(options.rounds)]
-            ratios[name] = [ours / other for ours, other in rounds]
-    return json.dumps(ratios) if options.json else "\n".join(map(_line, ratios, ratios.values()))
-
-
-def _line(name: str, ratios: Sequence[float]) -> str:
-    return f"{name:<20} {np.median(ratios):.2f} of row by row ({min(ratios):.2f} to {max(ratios):.2f})"
+            turns = range(options.rounds)
+            ratios[name] = [measure(name, place / "scenes", place / f"{name}-{number}") for number in turns]
+    return printed(
+        ratios, options.json, lambda found: (f"{n:<20} {spread(r)} of row by row" for n, r in found.items())
+    )
 
 
 if __name__ == "__main__":

@@ -16,9 +16,7 @@ examples:
 """
 
 import argparse
-import json
 import os
-import statistics
 import subprocess
 import sys
 import time
@@ -26,10 +24,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from grounded_attention.commands.command_line import make_parser, run
-
 import torch
 
+from benchmarks.measuring import benchmark_parser, printed, quotients, spread
+from grounded_attention.commands.command_line import run
 from grounded_attention.modeling import VLBertConfig, VLBertModel
 
 # The default of libraries, and the setting of commands.
@@ -119,21 +117,20 @@ def measure(trainers: Trainers, threads: int, steps: int, rounds: int) -> dict[s
     return times
 
 
-def ratios(times: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, dict[str, float]]:
-    """Returns comparison -> `median`, `smallest` and `largest` ratio of seconds over the rounds."""
-    pairs = {f"spinning / passive, {place}": (times[place]["spinning"], times[place]["passive"]) for place in PLACES}
-    pairs |= {f"beside / alone, {name}": (times["beside"][name], times["alone"][name]) for name in ENVIRONMENTS}
-    found = {}
-    for name, pair in pairs.items():
-        quotients = [upper / lower for upper, lower in zip(*pair, strict=True)]
-        middle = statistics.median(quotients)
-        found[name] = {"median": middle, "smallest": min(quotients), "largest": max(quotients)}
-    return found
+def ratios(times: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
+    """Returns comparison -> ratio of seconds in each round."""
+    found = {f"spinning / passive, {place}": quotients(*times[place].values()) for place in PLACES}
+    return found | {
+        f"beside / alone, {name}": quotients(*(times[p][name] for p in PLACES[::-1])) for name in ENVIRONMENTS
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    return run(_parser(), _work, arguments)
+    parser = benchmark_parser("waiting_threads", __doc__, rounds=5, quick=False)
+    parser.add_argument("--threads", type=int, default=2, help="threads of each training, and endless loops (2)")
+    parser.add_argument("--steps", type=int, default=5, help="steps per measurement (5)")
+    return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -143,19 +140,7 @@ def _work(options: argparse.Namespace) -> str:
             for name, environment in ENVIRONMENTS.items()
         }
         found = ratios(measure(trainers, options.threads, options.steps, options.rounds))
-    if options.json:
-        return json.dumps(found)
-    form = "{:<30}{median:>7.2f}  ({smallest:.2f} to {largest:.2f})".format
-    return "\n".join(form(name, **figures) for name, figures in found.items())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = make_parser("python -m benchmarks.waiting_threads", __doc__)
-    parser.add_argument("--threads", type=int, default=2, help="threads of each training, and endless loops (2)")
-    parser.add_argument("--steps", type=int, default=5, help="steps per measurement (5)")
-    parser.add_argument("--rounds", type=int, default=5, help="measurements of each case (5)")
-    parser.add_argument("--json", action="store_true", help="print the ratios as JSON instead")
-    return parser
+    return printed(found, options.json, lambda each: (f"{name:<30}{spread(r):>24}" for name, r in each.items()))
 
 
 if __name__ == "__main__":

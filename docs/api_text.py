@@ -43,12 +43,27 @@ def describe(name: str) -> str:
         raise LookupError(f"{name} has no docstring")
     parts = [f"## {last}", signature(path, found.node), to_markdown(text)]
     if isinstance(found.node, ast.ClassDef):
-        for method in found.node.body:
-            if isinstance(method, ast.FunctionDef) and (method.name == "__call__" or method.name[0] != "_"):
-                said = documentation(found.module, method)
+        for module, method in methods(found):
+            if method.name == "__call__" or method.name[0] != "_":
+                said = documentation(module, method)
                 if said and not is_setter(method):
                     parts += [f"### {last}.{method.name}", signature("", method), to_markdown(said)]
     return "\n\n".join(parts) + "\n"
+
+
+def methods(found: Found) -> Iterator[tuple[str, ast.FunctionDef]]:
+    """The methods of a class, each with its module; and the `forward` of a base class, if the class has none."""
+    own = [part for part in found.node.body if isinstance(part, ast.FunctionDef)]
+    yield from ((found.module, method) for method in own)
+    if all(method.name != "forward" for method in own):
+        for base in (base for base in found.node.bases if isinstance(base, ast.Name)):
+            try:
+                inherited = list(methods(find(found.module, base.id)))
+            except (LookupError, AttributeError):  # a class of another package
+                continue
+            if forward := [each for each in inherited if each[1].name == "forward"]:
+                yield forward[0]
+                return
 
 
 @cache

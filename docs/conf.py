@@ -2,7 +2,8 @@
 """How Sphinx makes the site (`make docs`): from the Markdown pages where they lie, with no network.
 
 The sources are those of the whole repository, so that a link between two files is the same there and on the site.
-`navigation.yml` lists the pages; `api_text.py` writes what an `{api}` block of `docs/api/` names.
+`navigation.yml` lists the pages; `api_text.py` writes what an `{api}` block of `docs/api/` names; `search_sections.py`
+makes what `_static/search.js` searches, since the search of Sphinx shows excerpts only from a server.
 """
 
 import re
@@ -15,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
 from api_text import expand  # noqa: E402
+from search_sections import script  # noqa: E402
 
 NAVIGATION: dict[str, list[str]] = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
 HOME = "README"
@@ -38,9 +40,9 @@ html_title = "grounded-attention"
 html_theme_options = {"light_logo": "logo.svg", "dark_logo": "logo-dark.svg"}
 html_favicon = "_static/favicon.svg"
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 html_show_sphinx = html_show_sourcelink = html_copy_source = False
-html_show_search_summary = False  # summaries are fetched, which a browser refuses for pages opened as files
 pygments_style, pygments_dark_style = "friendly", "monokai"
 
 
@@ -62,12 +64,14 @@ def read_page(app, name: str, source: list[str]) -> None:
 
 
 def write_first_page(app, problem: Exception | None) -> None:
-    """Lets the address of the site lead to the first page."""
+    """Lets the address of the site lead to the first page, and writes what its search reads."""
     if problem is None:
         text = f'<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={HOME}.html">'
         (Path(app.outdir) / "index.html").write_text(
             f'{text}<title>{project}</title><a href="{HOME}.html">{project}</a>\n', encoding="utf-8"
         )
+        pages = [f"{HOME}.md", *(page for pages in NAVIGATION.values() for page in pages)]
+        (Path(app.outdir) / "_static" / "sections.js").write_text(script(pages), encoding="utf-8")
         (Path(app.outdir) / ".nojekyll").touch()  # GitHub Pages would leave out _static
 
 

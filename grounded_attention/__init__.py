@@ -19,10 +19,17 @@ _get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
-    value = _get(name)
-    # Each room registers its own classes, and a user of one Auto class expects the others to work.
-    rooms = ("modeling", "processing")
-    if any(f"{__name__}.{room}" in sys.modules for room in rooms):
-        for room in (*rooms, "analysis.heads.pipeline"):
-            import_module(f".{room}", __name__)
+    try:
+        value = _get(name)
+    except ModuleNotFoundError as error:
+        from .utils.extras import explain_missing_extra
+
+        if found := explain_missing_extra(error):
+            raise ImportError(f"{name}: {found}", name=error.name) from error
+        raise
+    # Each package registers its own classes, and a user of one Auto class expects the others to work.
+    shipped = ("modeling", "processing")
+    if any(f"{__name__}.{name}" in sys.modules for name in shipped):
+        for package in (*shipped, "heads.pipeline"):
+            import_module(f".{package}", __name__)
     return value

@@ -1,19 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .analysis.audit.examples import AuditExample
-from .analysis.audit.result import AuditResult
-from .analysis.audit.run import audit
-from .analysis.heads.chosen import ChosenHeads
-from .analysis.heads.columns import box_columns
-from .analysis.heads.examples import grounded_examples
-from .analysis.heads.pipeline import PatchGroundingPipeline
-from .analysis.heads.result import HeadRanking
-from .analysis.heads.run import evaluate_heads, rank_heads
 from .dataset_scripts.builders import BUILDERS
 from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from .dataset_scripts.rows import GroundedRows, grounded_rows
 from .families import FAMILIES, Family
-from .metrics.attention_grounding import AttentionGrounding
+from .heads.attention_grounding import AttentionGrounding
+from .heads.boxes import box_columns
+from .heads.examples import AuditExample, grounded_examples
+from .heads.measure import audit
+from .heads.pipeline import PatchGroundingPipeline
+from .heads.ranking import ChosenHeads, HeadRanking, evaluate_heads, rank_heads
+from .heads.table import AuditResult, HeadTable
+from .lens.look import Lens, look
+from .lens.page import lens_page
 from .modeling import (
     BackboneRegionFeatures,
     BackboneRegionsConfig,
@@ -78,7 +77,7 @@ from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
 from .supervision.steering import steer_heads
 from .tasks import TASKS, Task
-from .training.loop.chat_batches import GroundingCollator
+from .training.loop.collator import GroundingCollator
 from .training.loop.trainer import GroundingTrainer
 from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from .training.recipes.recipe import load_recipe
@@ -105,6 +104,7 @@ __all__ = [
     "GroundingTrainer",
     "GroundingTrainerMixin",
     "HeadRanking",
+    "HeadTable",
     "ImageTokens",
     "LXMERTConfig",
     "LXMERTForMultipleChoice",
@@ -117,6 +117,7 @@ __all__ = [
     "LXMERTModel",
     "LXMERTPreTrainedModel",
     "LXMERTProcessor",
+    "Lens",
     "PatchGroundingPipeline",
     "PatchGroundingProcessor",
     "Phrase",
@@ -164,9 +165,11 @@ __all__ = [
     "grounded_examples",
     "grounded_rows",
     "grounding_loss",
+    "lens_page",
     "load_recipe",
     "load_region_features",
     "locate_image_tokens",
+    "look",
     "mask_heads",
     "method_names",
     "rank_heads",

@@ -18,9 +18,6 @@ from tests.helpers.quick_figures import blank_figure, no_objects
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Tiny models: a second thread would only wait, here and in the processes that tests start. torch reads it at import.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# PyTorch's own products in float32 on every processor, as in loops by hand (training uses bfloat16 or oneDNN where the
-# processor gains from them), also in processes.
-os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # Checkpoints' code, apart from the user's and from that of tests in another process.
 _MODULES = tempfile.TemporaryDirectory(prefix="checkpoint_code_")

@@ -8,25 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.project_files import FILES, LINKS, PACKAGE, ROOT, imports, room
+from tests.helpers.project_files import FILES, LAYERS, LINKS, PACKAGE, ROOT, imports, package_of
 
-# A room imports from itself and from rooms on lower floors; rooms of one floor may import each other.
-FLOORS = (
-    {"utils"},
-    {"processing"},
-    {"modeling"},
-    {"supervision", "conversion"},
-    {"families"},
-    {"analysis", "reports", "metrics", "dataset_scripts"},
-    {"tasks"},
-    {"training", "labelling"},
-    {"commands", "space"},
-)
-FLOOR = {name: number for number, floor in enumerate(FLOORS) for name in floor}
+LAYER = {name: number for number, layer in enumerate(LAYERS) for name in layer}
 MAIN = f"{PACKAGE}.__main__"
 # What is bundled into checkpoints.
 SHIPPED = ("modeling", "processing")
-# Rooms that know less than their floor allows: a data set knows no model.
+# Packages that know less than their layer allows: a data set knows no model.
 NARROW = {
     "dataset_scripts": {"utils"},
     "supervision": {"modeling", "utils"},
@@ -34,20 +22,20 @@ NARROW = {
 }
 
 
-def test_every_room_has_a_floor():
-    assert {room(module) for module in FILES} - {""} == set(FLOOR)
+def test_every_package_has_a_layer():
+    assert {package_of(module) for module in FILES} - {""} == set(LAYER)
 
 
 @pytest.mark.parametrize("module", FILES)
 def test_imports_run_downwards(module):
-    here = room(module)
+    here = package_of(module)
     for found in imports(module):
-        there = room(found.module)
+        there = package_of(found.module)
         if not there or there == here or not here:
             continue
         message = f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"
-        assert FLOOR[there] <= FLOOR[here], message
-        assert there in NARROW.get(here, FLOOR), message
+        assert LAYER[there] <= LAYER[here], message
+        assert there in NARROW.get(here, LAYER), message
 
 
 def test_no_file_imports_itself_around_a_corner():
@@ -83,12 +71,12 @@ def test_the_links_at_the_top_lead_into_the_package():
 
 
 def test_commands_are_imported_by_the_program_alone():
-    commands = {module for module in FILES if room(module) == "commands"}
+    commands = {module for module in FILES if package_of(module) == "commands"}
     programs = {module for module in commands if "__main__" in FILES[module].read_text(encoding="utf-8")}
     for module in FILES:
         for found in imports(module):
             message = f"{FILES[module].relative_to(ROOT)}:{found.line} imports {found.module}"
-            allowed = room(module) in ("commands", "space") or module == MAIN
+            allowed = package_of(module) in ("commands", "space") or module == MAIN
             assert found.module not in commands or allowed, message
             assert found.module not in programs or module in (MAIN, f"{PACKAGE}.commands.completion"), message
 
@@ -131,7 +119,7 @@ def test_test_modules_import_no_test_module():
                 assert not found, f"{path.relative_to(ROOT)} imports {', '.join(found)}"
 
 
-def test_tests_mirror_the_rooms():
+def test_tests_mirror_the_packages():
     folders = {path.parent.name for path in (ROOT / "tests").rglob("test_*.py")} - {"tests"}
-    assert folders - {"attacks", "benchmarks", "campaign", "conformance"} <= set(FLOOR)
-    assert set(FLOOR) <= folders
+    assert folders - {"attacks", "benchmarks", "campaign", "conformance"} <= set(LAYER)
+    assert set(LAYER) <= folders

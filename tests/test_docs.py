@@ -6,11 +6,14 @@ import io
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from transformers import BertConfig, BertForPreTraining
 
+from grounded_attention.commands.main import main
+from grounded_attention.processing.open_images import open_image
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vlm_files import save_qwen
@@ -79,6 +82,7 @@ def made(tmp_path_factory) -> Path:
     # The tutorials have a run and scenes of their own.
     (folder / "runs" / "mine").symlink_to("scenes_vgp")
     (folder / "data" / "scenes_200").symlink_to("scenes")
+    (folder / "grounded_attention").symlink_to(ROOT / "grounded_attention")
     return folder
 
 
@@ -125,7 +129,7 @@ def test_snippet(tmp_path, request, name, code, where):
     compile(code, name, "exec")
     if where is None:
         return
-    for part in ("data", "runs", "google-bert", "Qwen"):  # in the reader's folder
+    for part in ("data", "runs", "google-bert", "Qwen", "grounded_attention"):  # in the reader's folder
         if f'"{part}/' in code:
             (tmp_path / part).symlink_to(request.getfixturevalue("made") / part)
     environment = {**os.environ}
@@ -143,6 +147,22 @@ def test_snippet(tmp_path, request, name, code, where):
         environment["HF_HUB_OFFLINE"] = "1"
     done = run_python(code, cwd=tmp_path, env=environment)
     assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
+
+
+def test_the_first_command_draws_a_picture(tmp_path, monkeypatch):
+    """That of README, with the model and the picture of the package, with no network."""
+    block = re.search(r"^```bash\n(.*?)^```$", PAGES[0].read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)[1]
+    program, *arguments = shlex.split(block.replace("\\\n", "").splitlines()[-1])
+    (tmp_path / "grounded_attention").symlink_to(ROOT / "grounded_attention")
+    monkeypatch.chdir(tmp_path)
+    assert program == "grounded-attention" and main(arguments) == 0
+    assert open_image(tmp_path / "attention.png").size > (500, 200)
+
+
+def test_the_loops_of_ones_own_are_short():
+    """A plain loop for each kind of model, a Trainer, TRL: each is complete in under 30 lines."""
+    loops = [code for name, code, _ in SNIPPETS if name.startswith("own_loop.md")]
+    assert len(loops) == 4 and all(len(code.splitlines()) < 30 for code in loops)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -3,17 +3,20 @@
 
 import ast
 import importlib
-import importlib.util
 import inspect
+import json
 import re
 import shlex
+import shutil
 
 import pytest
 import yaml
 
 import grounded_attention
 from grounded_attention.commands.main import COMMANDS, find_command
+from tests.helpers.browser import open_browser
 from tests.helpers.commands import ROOT
+from tests.helpers.project_files import LAYERS
 
 NAVIGATION = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
@@ -31,16 +34,89 @@ def test_the_navigation_has_every_page_once():
 
 def test_the_api_has_every_public_class_and_function_once():
     listed = [name for names in NAMES.values() for name in names]
-    public = {name for name in grounded_attention.__all__ if name not in ("BUILDERS", "FAMILIES", "TASKS")}
+    public = {
+        name for name in grounded_attention.__all__ if name not in ("AuditResult", "BUILDERS", "FAMILIES", "TASKS")
+    }  # an alias, and lists
     assert len(listed) == len(set(listed)) and public <= set(listed)
+
+
+def load_docs(name: str):
+    """A module of docs/, which is no package."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.syspath_prepend(ROOT / "docs")
+        return importlib.import_module(name)
+
+
+# What readers look for -> the page that must come first.
+SEARCHES = {
+    "heatmap": "docs/look",
+    "visualize attention": "docs/look",
+    "visualise attention": "docs/look",
+    "bbox": "docs/data",
+    "install": "docs/first_hour",
+    "resume": "docs/training_stops",
+    "onnx": "docs/export",
+    "optimizer": "docs/own_loop",
+    "TRL": "docs/own_loop",
+    "VLBertProcessor": "docs/api/processors",
+    "rollout attention": "docs/",
+}
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory) -> dict[str, list[dict]]:
+    """Query -> what the script of the site finds, in a browser."""
+    folder = tmp_path_factory.mktemp("search")
+    pages = ["README.md", *(page for pages in NAVIGATION.values() for page in pages)]
+    (folder / "sections.js").write_text(load_docs("search_sections").script(pages), encoding="utf-8")
+    shutil.copy(ROOT / "docs" / "_static" / "search.js", folder)
+    (folder / "page.html").write_text(
+        '<meta charset="utf-8"><script src="sections.js"></script><script src="search.js"></script>'
+    )
+    with open_browser(folder / "profile") as browser:
+        browser.open(folder / "page.html")
+        return {query: browser.evaluate(f"search({json.dumps(query)})") for query in [*SEARCHES, "zxqv"]}
+
+
+@pytest.mark.parametrize("query", SEARCHES)
+def test_the_search_finds_the_right_page_first(searched, query):
+    first = searched[query][0]
+    assert first["address"].startswith(SEARCHES[query])
+    assert len(first["excerpt"]) > 5
+
+
+def test_the_search_marks_what_it_found_and_says_if_that_is_nothing(searched):
+    assert searched["zxqv"] == []
+    marked = [word.lower() for hit in searched["resume"] for word, found in hit["excerpt"] if found]
+    assert marked and all("resum" in word for word in marked)
+
+
+DRAWINGS = sorted((ROOT / "docs" / "images").glob("*.svg"))
+
+
+@pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
+def test_a_drawing_can_be_read_in_the_dark_and_on_a_phone(drawing):
+    """A dark form of every colour, a title for who cannot see it, and letters of 11 pixels where it is 370 wide."""
+    text = drawing.read_text(encoding="utf-8")
+    light, dark = text.partition("</style>")[0].split("@media (prefers-color-scheme: dark)")
+    coloured = re.findall(r"^ *(\.?[\w]+) \{[^}]*(?:fill|stroke): #", light, re.MULTILINE)
+    assert coloured and set(coloured) <= set(re.findall(r"^ *(\.?[\w]+) \{", dark, re.MULTILINE))
+    assert "<title " in text
+    width = int(re.search(r'viewBox="0 0 (\d+)', text)[1])
+    assert all(int(size) * 370 / width > 10.9 for size in re.findall(r"font-size: (\d+)px", text))
+
+
+def test_the_drawing_of_the_architecture_has_every_package_in_its_layer():
+    text = (ROOT / "docs" / "images" / "architecture.svg").read_text(encoding="utf-8")
+    layers: list[set[str]] = []
+    for part in re.findall(r'<rect class="(?:box|shipped)".*?(?=<rect|<path)', text, re.DOTALL)[: len(LAYERS)]:
+        layers.append(set(re.findall(r"[a-z_]+", " ".join(re.findall(r'class="name"[^>]*>([^<]*)', part)))))
+    assert layers == list(reversed(LAYERS))
 
 
 @pytest.fixture(scope="module")
 def api_text():
-    spec = importlib.util.spec_from_file_location("api_text", ROOT / "docs" / "api_text.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_docs("api_text")
 
 
 @pytest.mark.parametrize("name", [name for names in NAMES.values() for name in names])

@@ -62,7 +62,7 @@ def call(installed, environment, cwd, *arguments, code=None):
     return done.stdout
 
 
-def test_the_licence_travels_with_the_package(installed):
+def test_the_licence_is_shipped_with_the_package(installed):
     [licence] = installed.glob("grounded_attention-*.dist-info/licenses/LICENSE")
     assert licence.read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert "Apache License" in licence.read_text()
@@ -86,7 +86,7 @@ def test_the_wheel_trains_audits_grounds_pushes_and_loads(installed, tmp_path):
         call(installed, environment, tmp_path, "export", image, *seen, "--output", "page.html")
         call(installed, environment, tmp_path, "push", model, "org/wheel")
         file, base, processor, head = json.loads(call(installed, environment, tmp_path, code=LOAD))
-    assert (tmp_path / "audit" / "audit.json").is_file() and (tmp_path / "page.html").is_file()
+    assert (tmp_path / "audit" / "heads.json").is_file() and (tmp_path / "page.html").is_file()
     assert [one["text"] for one in json.loads(found)["grounding"]] == ["the ball"]
     assert Path(file).is_relative_to(installed) and head == "VLBertForVGP"
     assert base == "grounded_attention.modeling.modeling_vl_bert"

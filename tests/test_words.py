@@ -16,6 +16,7 @@ PAGES = [
     *(page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"),
     *(page for folder in FOLDERS for page in sorted((ROOT / folder).rglob("*.md"))),
 ]
+MANUAL = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Rejected -> word of the glossary.
 REJECTED = {
     r"words? (→|->) regions?": "text → region",
@@ -35,6 +36,8 @@ REJECTED = {
     r"heat-?maps?\b": "heat map",
     r"(check|key)[- ]points?\b": "checkpoint",
     r"hyper-?parameter": "option",
+    # A picture of a paper keeps its name, and a word of the scenes its own.
+    r"\bfigures?\b(?! \d|\")": "number, metric or picture",
 }
 # Texts that stand in written pages, cards and tables.
 TEMPLATES = [
@@ -56,6 +59,16 @@ def prose(text: str) -> str:
     return re.sub(r"\S+\.(?:md|py|yaml|json)\b", " ", text)
 
 
+def sentences(text: str) -> list[str]:
+    """The sentences of a page; headings, elements of a list and rows of a table end one, a piece of code is a word."""
+    text = re.sub(r"\A---\n.*?\n---\n", "", text, flags=re.DOTALL)
+    text = re.sub(r"^ *```.*?^ *```|<!--.*?-->", "\n\n", text, flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"^ *(?:[-*] |\d+\. |#.*$|\|.*$)", "\n\n", text, flags=re.MULTILINE)
+    text = re.sub(r"`[^`]*`", "code", re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text))
+    blocks = (" ".join(block.split()) for block in re.split(r"\n\s*\n", text))
+    return [part for block in blocks for part in re.split(r"(?<=[.!?])[*_)\"”]*\s+", block)]
+
+
 def hits(text: str, rejected: str) -> list[str]:
     return [text[max(0, found.start() - 30) : found.end() + 20] for found in re.finditer(rejected, text, re.I)]
 
@@ -71,6 +84,13 @@ def test_pages_use_the_words_of_the_glossary(page):
     text = prose(page.read_text(encoding="utf-8"))
     found = [f"{hit!r}: write {word}" for rejected, word in REJECTED.items() for hit in hits(text, rejected)]
     assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("page", MANUAL, ids=lambda page: str(page.relative_to(ROOT)))
+def test_sentences_have_under_forty_words(page):
+    """Names of a list of links, which dots part, are no sentence."""
+    long = [each for each in sentences(page.read_text(encoding="utf-8")) if len(each.split()) >= 40]
+    assert not [each for each in long if " · " not in each]
 
 
 @pytest.mark.parametrize("page", TEMPLATES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -17,14 +17,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.statistics import ACTIVE_SHARE, DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.table import HeadCounts
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.plain_text import markdown_text
 
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
-from .head_counts import ACTIVE_SHARE, HeadCounts
 
 logger = logging.getLogger(__name__)
 
@@ -42,20 +42,6 @@ def relation_examples(
     A caption is matched with its parse by the letters and digits of the text, and by the image id if the file contains
     it. A caption without a fitting parse is skipped; a warning reports the number of them, and the file and line of
     the first.
-
-    Args:
-        captions (`Iterable[AuditExample]`): captions with their phrases; phrases without boxes are ignored.
-        parses (`Iterable[Parse]`): result of `read_conllu` or `spacy_parses`.
-        query_end (`str`, *optional*, defaults to `EITHER`): the end of a relation that may be w2: "either",
-            "dependent" or "head".
-        entity_words (`bool`, *optional*, defaults to `False`): whether w2 may be the head of a grounded phrase.
-
-    Returns:
-        `list[AuditExample]`: the captions with a query; each phrase has the characters of w2, the boxes of w1's
-        phrase, and the relation as its only group.
-
-    Raises:
-        ValueError: if `query_end` is unknown, or no caption has a fitting parse.
     """
     if query_end not in (EITHER, DEPENDENT, HEAD):
         raise ValueError(f"query_end is {query_end!r}; expected {EITHER!r}, {DEPENDENT!r} or {HEAD!r}")
@@ -122,11 +108,6 @@ def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] |
     """
     The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to the
     root; the last of several. `None` if the phrase contains no word of the parse.
-
-    Args:
-        phrase (`Phrase`): the phrase.
-        parse (`Parse`): parse of its caption.
-        places (`Sequence[tuple[int, int] | None]`): span of each word of the parse in the caption, see `align_words`.
     """
     inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
     outer = [index for index in sorted(inside) if parse.words[index].head not in inside]
@@ -142,22 +123,7 @@ def _depth(parse: Parse, index: int) -> int:
 
 @dataclass(frozen=True)
 class RelationRow:
-    """The best head for a relation.
-
-    Args:
-        relation (`str`): name of the relation.
-        items (`int`): number of query words.
-        images (`int`): number of their images.
-        layer (`int | None`): layer of the best active head, counted from 0; None if no head is active.
-        head (`int | None`): its index in the layer, counted from 0. The paper's "10-1" does not state where counting
-            starts.
-        accuracy (`float`): accuracy of that head, in [0, 1].
-        low (`float`): lower end of the interval of the accuracy.
-        high (`float`): upper end.
-        share (`float`): share of its attention on regions, in [0, 1].
-        baseline (`float`): accuracy of always choosing the most confident region, in [0, 1].
-        chance (`float`): expected accuracy of a random region, in [0, 1].
-    """
+    """The best head for a relation."""
 
     relation: str
     items: int
@@ -183,19 +149,6 @@ def relation_table(
 ) -> list[RelationRow]:
     """
     Table 2 of the paper: the best active head for each of the most common relations.
-
-    Args:
-        relations (`Mapping[str, HeadCounts]`): relation -> counts of its query words.
-        top (`int`, *optional*, defaults to `TOP`): number of relations, most common first.
-        chosen_on (`Mapping[str, HeadCounts]`, *optional*): counts of another split, on which heads are chosen. Without
-            it heads are chosen on the reported counts, as in the paper, which overstates them. A relation without
-            counts in this split has no head.
-        active (`float`, *optional*, defaults to `ACTIVE_SHARE`): a head is active if its mean share of attention on
-            regions is above this.
-        level (`float`, *optional*, defaults to `LEVEL`): level of the intervals. They resample images and do not
-            include the choice of the head.
-        draws (`int`, *optional*, defaults to `DRAWS`): number of samples for the intervals.
-        seed (`int`, *optional*, defaults to `0`): seed of the samples.
     """
     common = sorted(relations, key=lambda name: (-relations[name].total, name))[:top]
     choices = relations if chosen_on is None else chosen_on

@@ -37,12 +37,6 @@ QUOTES = dict.fromkeys(("``", "''", "“", "”", "„", "‘", "’", "'", "`",
 class ParsedWord:
     """
     A word of a tree.
-
-    Args:
-        form (`str`): the word.
-        head (`int`): index of its head in the parse, or `ROOT`.
-        relation (`str`): its relation to the head.
-        line (`int`): its line in the file; without a file, the number of the word from 1.
     """
 
     form: str
@@ -53,17 +47,7 @@ class ParsedWord:
 
 @dataclass(frozen=True)
 class Parse:
-    """The dependency tree of a caption, or several trees one after another.
-
-    Args:
-        text (`str`): the caption as the input of the parser.
-        words (`tuple[ParsedWord, ...]`): the words of the tree, in order.
-        written (`tuple[tuple[str, int, int], ...]`): the written forms in order: (form, index of its first word, index
-            after its last word).
-        source (`str`): the file, or the name of the parser.
-        image_id (`str`, *optional*): image id of the caption, if the file contains it.
-        caption_id (`str`, *optional*): id of the caption, if the file contains it.
-    """
+    """The dependency tree of a caption, or several trees one after another."""
 
     text: str
     words: tuple[ParsedWord, ...]
@@ -79,13 +63,6 @@ class Parse:
 def read_conllu(path: str | os.PathLike[str]) -> list[Parse]:
     """
     Reads the parses of a CoNLL-U file, or of all files `*.conllu` in a folder, sorted by name.
-
-    Args:
-        path (`str | os.PathLike[str]`): a file or a folder.
-
-    Raises:
-        ValueError: if a file is not CoNLL-U; the message contains the file, the line, and the expected content.
-        OSError: if a file cannot be read.
     """
     path = Path(path)
     if not path.is_dir():
@@ -217,13 +194,6 @@ def _error(path: Path, number: int, found: str, expected: str) -> ValueError:
 def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Parse]:
     """
     Parses captions with spaCy, each caption once.
-
-    Args:
-        captions (`Iterable[str]`): the captions.
-        model (`str`, *optional*, defaults to `SPACY_MODEL`): name of an installed pipeline with a dependency parser.
-
-    Raises:
-        ValueError: if spaCy or the model is not installed, or the model has no parser; the message contains a remedy.
     """
     if any(importlib.util.find_spec(name) is None for name in ("spacy", model)):
         raise ValueError(
@@ -256,18 +226,6 @@ def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
     """
     Finds the characters of each word of a parse in a caption. White space, case, and the spelling of brackets and
     quotation marks may differ. Punctuation that only one of them has is skipped.
-
-    Args:
-        caption (`str`): the caption.
-        parse (`Parse`): its parse.
-
-    Returns:
-        `list[tuple[int, int] | None]`: for each word its first character and the one after its last; None for
-        punctuation that is not in the caption. The words of a multiword token get their parts of it if they spell it,
-        otherwise the whole token.
-
-    Raises:
-        ValueError: if a word is not found; the message contains the source and line.
     """
     places: list[tuple[int, int] | None] = [None] * len(parse.words)
     position = 0

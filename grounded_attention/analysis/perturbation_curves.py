@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.audit.statistics import DRAWS, LEVEL, ratio_intervals
+from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.utils.whole_files import write_text
 
@@ -28,33 +28,9 @@ STEPS = 10
 Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
 
 
-@dataclass(frozen=True)
-class Explained:
-    """
-    The decision of a task that maps explain.
-
-    Args:
-        read_out (`Reader`): selects the decision.
-        scores (`Callable[[Any], Scores]`): task options -> function that scores the answers.
-    """
-
-    read_out: Reader
-    scores: Callable[[Any], Scores]
-
-
 @dataclass(frozen=True, eq=False)
 class PerturbationCurves:
-    """Accuracy while regions are removed.
-
-    Args:
-        curves (`tuple[tuple[str, str], ...]`): (map, order) of the C curves: "most" and "least" of each map, then
-            ("random", "random").
-        fractions (`np.ndarray`): (F,) float64, shares of removed regions, from 0 to 1.
-        image_ids (`tuple[str, ...]`): ids of the I images.
-        items (`np.ndarray`): (I,) int64, number of scored examples of each image.
-        sums (`np.ndarray`): (I, C, F) float64, sums of their scores.
-        about (`dict[str, Any]`, *optional*): facts for the files.
-    """
+    """Accuracy while regions are removed."""
 
     curves: tuple[tuple[str, str], ...]
     fractions: np.ndarray
@@ -85,11 +61,6 @@ class PerturbationCurves:
     def summary(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> list[dict[str, Any]]:
         """
         The areas of each map and of the random order, with bootstrap intervals over images.
-
-        Returns:
-            `list[dict[str, Any]]`: rows with `map`, `most`, `least` (areas), `gap` (least - most; 0 for a meaningless
-            order, larger for a more faithful map), each with `_low` and `_high`; the random row has `most`, equal to
-            `least`, and gap 0.
         """
         by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
         index = {curve: place for place, curve in enumerate(self.curves)}
@@ -155,22 +126,6 @@ def perturb(
     """
     Computes the curves of some maps. Each map is computed once with all regions; then each step runs the model with
     fewer regions.
-
-    Args:
-        model (`Any`): see `region_maps`; set to evaluation mode.
-        batches (`Iterable[tuple[Mapping[str, Any], Sequence[str]]]`): (batch, image ids of its B examples); a batch
-            contains `region_candidate_mask` (B, R).
-        inputs (`Callable[[Mapping[str, Any]], Mapping[str, Any]]`): batch -> arguments of the model, with
-            `region_attention_mask`.
-        read_out (`Reader`): selects the decision.
-        scores (`Scores`): (outputs, batch) -> B scores of the answers in [0, 1]; None for an answer without a score.
-        maps (`Sequence[str]`, *optional*, defaults to `MAPS`): names of the maps.
-        steps (`int`, *optional*, defaults to `STEPS`): number of steps in which regions are removed.
-        seed (`int`, *optional*, defaults to `0`): seed of the random order.
-        about (`Mapping[str, Any]`, *optional*): facts for the result.
-
-    Raises:
-        ValueError: if no example has a score, there is no step, or `region_maps` raises it.
     """
     if steps < 1:
         raise ValueError(f"steps is {steps}; expected at least 1")

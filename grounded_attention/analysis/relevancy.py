@@ -35,12 +35,7 @@ MAPS = (RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY)
 
 @dataclass(frozen=True, eq=False)
 class ReadOut:
-    """The decision for each example.
-
-    Args:
-        score (`Tensor`): (B,) float with its graph, the score of the decision, such as the highest logit.
-        rows (`Tensor`): (B,) int64, position in [text][regions] whose last hidden state gives the score.
-    """
+    """The decision for each example."""
 
     score: Tensor
     rows: Tensor
@@ -54,21 +49,6 @@ def region_maps(
 ) -> dict[str, Tensor]:
     """
     Computes relevancy maps over the regions of each example.
-
-    Args:
-        model (`Any`): a model that returns attention maps (`output_attentions=True`) with the eager back end, which is
-            set during the call. Its configuration has `attention_calls`, or its sequence begins with T words and R
-            regions. Dropout must be off.
-        inputs (`Mapping[str, Any]`): inputs of the model, with `input_ids` (B, T) and `region_attention_mask` (B, R).
-        read_out (`Reader`): (outputs, inputs) -> the decision and its position.
-        maps (`Sequence[str]`, *optional*, defaults to `MAPS`): names from `MAPS`.
-
-    Returns:
-        `dict[str, Tensor]`: map -> (B, R) float32, at least 0; 0 at masked regions.
-
-    Raises:
-        ValueError: if a map is unknown, the model is in training mode or returns no maps of its calls, or its weights
-        need no gradients.
     """
     unknown = [name for name in maps if name not in MAPS]
     if unknown:
@@ -129,14 +109,6 @@ def attention_relevancy(
     identity. A is the mean over heads of the positive part of gradient times attention. A call of one stream adds A R
     to the rows of the stream. A call between two streams adds A, between the normalised relevancies of both, and
     A R to the rows of the queries; calls of one name read the relevancies before the first of them.
-
-    Args:
-        attentions (`Sequence[Tensor]`): (B, H, S, K) per call, in the order of execution.
-        gradients (`Sequence[Tensor]`): gradient of the score for each of them.
-        calls (`Sequence[AttentionCall]`, *optional*): the calls; layers of one sequence when not given.
-
-    Returns:
-        `Blocks`: (stream, source) -> (B, S, K).
     """
     calls = one_stream_calls(len(attentions), 1) if calls is None else calls
     sizes = {call.query_stream: attention.shape[2] for call, attention in zip(calls, attentions, strict=True)}
@@ -178,9 +150,6 @@ def _normalised(relevancy: Tensor) -> Tensor:
 def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
     """
     The gradients of the scores (B,) with respect to the attention maps.
-
-    Raises:
-        ValueError: if the weights of the model need no gradients.
     """
     if not attentions[0].requires_grad:
         raise ValueError("the weights of the model need no gradients; call model.requires_grad_(True) first")

@@ -21,9 +21,6 @@ from .command_line import make_parser, run
 def build(options: argparse.Namespace) -> str:
     """
     Writes the small checkpoints and returns the text to print.
-
-    Raises:
-        ValueError: if the run has no such checkpoint.
     """
     from grounded_attention.space.small_checkpoints import write_small
 

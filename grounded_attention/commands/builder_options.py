@@ -25,10 +25,6 @@ def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
 def builder_options_help(arguments: Sequence[str]) -> str:
     """
     What the help says about the options of builders.
-
-    Args:
-        arguments (`Sequence[str]`): words of the command line; a builder is imported only if its name stands beside
-            `--help`.
     """
     named = [word for word in arguments if word in BUILDERS]
     if not named or not {"-h", "--help"} & set(arguments):
@@ -39,16 +35,6 @@ def builder_options_help(arguments: Sequence[str]) -> str:
 def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:
     """
     Parses `key=value` texts into options of a builder. A value is read as YAML unless the option is a text.
-
-    Args:
-        builder (`type[LocalBuilder]`): the builder class.
-        pairs (`Sequence[str]`): texts such as "seed=1".
-
-    Returns:
-        `dict[str, Any]`: option -> value.
-
-    Raises:
-        DataError: if a text has another form, the builder has no such option, or the value has another type.
     """
     known = options_of(builder)
     options: dict[str, Any] = {}

@@ -4,17 +4,17 @@
 tests/commands/test_choices.py holds each of them equal to its home.
 """
 
-# analysis/audit
+# heads
 SAME_SPLIT = "same_split"
 VALIDATION, TEST = "validation", "test"
 REGIONS = "regions"  # default folder of the region table inside --data-dir
-WORDS, DEFAULT_WORD = ("last", "first", "mean"), "last"
+WORDS, DEFAULT_WORD = ("mean", "last", "first", "prompt"), "last"
 CORRECTIONS = ("holm", "benjamini_hochberg")
-# analysis/heads
-HEAD_WORDS = ("mean", "last", "prompt")
 HEAD_RANKS = ("pointing", "lift", "localization")
 HEADS_ABLATED = 64
+HEADS_LIMIT = 1000  # Localization Heads chooses on this many examples.
 HEADS_FILE = "heads.json"
+LOOK_FORMS = ("plain", "relative", "sinks", "rollout")
 BESIDE_MODEL = ""  # `--evaluate` without a file
 # analysis/relevancy.py, analysis/perturbation_curves.py
 MAPS = ("raw_last", "raw_mean", "rollout", "relevancy")

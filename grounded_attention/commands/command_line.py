@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
+from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.plain_text import first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.project import refuse_run
@@ -44,12 +45,7 @@ INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
 class CommandFailed(Exception):
-    """Work that a user started rightly and that failed, such as a job; the message is one line.
-
-    Args:
-        message (`str`): what failed, and what to do.
-        status (`int`, *optional*, defaults to 1): the exit status.
-    """
+    """Work that a user started rightly and that failed, such as a job; the message is one line."""
 
     def __init__(self, message: str, status: int = 1):
         super().__init__(message)
@@ -57,15 +53,7 @@ class CommandFailed(Exception):
 
 
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
-    """Makes a parser that prints a docstring as its help.
-
-    Args:
-        name (`str`): the command as the user types it, for example "grounded-attention ground".
-        docstring (`str | None`): the introduction, then a line `examples:` and the examples.
-
-    Raises:
-        ValueError: if the docstring has no examples.
-    """
+    """Makes a parser that prints a docstring as its help."""
     introduction, found, examples = (docstring or "").partition("examples:\n")
     if not found or not examples.strip():
         raise ValueError(f"the docstring of {name} has no part `examples:`")
@@ -107,12 +95,6 @@ def explain_name(error: BaseException) -> str | None:
 def explain_storage(error: BaseException) -> str | None:
     """
     Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it.
-
-    Args:
-        error (`BaseException`): any error.
-
-    Returns:
-        `str | None`: the message; `None` for another error.
     """
     seen: set[int] = set()
     cause: BaseException | None = error
@@ -140,6 +122,8 @@ def explain_missing(error: BaseException) -> str | None:
 
     Libraries raise such an error with a text alone; an import that fails has the name of its module.
     """
+    if found := explain_missing_extra(error.__cause__ or error):
+        return found
     if not isinstance(error, ImportError) or error.name is not None:
         return None
     return one_line(error)
@@ -169,12 +153,6 @@ def explain_memory(error: BaseException) -> str | None:
 def explain_loading(error: BaseException) -> str | None:
     """
     Formats an error inside `from_pretrained` as one line: libraries raise any type when a file has a wrong value.
-
-    Args:
-        error (`BaseException`): any error.
-
-    Returns:
-        `str | None`: the message, with the checkpoint; `None` for an error elsewhere.
     """
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     loading = next((frame for frame in frames if frame.f_code.co_name == "from_pretrained"), None)
@@ -202,21 +180,6 @@ def run(
 ) -> int:
     """
     Parses the arguments and runs the command.
-
-    Args:
-        parser (`argparse.ArgumentParser`): the parser of the command.
-        work (`Callable[[argparse.Namespace], str | None]`): takes the options; returns the text to print, or
-            `None`.
-        arguments (`Sequence[str]`, *optional*): defaults to the arguments of the process.
-        explain_error (`Callable[[BaseException], str | None]`, *optional*, defaults to `one_line`): formats a
-            ValueError or OSError as one line; returns `None` for a program error, which is then raised.
-        intermixed (`bool`, *optional*, defaults to `False`): whether options may occur between positional
-            arguments.
-        resumable (`str`, *optional*, defaults to `""`): printed after an interruption: how to continue.
-
-    Returns:
-        `int`: the exit status: 0; 2 after a user error, which is one line on standard error, of the main process alone
-        unless it is an error of the disk; 130 after an interruption; that of a `CommandFailed`.
     """
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:

@@ -12,15 +12,6 @@ SECTIONS = ("data.builder", "data.options.", "options.")
 def settings(texts: Sequence[str]) -> dict[str, Any]:
     """
     Parses `key=value` texts.
-
-    Args:
-        texts (`Sequence[str]`): texts such as "options.seed=1"; values are read as YAML.
-
-    Returns:
-        `dict[str, Any]`: key -> value.
-
-    Raises:
-        ValueError: if a key is outside `SECTIONS`.
     """
     found = {}
     for text in texts:

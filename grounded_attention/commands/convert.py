@@ -44,20 +44,6 @@ def convert_checkpoint(
 ) -> str:
     """
     Converts an original checkpoint file; nothing in the file is executed.
-
-    Args:
-        family (`str`): one of `CONVERTERS`.
-        checkpoint (`Path`): file of the original code, such as `vl-bert-base-prec.model`.
-        output (`Path`): directory to write: safetensors, config, modeling code and conversion.json.
-        config (`Path`, *optional*): JSON file with config fields that the tensor shapes do not determine.
-        force (`bool`): replace an existing model directory.
-
-    Returns:
-        `str`: a table of the converted, renamed and unused tensors.
-
-    Raises:
-        CheckpointError: if the file, the configuration or the output directory is wrong.
-        FileNotFoundError: if the checkpoint does not exist.
     """
     from grounded_attention.conversion.fast_rcnn import FAST_RCNN
     from grounded_attention.conversion.file import read_checkpoint, read_overrides

@@ -26,9 +26,6 @@ def add_device_options(parser: argparse.ArgumentParser) -> None:
 def find_device(name: str | None, state: PartialState) -> torch.device:
     """
     The device of `--device`, or of this process if none is given.
-
-    Raises:
-        ValueError: if there is no such device.
     """
     import torch
 

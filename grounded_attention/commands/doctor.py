@@ -21,23 +21,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention import __version__
+from grounded_attention.utils.extras import EXTRAS
 from grounded_attention.utils.plain_text import first_sentences
 
 from .command_line import make_parser, run
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "huggingface-hub", "numpy", "pyarrow", "safetensors")
 # Extra of the package -> the modules that it brings.
-EXTRAS = {
-    "legacy": ("h5py", "lmdb"),
-    "notebook": ("bertviz",),
-    "spacy": ("spacy",),
-    "textblob": ("textblob",),
-    "tracking": ("trackio", "tensorboard"),
-    "vlm": ("peft", "torchvision", "num2words"),
-    "onnx": ("onnx", "onnxscript", "onnxruntime"),
-    "space": ("gradio",),
-    "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
-}
 TIMEOUT = 5.0  # seconds for the answer of the Hub
 LITTLE = 5 * 2**30  # bytes; less free disk is worth a remark
 
@@ -62,12 +52,6 @@ def _work(options: argparse.Namespace) -> str:
 def examine(offline: bool = False) -> dict[str, Any]:
     """
     Collects the facts of the report.
-
-    Args:
-        offline (`bool`, *optional*, defaults to `False`): do not ask the Hub.
-
-    Returns:
-        `dict[str, Any]`: `versions`, `machine`, `devices`, `hub`, `disk`, `extras` and `remarks`.
     """
     found: dict[str, Any] = {
         "versions": {"grounded-attention": __version__, "python": platform.python_version(), **_versions()},

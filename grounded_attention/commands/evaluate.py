@@ -16,13 +16,19 @@ examples:
   grounded-attention evaluate runs/refcoco/none --task referring_expressions --data-dir data/refer --split testA \\
       --track ground_truth=data/regions_gt --track detected=data/regions_detected --images data/train2014
 
+  # Q→A, QA→R and Q→AR of two runs of the task vcr, with data.options.mode=answer and with mode=rationale
+  grounded-attention evaluate --join-vcr runs/vcr/none/items_validation.json \\
+      runs/vcr_rationale/none/items_validation.json
+
   # an official file of answers, without a model
   grounded-attention evaluate --predictions answers.json --task vqa --data-dir data/vqa --split validation
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from grounded_attention.tasks import TASKS
 
@@ -37,6 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str | None:
+    if options.join_vcr:
+        from .vcr_runs import join
+
+        accuracies = join(*options.join_vcr)
+        lines = (f"{name}: {value:.4g}" for name, value in accuracies.items())
+        return json.dumps(accuracies) if options.json else "\n".join(lines)
+    if options.task is None or options.data_dir is None:
+        raise ValueError("give --task and --data-dir, or --join-vcr")
     from .evaluate_work import work
 
     return work(options)
@@ -46,8 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention evaluate", __doc__)
     add = parser.add_argument
     add("checkpoint", nargs="?", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
-    add("--task", required=True, metavar="NAME", help=f"one of {', '.join(TASKS)}")
-    add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
+    add("--task", metavar="NAME", help=f"one of {', '.join(TASKS)}")
+    add("--data-dir", metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", metavar="TABLE", help="folder of the region table")
     add(
         "--track",
@@ -65,6 +79,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="score this official file of predictions, not a checkpoint (VQA v2, GQA)",
     )
+    add("--join-vcr", nargs=2, type=Path, metavar=("ANSWERS", "RATIONALES"), help="items files of two runs of vcr")
     add("--limit", type=count, metavar="N", help="at most N rows of a split, after a seeded shuffle")
     add("--batch-size", type=count, default=32, metavar="N", help="rows per batch (default: 32)")
     add(

@@ -30,9 +30,6 @@ from .command_settings import below, settings
 def named_tables(texts: Sequence[str]) -> dict[str, str]:
     """
     Parses the `NAME=TABLE` texts of --track into name -> table.
-
-    Raises:
-        ValueError: if a text has another form, or a name occurs twice.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -52,7 +49,7 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
         data_dir=options.data_dir,
         builder=given.get("data.builder"),
         regions=options.regions or next(iter(tracks.values()), None),
-        tracks=tracks,
+        tracks={**tracks},
         images=options.images if getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", given),
         # A task that needs facts about its training rows gets them from the scored rows.
@@ -70,26 +67,22 @@ def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> di
     task = TASKS[options.task]
     if config is not None:
         return task.trained_options(config, grounded)
-    assert task.prediction_file is not None
-    predictions = task.prediction_file.read(Path(options.predictions))
+    predictions = task.read_predictions(Path(options.predictions))
     if not predictions:
-        raise ValueError(f"{options.predictions}: no predictions found, expected {task.prediction_file.content}")
-    return task.prediction_file.to_options(predictions)
+        raise ValueError(f"{options.predictions}: no predictions found, expected {task.predictions}")
+    return task.prediction_options(predictions)
 
 
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded.
-
-    Raises:
-        ValueError: for an argument out of range; the message names it.
     """
     if (options.checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
     if options.task not in TASKS:
         raise ValueError(f"--task {options.task}: unknown task, expected one of {', '.join(sorted(TASKS))}")
-    if options.predictions is not None and TASKS[options.task].prediction_file is None:
-        known = ", ".join(name for name, task in TASKS.items() if task.prediction_file)
+    if options.predictions is not None and TASKS[options.task].predictions is None:
+        known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
     if options.checkpoint is not None and not (
         options.regions or options.track or options.text_only or options.images
@@ -113,17 +106,6 @@ def check_options(options: argparse.Namespace) -> None:
 def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Picture | None:
     """
     Finds the image of a row by its file name, by its id, or by COCO's pattern of file names.
-
-    Args:
-        folder (`str | None`): folder of the images; None for no images.
-        image_id (`str`): id of the image.
-        file_name (`str | None`): file name in the row, if any.
-
-    Returns:
-        `Picture | None`: the image, or `None` if no file is found.
-
-    Raises:
-        ValueError: if the file is not an image.
     """
     if folder is None:
         return None
@@ -208,8 +190,7 @@ def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespa
 
 
 def _write_predictions(part: Scored, task: Task, path: Path) -> None:
-    if task.export is not None:
-        task.export(part.items, path)
+    if task.export(part.items, path):
         return
     lines = "".join(json.dumps(one.to_dict(), ensure_ascii=False) + "\n" for one in part.judged)
     write_text(path.with_name(path.name + ".jsonl"), lines)
@@ -219,11 +200,7 @@ def _write_predictions(part: Scored, task: Task, path: Path) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     check_options(options)
     config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
     recipe = to_recipe(options, config)

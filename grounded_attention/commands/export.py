@@ -34,7 +34,7 @@ from .command_line import make_parser, run
 from .image_options import add_region_options
 
 if TYPE_CHECKING:
-    from grounded_attention.analysis.example_attention import ExampleAttention
+    from grounded_attention.heads.example_attention import ExampleAttention
 
 FORMS = (".npz", ".html")
 
@@ -42,13 +42,10 @@ FORMS = (".npz", ".html")
 def capture(options: argparse.Namespace) -> ExampleAttention:
     """
     Captures the attention of the model in the image.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
     """
     from transformers.utils import logging
 
-    from grounded_attention.analysis.image_attention import capture_image
+    from grounded_attention.heads.example_attention import capture_image
 
     from .image_options import load_pipeline, open_input, read_regions
 
@@ -78,9 +75,6 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
 def export(options: argparse.Namespace) -> str:
     """
     Writes the file and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
     """
     from grounded_attention.reports.attention_explorer import explorer_page
     from grounded_attention.reports.bertviz_export import write_bertviz

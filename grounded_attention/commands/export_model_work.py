@@ -17,9 +17,6 @@ from grounded_attention.utils.plain_text import first_sentences
 def work(options: argparse.Namespace) -> str:
     """
     Exports the checkpoint and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
     """
     check_request(options.output, options.format, options.int8)
     model, processor = load(options.checkpoint)
@@ -42,9 +39,6 @@ def work(options: argparse.Namespace) -> str:
 def load(checkpoint: str) -> tuple[Any, Any]:
     """
     Loads a checkpoint of the families, and its processor; an adapter is merged into its model.
-
-    Raises:
-        ValueError: if there is no such checkpoint, it is incomplete, or its model belongs to no family.
     """
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")

@@ -1,7 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Finds regions in images, computes their features, and writes them into a region table.
 
-Boxes come from any object detector or zero-shot detector of transformers, or from a file. Features come from
+Boxes come from any object detector or zero-shot detector of transformers, from a file, or from the annotations of a
+data set: all objects of RefCOCO (ground-truth track), a detector's boxes such as those that MAttNet published
+(--detections, detected track), or the objects of VCR in their order. Features come from
 VL-BERT's region-feature network or any vision backbone of transformers. For pictures of coloured shapes on a plain
 ground, "scenes" is the detector and the feature model of the drawn scenes. Overlapping boxes are suppressed. Boxes
 with a score of at least --threshold are kept, at least --min-regions and at most --max-regions of them. An image
@@ -27,6 +29,14 @@ examples:
   grounded-attention regions extract --images photos --output data/regions --boxes boxes.jsonl \\
       --features fast_rcnn
 
+  # the candidates of RefCOCO's expressions: annotated objects, and a detector's boxes; then the objects of VCR
+  grounded-attention regions extract --boxes refcoco+ --data-dir data --images data/train2014 \\
+      --features fast_rcnn --output data/regions_gt
+  grounded-attention regions extract --boxes refcoco+ --data-dir data --images data/train2014 \\
+      --detections detections/refcoco+_unc/res101_coco_minus_refer_notime_dets.json \\
+      --features fast_rcnn --output data/regions_detected
+  grounded-attention regions extract --boxes vcr --data-dir data/vcr --features fast_rcnn --output data/vcr/regions
+
   # on two processes without a GPU (accelerate launch would start one)
   torchrun --nproc_per_node 2 -m grounded_attention.commands.extract_regions \\
       --device cpu --images photos --output data/regions \\
@@ -46,6 +56,7 @@ from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.utils.plain_text import first_sentences
 
+from .choices import COCO_IMAGE_IDS, REFCOCO_SETS, VCR_IMAGE_IDS
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
 from .number_options import count, processes, share
@@ -53,16 +64,44 @@ from .number_options import count, processes, share
 if TYPE_CHECKING:
     import torch
 
+    from grounded_attention.dataset_scripts.builders.candidate_boxes import Candidates
     from grounded_attention.processing.region_detection import BoxSource
     from grounded_attention.processing.region_extraction import RegionExtractor
 
 
-def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionExtractor:
-    """Loads the models of the options and makes the extractor.
+NAMED, WITHOUT = 10, "images without a box"
+DATA_SETS = (*REFCOCO_SETS, "vcr")
 
-    Raises:
-        ValueError: if a model, a processor or a file of boxes cannot be used, or an option is out of range.
-    """
+
+def read_candidates(options: argparse.Namespace) -> Candidates | None:
+    """The boxes of a data set that `--boxes` names, and the pictures that have boxes."""
+    vcr, chosen = options.boxes == "vcr", options.image_id_format
+    given = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
+    if options.boxes not in DATA_SETS:
+        if unused := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"--{unused[0].replace('_', '-')} belongs to --boxes {' or '.join(DATA_SETS)}")
+        if options.images is None:
+            raise ValueError("--images is missing: give a folder of images, or a list file")
+        return None
+    from grounded_attention.dataset_scripts.builders import candidate_boxes
+
+    if chosen is not None and chosen not in (VCR_IMAGE_IDS if vcr else COCO_IMAGE_IDS):
+        raise ValueError(f"--image-id-format {chosen}: {options.boxes} has {', '.join(COCO_IMAGE_IDS)}")
+    if options.data_dir is None or (options.images is None) != vcr or (vcr and options.detections is not None):
+        needs = "--data-dir alone" if vcr else "--data-dir, and --images with the folder of its images"
+        raise ValueError(f"--boxes {options.boxes} needs {needs}")
+    if vcr:
+        return candidate_boxes.vcr_objects(options.data_dir, chosen or VCR_IMAGE_IDS[0])
+    by_stem = chosen == "file_stem"
+    return candidate_boxes.refcoco_candidates(
+        options.boxes, options.data_dir, options.images, options.detections, by_stem
+    )
+
+
+def load_extractor(
+    options: argparse.Namespace, device: torch.device, candidates: Candidates | None = None
+) -> RegionExtractor:
+    """Loads the models of the options and makes the extractor."""
     import torch
 
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
@@ -77,7 +116,9 @@ def load_extractor(options: argparse.Namespace, device: torch.device) -> RegionE
     if options.queries and (options.boxes is not None or options.detector == SOURCE):
         given = "--boxes" if options.boxes is not None else f"--detector {SOURCE}"
         raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {given}")
-    if options.boxes is not None:
+    if candidates is not None:
+        detector = GivenBoxes(candidates.records, candidates.source)
+    elif options.boxes is not None:
         detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
     elif options.detector == SOURCE:
         detector = ShapeDetector()
@@ -115,24 +156,28 @@ def _work(options: argparse.Namespace) -> str | None:
 
     if options.quiet:
         logging.disable_progress_bar()
-    info = _extract(options)
+    candidates = read_candidates(options)
+    info = _extract(options, candidates)
     if info is None:  # the main process has it
         return None
-    return json.dumps(info) if options.json else _report(info, options.output)
+    counts = {} if candidates is None else candidates.counts()
+    if options.json:
+        return json.dumps({**info, "boxes": counts} if counts else info)
+    return "\n".join([_report(info, options.output), *_box_lines(counts)])
 
 
-def _extract(options: argparse.Namespace) -> dict[str, Any] | None:
+def _extract(options: argparse.Namespace, candidates: Candidates | None) -> dict[str, Any] | None:
     from grounded_attention.dataset_scripts.regions.extraction_run import extract_table, join_processes
     from grounded_attention.utils.open_images import open_image
 
-    images = list_images(options.images)
+    images = list_images(options.images) if candidates is None else candidates.images
     device = find_device(options.device, join_processes(cpu=options.device == "cpu"))
     return extract_table(
         images,
-        load_extractor(options, device),
+        load_extractor(options, device, candidates),
         options.output,
         open_image,
-        source=Path(options.images).name,
+        source=Path(options.images).name if candidates is None else options.boxes,
         on_error=options.on_error,
         workers=options.workers,
         progress=not options.quiet,
@@ -149,19 +194,33 @@ def _report(info: dict[str, Any], output: str) -> str:
     return "\n".join(lines)
 
 
+def _box_lines(counts: dict[str, Any]) -> list[str]:
+    lines = [f"  {count:,} {words}" for words, count in counts.items() if isinstance(count, int) and count]
+    if without := counts.get(WITHOUT):
+        more = f" and {len(without) - NAMED:,} more (all with --json)" if len(without) > NAMED else ""
+        lines.append(f"  {len(without):,} {WITHOUT}: {', '.join(without[:NAMED])}{more}")
+    return lines
+
+
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions extract", __doc__)
     add = parser.add_argument
     add(
         "--images",
-        required=True,
         metavar="DIR_OR_LIST",
         help="folder of images, or a list file: a path, or id TAB path, per line",
     )
     add("--output", required=True, metavar="DIR", help="folder of the region table")
     boxes = parser.add_mutually_exclusive_group(required=True)
     boxes.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, or "scenes"')
-    boxes.add_argument("--boxes", metavar="FILE", help="JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels")
+    boxes.add_argument(
+        "--boxes",
+        metavar="FILE",
+        help=f"JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels; or {', '.join(DATA_SETS)}",
+    )
+    add("--data-dir", type=Path, metavar="DIR", help="folder of the data set that --boxes names")
+    add("--detections", type=Path, metavar="FILE", help="a detector's boxes for RefCOCO (default: annotated objects)")
+    add("--image-id-format", choices=VCR_IMAGE_IDS, help="ids of images (RefCOCO: number; VCR: file_stem)")
     add(
         "--features",
         required=True,

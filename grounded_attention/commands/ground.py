@@ -51,11 +51,7 @@ if TYPE_CHECKING:
 
 
 def ground(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     from accelerate import PartialState
     from transformers.utils import logging
 
@@ -110,9 +106,6 @@ def split_phrases(given: list[str] | None) -> list[str] | None:
 def check_own(options: argparse.Namespace) -> None:
     """
     Checks the options for a model of this project.
-
-    Raises:
-        ValueError: if there is no source of regions, or an option is only for vision-language models.
     """
     if options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")

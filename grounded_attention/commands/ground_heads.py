@@ -7,9 +7,8 @@ from typing import Any
 from PIL import Image
 from transformers.utils import logging
 
-from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
-from grounded_attention.analysis.heads.result import name_heads
+from grounded_attention.heads.pipeline import PatchGroundingPipeline
+from grounded_attention.heads.ranking import ChosenHeads, name_heads
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
 from .vlm_options import load_vlm
@@ -19,11 +18,7 @@ NOT_READ = ("detector", "boxes", "regions", "features", "queries", "layer", "hea
 
 
 def ground_with_heads(options: argparse.Namespace, image: Image.Image) -> str:
-    """Grounds the caption of an image, or phrases of it, and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Grounds the caption of an image, or phrases of it, and returns the text to print."""
     logging.set_verbosity_error()
     given = [f"--{name}" for name in NOT_READ if getattr(options, name) is not None]
     if given:

@@ -73,9 +73,6 @@ def add_grounder_options(parser: argparse.ArgumentParser) -> None:
 def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder:
     """
     Makes the grounder of the options.
-
-    Raises:
-        ValueError: if it cannot be loaded, or an option is for another kind of grounder.
     """
     import torch
 

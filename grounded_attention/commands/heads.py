@@ -1,14 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Finds the attention heads of a vision-language model that ground phrases: LLaVA, Qwen-VL, SmolVLM, Gemma 3 ...
+"""Measures where every attention head of a model looks, finds the heads that ground phrases, and compares two models.
 
-Every head of every layer is scored on phrases with boxes: whether the image token with the most attention is on the
-object, how much attention the object gets, how much the image gets, and spatial entropy. The best heads are chosen on
-one split (--choose-on) and reported on another (--split), with the boxes they give without training, and with what the
-model loses without them (--ablate). Attention is read on SDPA or FlashAttention; no maps are made.
+Every head is scored on phrases with boxes: whether the region with the most attention is on the object (pointing), how
+much attention the object gets (lift), and how much all regions get (share). The best heads are chosen on one split
+(--choose-on) and reported on another (--split), with the boxes that they give without training. No attention maps are
+made. docs/audit.md and docs/vlm.md explain the numbers.
 
-The folder --output gets heads.json, heads.md and heads.png, and with --explore a page to click through. Put heads.json
-beside the model, or give it to `grounded-attention ground --heads`, to ground phrases with these heads. --card puts
-the chosen heads into the card of a model that train.py made. docs/vlm.md explains the numbers.
+The model is a vision-language model (LLaVA, Qwen-VL, SmolVLM, Gemma 3 ...) or an adapter of one, whose regions are
+image tokens; a model of this project; or transformers' VisualBERT or LXMERT with a tokenizer. Models that read regions
+are also measured from regions to words, and --choose-on same_split chooses heads as the paper does. --ablate measures
+what a vision-language model loses without the chosen heads. --against measures a second model and reports which heads
+changed from that model to --model. To use several processes: torchrun --nproc_per_node N -m
+grounded_attention.commands.heads.
+
+The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv and figures, and
+with --explore heads.html, a page to click through. heads.json beside a model, or `grounded-attention ground --heads`,
+grounds phrases with these heads. --card puts what was measured into the card of a model that train.py made.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
@@ -22,9 +29,17 @@ examples:
   grounded-attention heads --model Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 --data refcoco --config refcoco \\
       --data-dir data/refer --images data/coco/train2014 image_id_format=file_stem
 
-  # pictures of coloured shapes
-  grounded-attention heads --model runs/my_vlm --data flickr30k_entities --data-dir data/scenes \\
-      --images data/scenes/flickr30k-images --split test --top-k 5
+  # before and after fine-tuning, with the dependency relations of parsed captions
+  grounded-attention heads --model runs/scenes_vgp/direct --against runs/scenes_vgp/none --data flickr30k_entities \\
+      --data-dir data/scenes --split test --relations data/scenes/parses
+
+  # a checkpoint on the Hub, as in the paper
+  grounded-attention heads --model uclanlp/visualbert-nlvr2-coco-pre --tokenizer bert-base-uncased \\
+      --data flickr30k_entities --data-dir data/flickr30k --regions data/flickr30k/regions --choose-on same_split
+
+  # what an adapter changed
+  grounded-attention heads --model runs/my_lora/direct --against Qwen/Qwen2.5-VL-3B-Instruct --dtype bfloat16 \\
+      --data flickr30k_entities --data-dir data/flickr30k --images data/flickr30k/flickr30k-images --split test
 
   # the same heads on other data
   grounded-attention heads --model runs/my_vlm --evaluate runs/heads/my_vlm/heads.json --data refcoco \\
@@ -37,37 +52,51 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.utils.boxes import IOU_THRESHOLD
 
-from .choices import BESIDE_MODEL, HEAD_RANKS, HEAD_WORDS, HEADS_ABLATED, HEADS_FILE, USUAL_SPLITS
+from .choices import (
+    BESIDE_MODEL,
+    CORRECTIONS,
+    HEAD_RANKS,
+    HEADS_ABLATED,
+    HEADS_FILE,
+    HEADS_LIMIT,
+    REGIONS,
+    SAME_SPLIT,
+    TEST,
+    VALIDATION,
+    WORDS,
+)
 from .command_line import make_parser, run
-from .number_options import count, seed_number
+from .number_options import count, seed_number, share
 from .rows_options import add_rows_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
-# Localization Heads chooses on this many examples.
-LIMIT = 1000
 # Options without a meaning for heads that were chosen before.
-OF_A_CHOICE = ("choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed", "card")
+OF_A_CHOICE = ("against", "choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed", "card")
 
 
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded.
-
-    Raises:
-        ValueError: for an option out of range; the message names it.
     """
+    for name in ("model", "against"):
+        if getattr(options, name) == "":
+            raise ValueError(f"--{name} is empty: give the folder or the Hub name of a checkpoint")
     for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("explore", 0), ("batch_size", 1)):
-        if getattr(options, name) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected {least} or more")
-    if options.images is not None and not Path(options.images).is_dir():
-        raise ValueError(f"--images {options.images}: no such folder")
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
     if options.data in BUILDERS:
-        if missing := [name for name in ("data_dir", "images") if getattr(options, name) is None]:
-            raise ValueError(f"--data {options.data} needs --{missing[0].replace('_', '-')}, a folder")
+        if options.data_dir is None:
+            raise ValueError(f"--data {options.data} needs --data-dir, a folder")
     elif options.options:
         raise ValueError(f"{options.options[0]}: only with a data set of `data build`, not with --data {options.data}")
+    if options.images is not None and not Path(options.images).is_dir():
+        raise ValueError(f"--images {options.images}: no such folder")
+    if options.explore and options.images is None and options.data in BUILDERS:
+        raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
     if options.evaluate is not None:
         parser = build_parser()
         given = [
@@ -76,7 +105,10 @@ def check_options(options: argparse.Namespace) -> None:
         if given:
             raise ValueError(f"{', '.join(given)}: not with --evaluate, whose file says how the heads were chosen")
     elif options.choose_on == options.split:
-        raise ValueError(f"--choose-on {options.choose_on} is also the reported split; give another one")
+        raise ValueError(
+            f"--choose-on {options.choose_on} is also the reported split; to choose heads on the reported split, give "
+            f"--choose-on {SAME_SPLIT}"
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +116,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run(build_parser(), _work, arguments, explain_error=explain_error, intermixed=True)
 
 
-def _work(options: argparse.Namespace) -> str:
+def _work(options: argparse.Namespace) -> str | None:
+    options.split, options.choose_on = (
+        VALIDATION if name == "val" else name for name in (options.split, options.choose_on)
+    )
     check_options(options)
     from .heads_work import work
 
@@ -95,7 +130,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention heads", __doc__)
     add = parser.add_argument
     add("options", nargs="*", metavar="key=value", help="options of the data builder, see data build --help")
-    add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
+    add("--model", required=True, metavar="NAME_OR_DIR", help="a model with its processor")
+    add("--against", metavar="NAME_OR_DIR", help="also measure this model and report the changes from it to --model")
+    add("--tokenizer", metavar="NAME_OR_DIR", help="tokenizer, for a checkpoint of transformers without one")
     add_vlm_options(parser)
     add(
         "--data",
@@ -103,30 +140,53 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="SOURCE",
         help=f"rows with boxes: ORG/NAME on the Hub, a file or folder as for `data show`, or {', '.join(BUILDERS)}",
     )
+    add_rows_options(add)
     add("--config", metavar="NAME", help="configuration of the data set, for example refcoco+")
     add("--data-dir", metavar="DIR", help="folder of a data set of `data build`, see docs/data.md")
-    add("--images", metavar="DIR", help="folder of the images, where the rows do not have them")
-    add_rows_options(add)
+    add("--regions", metavar="TABLE", help=f"folder of the region table (default: {REGIONS} in --data-dir)")
+    add("--images", metavar="DIR", help="folder of the images, for a model that reads them and for --explore")
     add(
-        "--choose-on", default=USUAL_SPLITS[0], metavar="SPLIT", help="split to choose heads on (default: %(default)s)"
+        "--choose-on",
+        metavar="SPLIT",
+        help=f"split to choose heads on, or {SAME_SPLIT} (default: train for vision-language models, else "
+        f"{VALIDATION}, and {TEST} if {VALIDATION} is reported)",
     )
-    add("--split", default=USUAL_SPLITS[1], metavar="SPLIT", help="split to report (default: %(default)s)")
-    add("--limit", type=count, default=LIMIT, metavar="N", help=f"first N rows of each split, 0 for all ({LIMIT})")
+    add("--split", default=VALIDATION, metavar="SPLIT", help=f"split to report (default: {VALIDATION})")
+    add(
+        "--limit",
+        type=count,
+        metavar="N",
+        help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else all)",
+    )
     add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--rank", choices=HEAD_RANKS, default=HEAD_RANKS[0], help="how heads are ranked (default: %(default)s)")
     add(
         "--words",
-        choices=HEAD_WORDS,
-        default=HEAD_WORDS[0],
-        help="tokens that ask for a phrase (default: %(default)s)",
+        "--word",
+        choices=WORDS,
+        help="tokens that ask for a phrase (default: mean for vision-language models, else last)",
     )
     add("--instruction", metavar="TEXT", help="words of the user; the texts of the data are then answers")
+    add(
+        "--iou",
+        type=share,
+        default=IOU_THRESHOLD,
+        metavar="X",
+        help="smallest overlap of a right region with a gold box (default: 0.5)",
+    )
+    add("--merged-box", action="store_true", help="merge the gold boxes of a phrase into one box")
+    add(
+        "--relations",
+        metavar="spacy|FILE",
+        help="also measure dependency relations; parse with spaCy, or read a CoNLL-U file or folder",
+    )
+    add("--correction", default=CORRECTIONS[0], choices=CORRECTIONS, help="multiple-test correction (default: holm)")
     add(
         "--ablate",
         type=count,
         default=HEADS_ABLATED,
         metavar="N",
-        help=f"examples of the ablation, 0 for none ({HEADS_ABLATED})",
+        help=f"vision-language model: examples of the ablation, 0 for none ({HEADS_ABLATED})",
     )
     add(
         "--evaluate",
@@ -135,7 +195,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help=f"measure the heads of this file, or of {HEADS_FILE} beside the model, instead of choosing",
     )
-    add("--batch-size", type=count, default=4, metavar="N", help="texts in a batch (default: 4)")
+    add(
+        "--batch-size",
+        type=count,
+        metavar="N",
+        help="texts in a batch (default: 4 for vision-language models, else 32)",
+    )
     add(
         "--seed",
         type=seed_number,
@@ -143,10 +208,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seed of random heads in the ablation (default: 0)",
     )
-    add("--explore", type=count, default=0, metavar="N", help="write explorer.html, a page to click, with N images")
-    add("--card", metavar="FILE_OR_DIR", help="put the chosen heads into this model card, or the card of this folder")
+    add("--explore", type=count, default=0, metavar="N", help="write heads.html, a page to click, with N images")
+    add("--card", metavar="FILE_OR_DIR", help="put what was measured into this model card, or the card of this folder")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--json", action="store_true", help="print the result as JSON")
+    add("--cpu", action="store_const", dest="device", const="cpu", help=argparse.SUPPRESS)
     return parser
 
 

@@ -1,45 +1,79 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Chooses or measures heads and writes the files of `grounded-attention heads`."""
+"""Measures, chooses or evaluates heads and writes the files of `grounded-attention heads`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
+from accelerate import PartialState
 from transformers.utils import logging
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.heads.boxes import BoxScore
-from grounded_attention.analysis.heads.card import HEADS, put_heads_in_card
-from grounded_attention.analysis.heads.chosen import FILE, ChosenHeads
-from grounded_attention.analysis.heads.examples import Images, PromptSettings, grounded_examples, picture_name
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.result import TABLE, HeadRanking, boxes_table, name_heads, unranked
-from grounded_attention.analysis.heads.run import evaluate_heads, rank_heads
+from grounded_attention.analysis.dependencies import relation_examples
+from grounded_attention.analysis.dependency_parses import Parse, read_conllu, spacy_parses
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_NAME
 from grounded_attention.dataset_scripts.rows.splitting import is_held_out
-from grounded_attention.metrics.intervals import to_json
-from grounded_attention.reports.attention_explorer import explorer_page
-from grounded_attention.utils.whole_files import write_text
+from grounded_attention.heads.boxes import BoxScore
+from grounded_attention.heads.card import AUDIT
+from grounded_attention.heads.changes import Changes, compare
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
+from grounded_attention.heads.examples import (
+    AuditExample,
+    PromptSettings,
+    entity_examples,
+    grounded_examples,
+    picture_name,
+)
+from grounded_attention.heads.items import DEFAULT_WORD, Rules
+from grounded_attention.heads.page import audit_page, ranking_section
+from grounded_attention.heads.ranking import (
+    FILE,
+    HEADS,
+    TABLE,
+    ChosenHeads,
+    HeadRanking,
+    HeadScorer,
+    Relate,
+    boxes_table,
+    evaluate_heads,
+    name_heads,
+    put_heads_in_card,
+    rank_heads,
+    score_texts,
+    unranked,
+)
+from grounded_attention.heads.reading import reads_pixels
+from grounded_attention.heads.statistics import CORRECTIONS, RELATIONS, SAME_SPLIT
+from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.training.loop.data import check_regions
+from grounded_attention.utils.short_names import short_names
+from grounded_attention.utils.whole_files import write_json, write_text
 
 from .builder_options import parse_options
-from .choices import BESIDE_MODEL, USUAL_SPLITS
+from .choices import BESIDE_MODEL, HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
+from .heads_models import Loaded, find_regions, load
 from .image_options import check_pictures, folder_pictures
 from .rows_options import open_rows
-from .vlm_options import load_vlm
 
-Examples = list[AuditExample]
+SPACY = "spacy"
+PAGE = "heads.html"
+# A model is named by the run and the method, or by ORG/NAME.
+NAME_PARTS = 2
 
 
-def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> tuple[list[Examples], Images]:
+# Input
+
+
+def load_examples(
+    options: argparse.Namespace, splits: Sequence[str], regions: RegionTable | None
+) -> list[list[AuditExample]]:
     """
-    Loads the texts and phrases of each split, and their pictures, which exist.
-
-    Raises:
-        ValueError: if the data or a split is unknown, its rows have no phrases with boxes, or a picture is missing.
+    Loads the texts and phrases of each split, and checks that every image has regions, or a picture.
     """
     if options.data not in BUILDERS:
         return _examples_of_rows(options, splits)
@@ -50,47 +84,55 @@ def load_examples(options: argparse.Namespace, splits: Sequence[str]) -> tuple[l
             known = ", ".join(builder_class.builder_configs)
             raise DataError(f"{options.data} has no such --config", found=options.config, expected=known)
         given["config_name"] = options.config
-    builder = builder_class(data_dir=options.data_dir, splits=list(dict.fromkeys(splits)), **given)
-    builder.download_and_prepare()
+    with PartialState().main_process_first():
+        builder = builder_class(data_dir=options.data_dir, splits=list(dict.fromkeys(splits)), **given)
+        try:
+            builder.download_and_prepare()
+        except (OSError, ValueError) as error:
+            if options.chosen_by_default and f"'{options.choose_on}'" in str(error):
+                hint = f"by default heads are chosen on this split; give another one with --choose-on, or {SAME_SPLIT}"
+                raise ValueError(f"{error}; {hint}") from error
+            raise
     rows = builder.as_dataset()
     found = []
     for split in splits:
-        name = str(builder.config.SPLIT_NAMES.get(split, split))
-        part = rows[name]
-        limited = part.select(range(min(options.limit or len(part), len(part))))
-        found.append(list(grounded_examples(limited)))
-        check_pictures(options.images, (example.image_id for example in found[-1]))
-    return found, folder_pictures(options.images)
+        part = rows[str(builder.config.SPLIT_NAMES.get(split, split))]
+        part = part.select(range(min(options.limit or len(part), len(part))))
+        if regions is not None:
+            check_regions([part], regions)
+        found.append(list(entity_examples(part) if regions is not None else grounded_examples(part)))
+        if regions is None:
+            check_pictures(options.images, (example.image_id for example in found[-1]))
+    return found
 
 
-def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> tuple[list[Examples], Images]:
-    """Those of rows as people have them; without both splits, the images of one are divided by the seed."""
+def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
+    """Those of rows as people have them; where one of two usual splits is missing, the images of the other are divided
+    by the seed. Their pictures are in `options.pictures`."""
     rows = open_rows(options.data, options).decode(False)
-    names = [name if _has(rows, name) else None for name in splits]
-    asked = [name for name, usual in zip(splits, USUAL_SPLITS[-len(splits) :], strict=True) if name != usual]
-    for name in asked:
-        rows.of_split(name)  # an error if it is not there
-    pictures: dict[str, Any] = {}
-    if None not in names or len(names) == 1:
-        parts = [rows.of_split(name) if name else rows for name in names]
-        return [_collect(part.first(options.limit or None), pictures) for part in parts], pictures
-    only = next((name for name in reversed(names) if name), None)
-    part = rows.of_split(only) if only else rows
-    found = _collect(part.first(2 * options.limit or None), pictures)
-    sides: list[Examples] = [[], []]
-    for example in found:
-        sides[is_held_out(example.image_id, 0.5, options.seed)].append(example)
-    options.divided = f"half of the images of {only or 'all rows'} by seed {options.seed}"
-    return [side[: options.limit or None] for side in sides], pictures
+    there = [name for name in splits if _has(rows, name)]
+    for name in splits:
+        if name not in (*there, *USUAL_SPLITS):
+            rows.of_split(name)  # an error that names those that are there
+    options.pictures, limit = {}, options.limit or None
+    if there == list(splits) or len(splits) == 1:
+        parts = [rows.of_split(name) for name in there] or [rows]
+        return [_collect(part.first(limit), options.pictures) for part in parts]
+    part = rows.of_split(there[0]) if there else rows
+    sides: list[list[AuditExample]] = [[], []]
+    for example in _collect(part.first(limit and 2 * limit), options.pictures):
+        sides[not is_held_out(example.image_id, 0.5, options.seed)].append(example)
+    options.divided = f"half of the images of {there[0] if there else 'all rows'} by seed {options.seed}"
+    return [side[:limit] for side in sides]
 
 
 def _has(rows: Any, name: str) -> bool:
-    return SAME_SPLIT.get(name, name) in {SAME_SPLIT.get(each, each) for each in rows.splits}
+    return SAME_NAME.get(name, name) in {SAME_NAME.get(each, each) for each in rows.splits}
 
 
-def _collect(rows: Any, pictures: dict[str, Any]) -> Examples:
+def _collect(rows: Any, pictures: dict[str, Any]) -> list[AuditExample]:
     """The examples of rows; their pictures are kept as they are stored, once for each image."""
-    kept: Examples = []
+    kept: list[AuditExample] = []
     for number, row in enumerate(rows):
         images = row["images"] if "images" in row else [row["image"]] if "image" in row else []
         if images and pictures.get(row["image_id"], images[0]) != images[0]:  # one id, another picture
@@ -101,101 +143,175 @@ def _collect(rows: Any, pictures: dict[str, Any]) -> Examples:
     return kept
 
 
-def work(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
+def complete_options(options: argparse.Namespace, tokens: bool) -> None:
+    """Fills in the defaults that depend on the kind of model."""
+    options.chosen_by_default = options.choose_on is None and options.evaluate is None
+    if options.chosen_by_default:
+        options.choose_on = "train" if tokens else VALIDATION if options.split != VALIDATION else TEST
+    options.words = options.words or ("mean" if tokens else DEFAULT_WORD)
+    options.limit = options.limit if options.limit is not None else (HEADS_LIMIT if tokens else 0)
+    if tokens:
+        PromptSettings(options.words, options.instruction)  # refuses a wrong combination before anything is loaded
 
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+
+def work(options: argparse.Namespace) -> str | None:
+    """Runs the command; returns the text to print, or `None` in every process but the main one."""
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    PromptSettings(options.words, options.instruction)  # refuses a wrong combination before anything is loaded
-    return rank(options) if options.evaluate is None else evaluate(options)
+    PartialState(cpu=options.device == "cpu" or not torch.cuda.is_available())
+    regions = find_regions(options)
+    complete_options(options, regions is None)
+    return rank(options, regions) if options.evaluate is None else evaluate(options, regions)
 
 
-def rank(options: argparse.Namespace) -> str:
+# The choice
+
+
+def relate(options: argparse.Namespace) -> Relate | None:
+    """What finds words that --relations relates to phrases."""
+    if not options.relations:
+        return None
+
+    def parses(examples: Sequence[AuditExample]) -> Iterable[Parse]:
+        if options.relations == SPACY:
+            return spacy_parses(example.caption for example in examples)
+        return read_conllu(options.relations)
+
+    return lambda examples: relation_examples(examples, parses(examples))
+
+
+def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None:
     """Chooses heads on one split, reports them on another, and writes the folder."""
     if options.card is not None:
-        HEADS.find(options.card)
-    (chosen_on, reported_on), pictures = load_examples(options, [options.choose_on, options.split])
-    model, processor = load_vlm(options)
+        section = HEADS if regions is None else AUDIT
+        if not any(each.is_in(options.card) for each in (AUDIT, HEADS)):
+            section.find(options.card)
+    paths = list(filter(None, (options.model, options.against)))
+    names = short_names(paths, NAME_PARTS)
+    Rules(options.words, options.iou, options.merged_box)
+    same = options.choose_on == SAME_SPLIT
+    splits = [options.split] if same else [options.split, options.choose_on]
+    reported_on, *others = load_examples(options, splits, regions)
+    models = [load(path, name, options, regions) for path, name in zip(paths, names, strict=True)]
+    images = images_of(models, options)
+    settings: dict[str, Any] = {"regions": regions, "instruction": options.instruction, "relate": relate(options)}
     ranking = rank_heads(
-        model,
-        processor,
-        chosen_on,
-        pictures,
-        report=reported_on,
+        models[0].model,
+        models[0].processor,
+        others[0] if others else reported_on,
+        images,
+        report=None if same else reported_on,
         count=options.top_k,
         rank=options.rank,
         words=options.words,
-        instruction=options.instruction,
         ablate=options.ablate,
         batch_size=options.batch_size,
         seed=options.seed,
+        iou_threshold=options.iou,
+        merged_box=options.merged_box,
         progress=not options.quiet,
-        about={**about(options, model), "choose_on": options.choose_on},
+        about={**about(options, models[0], regions), "choose_on": options.choose_on},
+        **settings,
     )
-    page = explore(model, processor, reported_on, pictures, options) if options.explore else None
-    folder = ranking.save(output_folder(options))
-    if page is not None:
-        write_text(folder / "explorer.html", page)
+    changes = None
+    if options.against is not None:
+        rules, quiet = Rules(options.words, options.iou, options.merged_box), options.quiet
+        other, found = models[1], {**settings, "batch_size": options.batch_size, "progress": not quiet}
+        scorer = HeadScorer(other.model, other.processor, images, rules=rules, **found)
+        before = scorer.score(reported_on, "before")[0]
+        before.about.update(about(options, other, regions))
+        changes = compare(before, ranking.reported_on, (names[1], names[0]), options.correction)
+    if not PartialState().is_main_process:
+        return None
+    shown = explore(models, reported_on, regions, options) if options.explore else {}
+    folder = write(ranking, changes, shown, options)
     if options.card is not None:
-        put_heads_in_card(ranking.to_dict(), options.card)
-    if options.json:
-        return to_json({"folder": str(folder), **{key: ranking.to_dict()[key] for key in ("chosen", "boxes")}})
-    return f"{summary(ranking)}\n\n{folder / TABLE} has the table; ground with {folder / FILE}"
+        put_in_card(ranking, changes, options.card)
+    return _json(ranking, changes, folder) if options.json else _summary(ranking, changes, folder)
 
 
-def explore(model: Any, processor: Any, examples: Examples, pictures: Images, options: argparse.Namespace) -> str:
-    """The HTML page with the attention of all heads, for the first text of the first images."""
-    first: dict[str, AuditExample] = {}
-    for example in examples:
-        if len(first) < options.explore:
-            first.setdefault(example.image_id, example)
-    shown = capture_patches(model, processor, list(first.values()), pictures, options.instruction)
-    return explorer_page({options.model: shown})
+def images_of(models: Sequence[Loaded], options: argparse.Namespace) -> Any:
+    """The pictures by image id; an empty mapping for models that need none."""
+    if options.data not in BUILDERS:
+        return options.pictures
+    if options.images is not None:
+        return folder_pictures(options.images)
+    for loaded in models:
+        if reads_pixels(loaded.model):
+            raise ValueError(
+                f"--model {loaded.name}: the model reads pixels; give the folder of the images with --images"
+            )
+    return {}
 
 
-def evaluate(options: argparse.Namespace) -> str:
-    """Measures the boxes of chosen heads on a split, and writes the folder."""
-    given = options.evaluate
-    if given != BESIDE_MODEL:
-        heads = ChosenHeads.from_file(given)
-    else:
-        heads = ChosenHeads.of_model(options.model, options.revision)
-    (examples,), pictures = load_examples(options, [options.split])
-    model, processor = load_vlm(options)
-    heads.check(model)
-    scores = evaluate_heads(
-        model,
-        processor,
-        examples,
-        pictures,
-        heads.heads,
-        centre_size=heads.centre_size,
-        words=heads.settings.words,
-        instruction=heads.settings.instruction,
-        batch_size=options.batch_size,
-        progress=not options.quiet,
-    )
-    folder = output_folder(options)
-    folder.mkdir(parents=True, exist_ok=True)
-    found = {"about": {**about(options, model), "heads": heads.source}, "boxes": [asdict(score) for score in scores]}
-    write_text(folder / "boxes.md", boxes_table(scores) + "\n")
-    write_text(folder / "boxes.json", to_json(found, indent=1) + "\n")
-    return to_json({"folder": str(folder), **found}) if options.json else text_table(scores)
-
-
-def about(options: argparse.Namespace, model: Any) -> dict[str, Any]:
+def about(options: argparse.Namespace, loaded: Loaded, regions: RegionTable | None) -> dict[str, Any]:
     """What the files say about model and data."""
-    data = " ".join(filter(None, (options.data, options.config)))
     return {
-        "model": options.model,
-        "revision": getattr(model.config, "_commit_hash", None) or options.revision,
-        "model_type": model.config.model_type,
-        "data": f"{data}, {getattr(options, 'divided', f'split {options.split}')}",
+        "model": loaded.name,
+        "revision": getattr(loaded.model.config, "_commit_hash", None) or options.revision,
+        "model_type": loaded.model.config.model_type,
+        "data": " ".join(filter(None, (options.data, options.config))),
+        "split": getattr(options, "divided", options.split),
         "limit": options.limit,
+        "regions": "image tokens" if regions is None else str(regions.path),
     }
+
+
+def explore(
+    models: Sequence[Loaded], examples: Sequence[AuditExample], regions: Any, options: argparse.Namespace
+) -> dict[str, list[ExampleAttention]]:
+    """The attention of all heads of each model in a few texts: the first with phrases, of each of the first images."""
+    of_image: dict[str, AuditExample] = {}
+    for example in examples:
+        if example.phrases and len(of_image) < options.explore:
+            of_image.setdefault(example.image_id, example)
+    first, pictures = list(of_image.values()), images_of(models, options)
+    if regions is None:
+        return {
+            loaded.name: capture_patches(loaded.model, loaded.processor, first, pictures, options.instruction)
+            for loaded in models
+        }
+    names = regions.class_names
+    return {
+        loaded.name: capture_examples(loaded.model, loaded.processor, first, regions, pictures, names)
+        for loaded in models
+    }
+
+
+# Output
+
+
+def write(
+    ranking: HeadRanking,
+    changes: Changes | None,
+    shown: Mapping[str, Sequence[ExampleAttention]],
+    options: argparse.Namespace,
+) -> Path:
+    """Writes all files to the folder --output and returns the folder."""
+    folder = write_files(ranking, changes, output_folder(options))
+    if shown:
+        tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
+        models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
+        correction = (options.correction, CORRECTIONS[options.correction])
+        page = audit_page(
+            models, "Heads that ground", examples=shown, extra=[ranking_section(ranking)], correction=correction
+        )
+        write_text(folder / PAGE, page)
+    return folder
+
+
+def write_files(ranking: HeadRanking, changes: Changes | None, folder: Path) -> Path:
+    """Writes the tables and figures of one model, and of its changes, and returns the folder."""
+    folder, table = ranking.save(folder), ranking.reported_on
+    write_text(folder / "heads.csv", table.to_pandas().to_csv(index=False))
+    table.plot(folder)
+    if changes is not None:
+        changes.before.save(folder / "against")
+        write_json(folder / "changes.json", changes.to_dict())
+        changes.plot(folder)
+    parts = [ranking.to_markdown(), table.to_card_section(), "" if changes is None else changes.to_markdown()]
+    write_text(folder / TABLE, "\n".join(filter(None, parts)))
+    return folder
 
 
 def output_folder(options: argparse.Namespace) -> Path:
@@ -203,23 +319,52 @@ def output_folder(options: argparse.Namespace) -> Path:
     return Path(options.output or Path("runs", "heads", Path(options.model).name))
 
 
-def summary(ranking: HeadRanking) -> str:
-    """The chosen heads and their boxes, for a terminal."""
-    report = ranking.reported_on
-    low, high = report.intervals("pointing")
-    lines = [f"{'head':10} pointing (95 %)            lift   share  entropy"]
+def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str) -> None:
+    """Writes what was measured into the places that a card has for it."""
+    if AUDIT.is_in(card):
+        changed = "" if changes is None else changes.to_markdown("###")
+        AUDIT.put("\n".join(filter(None, (ranking.reported_on.to_card_section(), changed))), card)
+    if HEADS.is_in(card):
+        put_heads_in_card(ranking.to_dict(), card)
+
+
+def _json(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
+    table, content = ranking.reported_on, ranking.to_dict()
+    best = [
+        {**asdict(one), "layer": table.layers[one.layer], "heads_chosen_on": table.choice.split}
+        for one in table.best_heads()
+    ]
+    found = {name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")}
+    changed = {} if changes is None else {"changes": changes.to_dict()}
+    return to_json({"folder": str(folder), **found, "best": best, **changed})
+
+
+def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
+    table = ranking.reported_on
+    report = table.counts
+    low, high = report.intervals()
+    lines = [f"heads chosen on {table.choice.split.replace('_', ' ')}, reported on {table.about['split']}:"]
+    lines.append(f"{'head':10} pointing (95 %)            lift   share  entropy")
     for pair in ranking.heads:
-        ends = f"({low[pair]:.1%} to {high[pair]:.1%})"
-        lines.append(
-            f"{name_heads([pair]):10} {report.mean('pointing')[pair]:6.1%} {ends:18} {report.mean('lift')[pair]:6.2f} "
-            f"{report.mean('share')[pair]:6.1%} {report.mean('entropy')[pair]:8.2f}"
-        )
-    lines += unranked(report)
+        texts = score_texts(report, pair, f"({low[pair]:.1%} to {high[pair]:.1%})")
+        lines.append(f"{name_heads([pair]):10} {texts[0]:>6} {texts[1]:18} {texts[2]:>6} {texts[3]:>6} {texts[4]:>8}")
+    lines += unranked(table)
     if ranking.ablation is not None:
         effect = ranking.ablation.together
         random = "" if effect.random is None else f"; without random heads of these layers {effect.random:+.3f}"
         lines.append(f"log-likelihood of grounded words without the chosen heads {effect.change:+.3f}{random}")
-    return "\n".join(lines) + "\n\n" + text_table(ranking.boxes)
+    lines += ["", text_table(ranking.boxes), ""]
+    for best in table.best_heads():
+        kind = "relation" if best.kind == RELATIONS else best.kind.replace("_", " ")
+        lines.append(
+            f"{kind}, {best.group}: head {table.name(best.layer, best.head)} {best.accuracy:.1%} "
+            f"({interval_text(best.interval)}), {'active' if best.active else 'not active'}; "
+            f"rule {best.baseline:.1%}, chance {best.chance:.1%}; {best.items} items in {best.images} images"
+        )
+    for direction in {} if changes is None else changes.comparisons:
+        changed = changes.significant(direction)  # type: ignore[union-attr]
+        lines.append(f"{direction.replace('_', ' ')}: {changed.sum()} of {changed.size} heads changed")
+    return "\n".join([*lines, f"\n{folder / TABLE} has the tables; ground with {folder / FILE}"])
 
 
 def text_table(scores: Sequence[BoxScore]) -> str:
@@ -229,3 +374,40 @@ def text_table(scores: Sequence[BoxScore]) -> str:
     return "\n".join(
         [*lines, *(f"{score.name:{width}}  {score.pointing:8.1%}  {score.accuracy:15.1%}" for score in scores)]
     )
+
+
+# Heads that were chosen before
+
+
+def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str:
+    """Measures the boxes of chosen heads on a split, and writes the folder."""
+    given = options.evaluate
+    if given != BESIDE_MODEL:
+        heads = ChosenHeads.from_file(given)
+    else:
+        heads = ChosenHeads.of_model(options.model, options.revision)
+    (examples,) = load_examples(options, [options.split], regions)
+    loaded = load(options.model, options.model, options, regions)
+    heads.check(loaded.model)
+    scores = evaluate_heads(
+        loaded.model,
+        loaded.processor,
+        examples,
+        images_of([loaded], options),
+        heads.heads,
+        regions=regions,  # type: ignore[arg-type]
+        centre_size=heads.centre_size,
+        words=heads.settings.words,
+        instruction=heads.settings.instruction,
+        batch_size=options.batch_size,
+        progress=not options.quiet,
+    )
+    folder = output_folder(options)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = {
+        "about": {**about(options, loaded, regions), "heads": heads.source},
+        "boxes": [asdict(score) for score in scores],
+    }
+    write_text(folder / "boxes.md", boxes_table(scores) + "\n")
+    write_text(folder / "boxes.json", to_json(found, indent=1) + "\n")
+    return to_json({"folder": str(folder), **found}) if options.json else text_table(scores)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError
 
 from grounded_attention.families import FAMILIES, find_family
-from grounded_attention.training.recipes.number_checks import check_sizes
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.plain_text import first_sentences, has_surrogates, printable
 from grounded_attention.utils.safe_paths import path_below, refuse_same_files
 
@@ -41,9 +41,6 @@ def add_region_options(parser: argparse.ArgumentParser, required: bool = True) -
 def open_input(options: argparse.Namespace) -> Image.Image:
     """
     Opens the image and checks the caption.
-
-    Raises:
-        ValueError: if the file is not an image, or is the one to be written, or the caption is empty or is not UTF-8.
     """
     from grounded_attention.utils.open_images import open_image
 
@@ -62,14 +59,6 @@ def open_input(options: argparse.Namespace) -> Image.Image:
 def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu") -> VisualGroundingPipeline:
     """
     Loads the pipeline of a checkpoint of this project, with the detector and the feature model of the options.
-
-    Args:
-        options (`argparse.Namespace`): `model`, `detector`, `features`, `queries` and `regions`.
-        device (`str | torch.device`, *optional*, defaults to `"cpu"`): device of the models.
-
-    Raises:
-        ValueError: if there is no model, the model belongs to another family, the processor is missing, or the
-            detector or the feature model cannot be used or does not fit the model.
     """
     from transformers import AutoConfig, AutoProcessor
 
@@ -100,9 +89,6 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
 def read_regions(options: argparse.Namespace) -> dict[str, Any]:
     """
     Reads the known regions of the image: a record of a table, or boxes of a file; empty with a detector.
-
-    Raises:
-        ValueError: if the table or file cannot be used, or does not contain this image.
     """
     from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
@@ -157,9 +143,6 @@ def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
 def check_pictures(folder: str | Path, image_ids: Iterable[str]) -> None:
     """
     Checks that a folder has the picture of each image, before any work is done.
-
-    Raises:
-        ValueError: if pictures are missing; the message names the first one.
     """
     wanted = dict.fromkeys(image_ids)
     missing = [

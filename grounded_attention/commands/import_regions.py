@@ -90,30 +90,7 @@ def import_regions(
     detector: str | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Writes the regions of legacy feature files into a region table.
-
-    Args:
-        sources (`Sequence[str | os.PathLike[str]]`): Files, or folders of formats with many files, in the order of
-            their rows in the table.
-        format (`str`): A name in `READERS`, or "auto": recognised from the first source's content.
-        output (`str | os.PathLike[str]`): Folder of the table.
-        on_error (`str`, *optional*, defaults to `"refuse"`): "refuse" ends at the first damaged row, "skip" leaves
-            such rows out.
-        resume (`bool`, *optional*, defaults to `False`): Continue an unfinished import of the same sources; one that
-            is finished is left as it is.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values per region.
-        detector (`str`, *optional*): Name of the detector, for the provenance.
-        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
-
-    Returns:
-        `dict[str, Any]`: The manifest of the table (`RegionTable.info`); its "summary" counts and lists the rows left
-        out.
-
-    Raises:
-        MissingFileError: if a source does not exist.
-        DataError: if a row is damaged (with "refuse"), no row is usable, or the folder contains another table.
-        ValueError: if the feature size is below 1.
-    """
+    """Writes the regions of legacy feature files into a region table."""
     if feature_size < 1:
         raise ValueError(f"feature_size: found {feature_size}, expected 1 or more")
     if format == "auto":

@@ -26,10 +26,9 @@ SECTIONS: dict[str, dict[str, Command]] = {
     "Main commands": {
         "train": Command("train", "Train and measure the models of a recipe."),
         "evaluate": Command("evaluate", "Score a checkpoint and write a page with its failures."),
-        "heads": Command("heads", "Find the heads of LLaVA, Qwen-VL, ... that ground phrases."),
-        "audit": Command("audit", "Measure how well every attention head grounds phrases."),
-        "audit-run": Command("audit_run", "Audit all models of a finished run and write one page."),
-        "vlm-run": Command("vlm_run", "Measure the vision-language models of a run on scenes."),
+        "look": Command("look", "Ask about an image; show where the model looked for every word."),
+        "heads": Command("heads", "Measure where every head looks; find the heads that ground."),
+        "run-heads": Command("run_heads", "Measure the heads of all models of a finished run, on one page."),
         "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),
         "ground": Command("ground", "Show where a model looks in your image for your caption."),
         "export": Command("export", "Write the attention of an image and caption for other tools."),
@@ -44,10 +43,6 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
         "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
         "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),
-        "regions refcoco-boxes": Command(
-            "refcoco_boxes", "Write the candidate boxes of RefCOCO for `regions extract`."
-        ),
-        "regions vcr-boxes": Command("vcr_boxes", "Write the object boxes of VCR for `regions extract`."),
     },
     "Space": {
         "space run": Command("run_space", "Open the page on which you click a word and see where it looks."),
@@ -55,11 +50,12 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "space build": Command("build_space", "Make the small checkpoints of the page from a finished run."),
     },
     "Help": {
-        "join-vcr": Command("join_vcr", "Join the answers and rationales of two VCR runs into Q→AR."),
         "doctor": Command("doctor", "Report versions, threads, GPU, Hub access and disk of this machine."),
         "completion": Command("completion", "Print a completion script for your shell."),
     },
 }
+# Names of version 0.1, which stay for one version.
+EARLIER = {"audit": "heads", "audit-run": "run-heads", "vlm-run": "run-heads"}
 COMMANDS: dict[str, Command] = {name: command for section in SECTIONS.values() for name, command in section.items()}
 GROUPS = {name.partition(" ")[0] for name in COMMANDS if " " in name}
 
@@ -87,7 +83,7 @@ def help_text(group: str = "") -> str:
         lines += ["", "examples:"]
         lines += [
             f"  {PROGRAM} train scenes_vgp",
-            f"  {PROGRAM} audit-run runs/scenes_vgp",
+            f"  {PROGRAM} run-heads runs/scenes_vgp",
             f"  {PROGRAM} regions extract --help",
         ]
     return "\n".join(lines)
@@ -96,12 +92,6 @@ def help_text(group: str = "") -> str:
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """
     Finds the command in the arguments.
-
-    Returns:
-        `tuple[str, list[str]]`: the name of the command, and the remaining arguments.
-
-    Raises:
-        ValueError: if there is no such command; the message contains the nearest one.
     """
     first, *rest = arguments
     words = " ".join(arguments[:2])
@@ -119,13 +109,6 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """
     Runs a command.
-
-    Args:
-        arguments (`Sequence[str]`, *optional*): the words after the program's name; defaults to those of the
-            process.
-
-    Returns:
-        `int`: the exit status of the command; 2 if the command does not exist.
     """
     calm_bars()
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -138,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[0] in GROUPS and (len(given) == 1 or given[1] in ("-h", "--help")):
         print(help_text(given[0]))
         return 0 if len(given) > 1 else USER_ERROR
+    if given[0] in EARLIER:
+        print(f"{PROGRAM} {given[0]} is now `{PROGRAM} {EARLIER[given[0]]}`", file=sys.stderr)
+        given[0] = EARLIER[given[0]]
     try:
         name, rest = find_command(given)
     except ValueError as error:

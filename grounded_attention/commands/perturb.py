@@ -36,9 +36,6 @@ from .user_errors import explain_error
 def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded.
-
-    Raises:
-        ValueError: for an argument out of range; the message names it.
     """
     from grounded_attention.training.experiments.perturbing import explainable
 
@@ -67,11 +64,7 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
 
 
 def evaluate(options: argparse.Namespace) -> str:
-    """Runs the command and returns the text to print.
-
-    Raises:
-        ValueError: for a user error; the message is one sentence.
-    """
+    """Runs the command and returns the text to print."""
     from grounded_attention.reports.perturbation_figure import perturbation_figure
     from grounded_attention.training.experiments.perturbing import measure_perturbation
     from grounded_attention.training.experiments.prepared_data import prepare_data

@@ -62,10 +62,6 @@ def image_paths(source: Path) -> ImagePath:
     """
     Returns the function from a row to the file of its image: in a folder the row's `file_name` or `<image_id>.jpg`, in
     a list the file with the image's id.
-
-    Raises:
-        MissingFileError: if there is no such folder or list.
-        DataError: if the list cannot be read; the function raises it for an image that the list does not have.
     """
     if source.is_dir():
         return lambda row: source / (row.get("file_name") or f"{row['image_id']}.jpg")
@@ -122,13 +118,6 @@ def _report(options: argparse.Namespace, rows: datasets.Dataset, info: Mapping[s
 def draw_sheet(table: PseudoLabelTable, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:
     """
     Draws captions of a table, evenly spread over its rows; without those whose picture cannot be read.
-
-    Args:
-        table (`PseudoLabelTable`): the labels.
-        rows (`Dataset`): the captions, in the same order.
-        images (`Callable`): row -> file of its image.
-        path (`Path`): the picture.
-        count (`int`): largest number of captions.
     """
     places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
     items = []

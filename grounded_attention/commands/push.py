@@ -38,17 +38,6 @@ if TYPE_CHECKING:
 def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     """
     Pushes a model directory.
-
-    Args:
-        directory (`Path`): contains `config.json`, safetensors and the code, as `save_pretrained` writes them; or an
-            adapter of PEFT.
-        repo (`HubRepo`): the repository to push to.
-        tokenizer (`str`, *optional*): a directory, a Hub id or a `vocab.txt`, of which the family's processor is made
-            and saved in the directory first.
-
-    Raises:
-        ValueError: if the directory has no model, or a model that reads text has no processor.
-        HubError: if the push fails.
     """
     from transformers import AutoConfig
 

@@ -21,9 +21,6 @@ from .space_options import add_space_options, check_gradio, space_settings
 def push(options: argparse.Namespace) -> str:
     """
     Pushes the Space and returns the text to print.
-
-    Raises:
-        ValueError: if gradio is missing, or a checkpoint or the repository cannot be used.
     """
     settings = space_settings(options)
     check_gradio()

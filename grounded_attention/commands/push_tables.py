@@ -23,16 +23,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 
 
 class PushChoices(TypedDict, total=False):
-    """How a table is pushed.
-
-    Args:
-        revision (`str`, *optional*): A branch of the repository, `main` by default.
-        private (`bool`, *optional*, defaults to `False`): Make a new repository private; one that is public already is
-            refused.
-        permission (`str`, *optional*): The reason why the table may be pushed, if its images or texts are of others.
-        licence (`str`, *optional*): Licence of the table, as the Hub names it, if its images or texts are the user's
-            own.
-    """
+    """How a table is pushed."""
 
     revision: str | None
     private: bool
@@ -41,20 +32,7 @@ class PushChoices(TypedDict, total=False):
 
 
 def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
-    """Pushes the region table in `folder`; every row is compared with its checksum first.
-
-    Args:
-        folder (`str | os.PathLike[str]`): The table.
-        to (`str`): The repository, `ORG/NAME`.
-        **choices: `revision`, `private`, `permission` and `licence`, see [`PushChoices`].
-
-    Returns:
-        `str`: The address of the commit.
-
-    Raises:
-        HubError: if the push fails; the repository is not changed.
-        DataError: if the table is damaged, the push is not permitted, or the repository contains other files.
-    """
+    """Pushes the region table in `folder`; every row is compared with its checksum first."""
     from grounded_attention.dataset_scripts.regions.card import write_region_card
 
     table = RegionTable(folder)
@@ -69,20 +47,7 @@ def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[Push
 
 
 def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
-    """Pushes the pseudo-labels in `folder`; every row is checked first. The licence is that of the captions.
-
-    Args:
-        folder (`str | os.PathLike[str]`): The pseudo-labels.
-        to (`str`): The repository, `ORG/NAME`.
-        **choices: `revision`, `private`, `permission` and `licence`, see [`PushChoices`].
-
-    Returns:
-        `str`: The address of the commit.
-
-    Raises:
-        HubError: if the push fails; the repository is not changed.
-        DataError: if the labels are damaged, the push is not permitted, or the repository contains other files.
-    """
+    """Pushes the pseudo-labels in `folder`; every row is checked first. The licence is that of the captions."""
     from grounded_attention.dataset_scripts.pseudo_labels.card import write_label_card
     from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 

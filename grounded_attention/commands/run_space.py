@@ -29,9 +29,6 @@ LOCAL = "127.0.0.1"
 def serve(options: argparse.Namespace) -> str:
     """
     Serves the page until it is interrupted.
-
-    Raises:
-        ValueError: if gradio is missing, a checkpoint cannot be used, or the port is taken.
     """
     settings = space_settings(options)
     check_gradio()

@@ -31,11 +31,7 @@ def add_space_options(parser: argparse.ArgumentParser) -> None:
 
 
 def space_settings(options: argparse.Namespace) -> SpaceSettings:
-    """The settings of the options.
-
-    Raises:
-        ValueError: if a checkpoint is given twice, or there is neither such a folder nor such a name.
-    """
+    """The settings of the options."""
     from grounded_attention.space.settings import SMALL_MODELS, SpaceSettings
 
     given = options.model or []
@@ -57,9 +53,6 @@ def _names(given: list[str]) -> list[str]:
 def check_gradio() -> None:
     """
     Checks that the page can be made here.
-
-    Raises:
-        ValueError: if gradio is not installed.
     """
     if importlib.util.find_spec("gradio") is None:
         raise ValueError('gradio is not installed, which makes the page: pip install "grounded-attention[space]"')

@@ -25,9 +25,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser, run
-
 from grounded_attention.commands.user_errors import explain_error
-from grounded_attention.training.recipes.early_checks import check_early
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 
@@ -75,7 +73,6 @@ def _work(options: argparse.Namespace) -> str | None:
 
 def _run_recipe(path: Path, overrides: list[str]) -> Path:
     recipe = load_recipe(path, overrides)
-    check_early(recipe)
     from grounded_attention.training.experiments.experiment import run as run_experiment
     from grounded_attention.training.experiments.report import report
 

@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from grounded_attention.commands.command_line import INTERRUPTED, CommandFailed
-
-from grounded_attention.training.recipes.early_checks import check_early
 from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
 
 if TYPE_CHECKING:
@@ -49,24 +47,12 @@ def check_job_options(options: argparse.Namespace) -> None:
 def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     """
     Checks a recipe, starts it as a job and follows it.
-
-    Args:
-        path (`Path`): file of the recipe.
-        options (`argparse.Namespace`): options of `grounded-attention train`.
-
-    Returns:
-        `dict[str, Any]`: the job, as `--json` prints it.
-
-    Raises:
-        ValueError: if the recipe or an option is wrong, or the Hub refuses something.
-        CommandFailed: if the job has failed, or following it was interrupted.
     """
     seconds = parse_time(options.timeout or TIMEOUT)
     secrets = _secrets(options.secret or ())
     if "study" in read_recipe(path):
         raise ValueError(f"{path} is a study, whose models are never pushed: a job trains one recipe")
     recipe = load_recipe(path, options.overrides)
-    check_early(recipe)
 
     from huggingface_hub import HfApi
 
@@ -104,9 +90,6 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 def parse_time(text: str) -> int:
     """
     The seconds of a time such as "90m".
-
-    Raises:
-        ValueError: for another text, and for less than a minute.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     seconds = int(float(found[1]) * SECONDS[found[2]]) if found else 0

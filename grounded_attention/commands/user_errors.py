@@ -6,12 +6,11 @@ import traceback
 from pathlib import Path
 
 from grounded_attention.commands.command_line import one_line
-
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.project import PACKAGE
 
-# In a clone some rooms are links; a traceback may contain either path.
+# In a clone some folders are links; a traceback may contain either path.
 PLACES = {PACKAGE, *(path.resolve() for path in PACKAGE.iterdir() if path.is_dir())}
 # PyTorch passes on an error of a DataLoader worker with the whole traceback as the message.
 FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
@@ -21,12 +20,6 @@ def explain_error(error: BaseException) -> str | None:
     """
     Formats a user error as one line. A user error is an error of the file system, or a ValueError raised in this
     package.
-
-    Args:
-        error (`BaseException`): any error.
-
-    Returns:
-        `str | None`: the message in one line; `None` for a program error, which needs its traceback.
     """
     known = isinstance(error, DataError | RecipeError | FileNotFoundError)
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):

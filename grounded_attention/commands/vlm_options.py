@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 BACK_ENDS = "sdpa, eager, flash_attention_2, or a kernel of the Hub such as kernels-community/flash-attn2"
 
 
+BITS = ("4bit", "8bit")
+
+
 def add_vlm_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--revision`, `--attention`, `--device` and `--dtype`."""
+    """Adds `--revision`, `--adapter`, `--attention`, `--load-in`, `--device-map`, `--device` and `--dtype`."""
     add = parser.add_argument
     add("--revision", metavar="NAME", help="branch, tag or commit of the model on the Hub")
+    add("--adapter", metavar="NAME_OR_DIR", help="PEFT adapter on --model; --model itself may be an adapter too")
+    add("--load-in", choices=BITS, help="quantise the model with bitsandbytes while it is loaded")
+    add("--device-map", metavar="NAME", help="auto: over all GPUs, and the memory of the machine (accelerate)")
     add("--attention", metavar="NAME", default="sdpa", help=f"attention back end: {BACK_ENDS} (default: %(default)s)")
     add_device_options(parser)
 
@@ -49,13 +55,6 @@ def _read_config(name: str, revision: str | None) -> tuple[dict[str, Any], Any]:
 def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tuple[Any, PatchGroundingProcessor]:
     """
     Loads the model of `--model` in evaluation mode, and its processor; an adapter of PEFT with its base model.
-
-    Args:
-        options (`argparse.Namespace`): `model`, and the options of `add_vlm_options`.
-        with_language_head (`bool`, *optional*, defaults to `True`): whether the model gets its language head.
-
-    Raises:
-        ValueError: if there is no such model, its image tokens are not known, or its weights are damaged.
     """
     import torch
     from accelerate import PartialState
@@ -64,7 +63,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from grounded_attention.families.vlm import load_processor
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-    from grounded_attention.training.recipes.number_checks import check_sizes
+    from grounded_attention.training.recipes.config_sizes import check_sizes
     from grounded_attention.utils.finite_weights import check_finite
 
     name = options.model
@@ -80,13 +79,28 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         # The weights of an adapter have the names of the model with its head.
         auto_class: Any = AutoModelForImageTextToText if with_language_head or adapted else AutoModel
         settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": options.attention}
-        model = auto_class.from_pretrained(**base, **settings)
-        if adapted:
-            model = _add_adapter(model, name, options.revision)
-        check_finite(model, "its weights")
-        return model.eval().to(device), PatchGroundingProcessor(processor, config.model_type)
+        placed = _places(options)
+        model = auto_class.from_pretrained(**base, **settings, **placed)
+        for adapter, revision in ((name if adapted else None, options.revision), (options.adapter, None)):
+            model = model if adapter is None else _add_adapter(model, adapter, revision)
+        if not placed:  # quantised weights are no numbers, and those on disk would be read
+            check_finite(model, "its weights")
+            model = model.to(device)
+        return model.eval(), PatchGroundingProcessor(processor, config.model_type)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
+
+
+def _places(options: argparse.Namespace) -> dict[str, Any]:
+    """Arguments of `from_pretrained` for `--load-in` and `--device-map`."""
+    from transformers import BitsAndBytesConfig
+
+    found: dict[str, Any] = {}
+    if options.load_in is not None:
+        found["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{options.load_in}": True})
+    if options.device_map is not None or found:
+        found["device_map"] = options.device_map or options.device or "auto"
+    return found
 
 
 def _add_adapter(model: Any, name: str, revision: str | None) -> Any:

@@ -36,10 +36,6 @@ scores = model(**{{name: batch[name] for name in names}})  # a dictionary of ten
 def check_request(output: Path, form: str, int8: bool) -> None:
     """
     Checks what can be checked before a model is loaded; the arguments are those of `write_export`.
-
-    Raises:
-        ValueError: if `output` is not absent or an empty folder, ONNX is not installed, or 8 bits are asked for
-            another format.
     """
     if int8 and form != ONNX:
         raise ValueError("--int8 writes ONNX: remove it, or give --format onnx")
@@ -54,21 +50,6 @@ def write_export(
 ) -> dict[str, Any]:
     """
     Exports a model into a new folder. The folder appears only when it is complete.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        processor (`Any`): its processor.
-        output (`Path`): the folder, absent or empty.
-        form (`str`): `ONNX` or `TORCH`.
-        source (`str`): name of the checkpoint, for the card.
-        int8 (`bool`, *optional*, defaults to `False`): whether to write an ONNX file with 8-bit weights, too.
-        attentions (`bool`, *optional*, defaults to `False`): whether the model returns its attention maps.
-
-    Returns:
-        `dict[str, Any]`: `files` (name -> bytes), `inputs` (name -> shape and dtype) and `outputs` (names).
-
-    Raises:
-        ValueError: if the model cannot be exported, and see `check_request`.
     """
     check_request(output, form, int8)
     inputs = export_inputs(model)

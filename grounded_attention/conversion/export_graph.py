@@ -25,12 +25,6 @@ _NOT_EXPORTED = ("loss", "hidden_states", "attentions", "region_hidden_states")
 class NamedScores(nn.Module):
     """
     A model that takes tensors by name and returns a dictionary of tensors: scores and states.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        inputs (`Sequence[ExportInput]`): what it takes. `torch.export` reads the names from the signature.
-        attentions (`bool`, *optional*, defaults to `False`): whether to return the attention maps of each call, too,
-            as `attentions_0` and so on.
     """
 
     forward: Any
@@ -58,15 +52,6 @@ class NamedScores(nn.Module):
 def export_graph(model: Any, inputs: Sequence[ExportInput], attentions: bool = False) -> ExportedProgram:
     """
     Exports a model with `torch.export`. Sizes of named axes stay free; padding is computed.
-
-    Args:
-        model (`PreTrainedModel`): a model of one of the families. It is set to evaluation mode, and with
-            `attentions` to eager attention.
-        inputs (`Sequence[ExportInput]`): see `export_inputs`.
-        attentions (`bool`, *optional*, defaults to `False`): whether to return the attention maps.
-
-    Returns:
-        `ExportedProgram`: `program.module()(**inputs)` returns a dictionary of tensors.
     """
     if attentions:
         model.set_attn_implementation("eager")
@@ -92,12 +77,6 @@ def output_names(program: ExportedProgram) -> list[str]:
 def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Path) -> None:
     """
     Writes an exported model as ONNX.
-
-    Args:
-        program (`ExportedProgram`): see `export_graph`.
-        inputs (`Sequence[ExportInput]`): its inputs.
-        path (`Path`): the file. Weights of more than 2 GB are written beside it.
-
     """
     with _quiet():
         made = torch.onnx.export(
@@ -120,10 +99,6 @@ def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Pa
 def write_int8(source: Path, target: Path) -> None:
     """
     Writes an ONNX file with 8-bit weights. An activation is rounded to 8 bits with a scale found when it is computed.
-
-    Args:
-        source (`Path`): the file with 32-bit weights.
-        target (`Path`): the file to write.
     """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

@@ -20,12 +20,6 @@ TEXTS = ("input_ids", "attention_mask", "token_type_ids")
 class ExportInput:
     """
     An input of an exported model.
-
-    Args:
-        name (`str`): its name, as in the model's `forward`.
-        axes (`tuple[str | int, ...]`): a name for an axis of any size, a number for a fixed one.
-        dtype (`torch.dtype`): the type of its values.
-        content (`str`): what it contains.
     """
 
     name: str
@@ -53,12 +47,6 @@ class ExportInput:
 def export_inputs(model: Any) -> list[ExportInput]:
     """
     The inputs of a model of one of the families, in order.
-
-    Args:
-        model (`PreTrainedModel`): the model, with or without a head.
-
-    Raises:
-        ValueError: if the model reads pixels.
     """
     config, name = model.config, type(model).__name__
     if getattr(config, "vision_config", None) is not None:

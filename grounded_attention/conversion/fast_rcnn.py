@@ -62,11 +62,6 @@ _PUBLIC = tuple(
 class ImageRules:
     """
     Keys of the pixel network.
-
-    Args:
-        end_to_end (`bool`): whether the keys are those of an end-to-end VL-BERT; otherwise those of torchvision's
-            ResNet.
-        prefix (`str`): prefix of our names.
     """
 
     end_to_end: bool
@@ -134,13 +129,6 @@ def explain_image_key(key: str) -> str | None:
 def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversion) -> None:
     """
     Checks that the two copies of the last stage in an end-to-end checkpoint are equal.
-
-    Args:
-        weights (`Mapping[str, torch.Tensor]`): the weights under keys without wrappers.
-        conversion ([`Conversion`]): maps to the original keys of the file.
-
-    Raises:
-        CheckpointError: if a copy is missing or the two differ.
     """
     for key, tensor in weights.items():
         if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
@@ -158,14 +146,6 @@ def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversio
 def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, Any]) -> ConfigFields:
     """
     Reads the fields of [`FastRCNNConfig`] from the tensor shapes; other fields have the values of the public code.
-
-    Args:
-        conversion ([`Conversion`]): weights under our names.
-        prefix (`str`): prefix of our names of the pixel network.
-        given (`Mapping[str, Any]`): fields of --config.
-
-    Raises:
-        CheckpointError: if a stage is missing, or a given field is unknown or contradicts the shapes.
     """
     if not any(name.startswith(prefix) for name in conversion.weights):  # only requested with --config
         return settle_fields({}, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)

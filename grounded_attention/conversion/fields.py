@@ -35,13 +35,6 @@ Config = TypeVar("Config", bound=PreTrainedConfig)
 class ConfigFields:
     """
     Fields of a configuration, grouped by their source.
-
-    Args:
-        read (`dict[str, Any]`): fields read from shapes and keys.
-        given (`dict[str, Any]`): fields from the file of --config.
-        assumed (`dict[str, Any]`): other fields, with the values of the public code or of public files of this width.
-        notes (`dict[str, str]`): field -> reason why its value is uncertain.
-        nested (`dict[str, ConfigFields]`): field that is a configuration -> its fields.
     """
 
     read: dict[str, Any] = field(default_factory=dict)
@@ -77,19 +70,6 @@ def settle_fields(
 ) -> ConfigFields:
     """
     Decides every field. A given field must agree with the file, and is used if the file does not determine it.
-
-    Args:
-        read (`Mapping[str, Any]`): fields that shapes and keys determine.
-        assumed (`Mapping[str, Any]`): fields that the file does not determine, with the values of the public code.
-        given (`Mapping[str, Any]`): fields of --config.
-        config_class (`type[PreTrainedConfig]`): the configuration class.
-        public (`Sequence[Mapping[str, Any]]`): the public configurations. The first field is a width, which shapes
-            determine. The others are depths and numbers of heads, which can only be counted or not be read; they are
-            checked against the configuration of that width.
-
-    Raises:
-        OverrideError: if a given field is unknown or contradicts the file.
-        CheckpointError: if the file has fewer layers than public files of its width, or a field cannot be determined.
     """
     given = _check_given(given, config_class)
     for name in read.keys() & given.keys():

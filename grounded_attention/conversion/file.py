@@ -50,11 +50,6 @@ _BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_i
 class OriginalFile:
     """
     The content of an original file.
-
-    Args:
-        state_dict (`dict[str, torch.Tensor]`): the weights under their original keys.
-        others (`list[str]`): names of the other entries of the file.
-        trained (`int`, *optional*): number of parameters in the optimizer of the file; `None` without an optimizer.
     """
 
     state_dict: dict[str, torch.Tensor]
@@ -65,13 +60,6 @@ class OriginalFile:
 def read_checkpoint(path: Path) -> OriginalFile:
     """
     Reads a file written by `torch.save` without executing anything in it.
-
-    Args:
-        path (`Path`): a state dict, or a dictionary with one under a name of `WEIGHTS`, also several times.
-
-    Raises:
-        FileNotFoundError: if the file does not exist.
-        CheckpointError: if the file has another format or contains code.
     """
     if path.is_dir():
         raise CheckpointError(f"{path}: {_describe_directory(path)}")

@@ -38,9 +38,6 @@ class Rules(Protocol):
 class PrefixRules:
     """
     Rules for keys that differ from our names only in the prefix.
-
-    Args:
-        pairs (`tuple[tuple[str, str], ...]`): (original prefix, our prefix); the first match applies.
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -61,11 +58,6 @@ class PrefixRules:
 class Wrapper(NamedTuple):
     """
     A prefix that training code adds to keys.
-
-    Args:
-        written (`str`): prefix in the file.
-        bare (`str`): prefix without the wrapper.
-        mark (`str`): a key that starts with it shows that the file has this wrapper.
     """
 
     written: str
@@ -99,16 +91,6 @@ def plain_key(key: str) -> str:
 class Conversion:
     """
     Renamed weights and the record of every key.
-
-    Args:
-        class_name (`str`): our class for the checkpoint.
-        rules (`Sequence[Rules]`): rules between its keys and our names.
-        wrappers (`Sequence[Wrapper]`): wrappers of its keys.
-        weights (`dict[str, torch.Tensor]`): float32 tensors with our names.
-        converted (`dict[str, str]`): original key -> our name.
-        left_out (`dict[str, str]`): original key -> reason why it is not converted.
-        initialised (`dict[str, str]`): our name of a missing weight -> reason why it may be missing.
-        fields ([`ConfigFields`]): the config fields and their sources.
     """
 
     class_name: str
@@ -137,9 +119,6 @@ class Conversion:
     def shape(self, name: str, dimensions: int = 2) -> torch.Size:
         """
         The shape of the tensor with our name.
-
-        Raises:
-            CheckpointError: if the tensor is missing or has another number of dimensions.
         """
         if name not in self.weights:
             raise CheckpointError(
@@ -155,9 +134,6 @@ class Conversion:
     def count_layers(self, prefix: str) -> int:
         """
         The number of layers with our names `prefix` + number.
-
-        Raises:
-            CheckpointError: if there is none, or a number is missing.
         """
         pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
         numbers = {int(match.group(1)) for match in map(pattern.match, self.weights) if match}
@@ -184,12 +160,6 @@ def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wr
 def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[str, str]:
     """
     Removes wrappers from keys.
-
-    Returns:
-        `dict[str, str]`: key without wrappers -> key of the file.
-
-    Raises:
-        CheckpointError: if two keys become equal.
     """
     bare: dict[str, str] = {}
     for original in keys:

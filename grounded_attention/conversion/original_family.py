@@ -183,9 +183,6 @@ class OriginalFamily(ABC):
 def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
     """
     Converts a tensor to float32.
-
-    Raises:
-        CheckpointError: if it is not a floating-point tensor, or has NaN or infinite numbers.
     """
     if not tensor.is_floating_point():
         raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")
@@ -202,14 +199,6 @@ def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
 def check_same(conversion: Conversion, first: str, second: str) -> None:
     """
     Checks that two tensors that the public code ties are equal.
-
-    Args:
-        conversion (`Conversion`): the conversion.
-        first (`str`): our name of the first tensor.
-        second (`str`): our name of the second tensor.
-
-    Raises:
-        CheckpointError: if they differ.
     """
     tensors = [conversion.weights.get(name) for name in (first, second)]
     if tensors[0] is not None and tensors[1] is not None and not torch.equal(tensors[0], tensors[1]):
@@ -228,16 +217,6 @@ def fit_to_model(
 ) -> None:
     """
     Checks the weights against the model: shapes, unexpected weights, missing weights.
-
-    Args:
-        conversion ([`Conversion`]): the renamed weights; changed in place.
-        model (`PreTrainedModel`): the model.
-        prefix (`str`): prefix of our names before the names of the model.
-        droppable (`Mapping[str, str]`): prefix of our names -> reason why the model may not have it.
-        optional (`Mapping[str, str]`): our name -> reason why it may be missing in the file.
-
-    Raises:
-        CheckpointError: if a tensor has another shape, is unexpected, or is missing.
     """
     places = {prefix + name: value.shape for name, value in model.state_dict().items()}
     _drop(conversion, places, type(model).__name__, droppable)

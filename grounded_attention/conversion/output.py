@@ -37,14 +37,6 @@ WRITTEN = ("config.json", "conversion.json", "generation_config.json", "model*.s
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
     """
     Checks that writing to `output` deletes no other files.
-
-    Args:
-        output (`Path`): directory to write.
-        force (`bool`): whether an existing model directory may be replaced.
-        inputs (`tuple[Path, ...]`, *optional*, defaults to `()`): files that must not be deleted.
-
-    Raises:
-        CheckpointError: if files would be lost.
     """
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
@@ -68,15 +60,6 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
 def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:
     """
     Writes a Hub directory with `record` as conversion.json, atomically.
-
-    Args:
-        model (`PreTrainedModel`): the converted model.
-        record (`Mapping[str, Any]`): content of conversion.json.
-        output (`Path`): directory to write; an existing one is replaced.
-
-    Raises:
-        CheckpointError: if the weights cannot be written; an existing directory is kept.
-        OSError: if a file cannot be written; an existing directory is kept.
     """
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
@@ -99,11 +82,6 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
 def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
     """
     The record of a conversion, for conversion.json.
-
-    Args:
-        conversion (`Conversion`): the conversion.
-        checkpoint (`Path`): the original file.
-        others (`list[str]`): names of other entries of the file.
     """
     with checkpoint.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -122,11 +100,6 @@ def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> 
 def format_summary(conversion: Conversion, others: list[str], output: Path) -> str:
     """
     A table of the config fields with their sources, and of the converted, skipped and initialised tensors.
-
-    Args:
-        conversion (`Conversion`): the conversion.
-        others (`list[str]`): names of other entries of the file.
-        output (`Path`): the written directory.
     """
     rows = [("class", conversion.class_name), *_list_fields(conversion.fields.account())]
     rows.append(("converted", f"{len(conversion.converted)} tensors"))

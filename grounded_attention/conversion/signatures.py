@@ -25,11 +25,6 @@ from .keys import plain_key
 class Signature:
     """
     The pattern of keys that identifies a family.
-
-    Args:
-        title (`str`): name of the family in messages.
-        mark (`str`): regular expression that matches at least one key.
-        advice (`str`): remedy for such a checkpoint.
     """
 
     title: str
@@ -92,15 +87,6 @@ def recognise(keys: Iterable[str]) -> Signature | None:
 def check_family(keys: Collection[str], title: str, accepted: Collection[str], expected: str) -> None:
     """
     Checks that keys belong to a family.
-
-    Args:
-        keys (`Collection[str]`): the original keys.
-        title (`str`): the requested family.
-        accepted (`Collection[str]`): titles of the signatures that contain it.
-        expected (`str`): description of its files, for the message.
-
-    Raises:
-        CheckpointError: if the keys belong to another or an unknown family; the message contains the found family.
     """
     found = recognise(keys)
     if found is None:

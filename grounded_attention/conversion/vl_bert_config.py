@@ -46,15 +46,6 @@ _PROJECTION = "vl_bert.region_encoder.projection.weight"
 def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
     """
     Reads the config fields of converted weights; sizes come from the shapes of the tensors.
-
-    Args:
-        conversion ([`Conversion`]): the weights with our names.
-        given (`Mapping[str, Any]`): fields of [`VLBertConfig`] that the shapes do not determine
-            (`num_attention_heads`, `position_offset`, dropouts). Fields of `vision_config` are used one by one;
-            `vision_config` of `None` removes the pixel network.
-
-    Raises:
-        CheckpointError: if sizes cannot be read, or a given field is unknown or contradicts the shapes.
     """
     given = dict(given)
     vision = _read_vision(conversion, given)

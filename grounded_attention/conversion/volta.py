@@ -51,9 +51,6 @@ FEED_FORWARD = {
 class ModuleRules:
     """
     Rules for keys whose modules are renamed one by one.
-
-    Args:
-        modules (`Mapping[str, str]`): original module -> ours.
     """
 
     modules: Mapping[str, str]
@@ -78,12 +75,6 @@ class ModuleRules:
 class VoltaFamily(OriginalFamily):
     """
     What the converters of VOLTA's models share; before the family's own converter among the base classes.
-
-    Args:
-        config ([`VoltaConfig`]): the configuration of the checkpoint.
-
-    Raises:
-        OverrideError: if the family cannot have the schedule.
     """
 
     title = VOLTA

@@ -263,13 +263,6 @@ def is_volta(keys: Collection[str], given: Mapping[str, Any]) -> bool:
 def make_volta_converter(family: str, given: Mapping[str, Any]) -> VoltaFamily:
     """
     The converter for the checkpoints of a configuration.
-
-    Args:
-        family (`str`): the requested family, `"vilbert"`, `"lxmert"` or `"visualbert"`.
-        given (`Mapping[str, Any]`): content of the JSON file.
-
-    Raises:
-        OverrideError: if the configuration is of another family, or the family cannot have its schedule.
     """
     if MARK not in given:
         raise OverrideError(

@@ -72,11 +72,6 @@ _UNREAD = frozenset(
 class Step(NamedTuple):
     """
     What a sub-layer does to one stream.
-
-    Args:
-        number (`int`): number of the sub-layer.
-        kind (`str`): `"self"`, `"cross"` (attention to the other stream), `"joint"` (one softmax over both streams) or
-            `"feed-forward"`, after `"shared "` if the other stream uses the same weights.
     """
 
     number: int
@@ -86,12 +81,6 @@ class Step(NamedTuple):
 class VoltaConfig:
     """
     A VOLTA configuration.
-
-    Args:
-        fields (`Mapping[str, Any]`): content of the JSON file; further fields are those of our configuration.
-
-    Raises:
-        OverrideError: if the numbers of the sub-layers have gaps, or a field has no equivalent in our families.
     """
 
     def __init__(self, fields: Mapping[str, Any]):
@@ -169,14 +158,6 @@ class VoltaConfig:
     def units(self, stream: str, title: str, *layers: tuple[str, ...]) -> list[list[Step]]:
         """
         The steps of a stream, grouped into layers.
-
-        Args:
-            stream (`str`): `"t"` or `"v"`.
-            title (`str`): name of our family, for messages.
-            layers (`tuple[str, ...]`): the kinds of the steps of each layer that the family can have.
-
-        Raises:
-            OverrideError: if the steps are no such layers; the message has the number of the sub-layer.
         """
         steps, units = list(self.steps(stream)), []
         while steps:

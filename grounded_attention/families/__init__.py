@@ -19,12 +19,6 @@ DEFAULT_FAMILY = "vl_bert"
 def find_family(model_type: str) -> str | None:
     """
     Finds the family whose classes load checkpoints of a `model_type`.
-
-    Args:
-        model_type (`str`): `model_type` of a configuration.
-
-    Returns:
-        `str | None`: key of `FAMILIES`; `None` if there is no such family.
     """
     for name, family in FAMILIES.items():
         if model_type == name or model_type in family.reads:

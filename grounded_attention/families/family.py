@@ -63,8 +63,8 @@ class Family:
     @property
     def config_class(self) -> "type[PreTrainedConfig]":
         """The configuration class."""
-        found: Any = self.base_model.config_class
-        return found
+        config_class: Any = self.base_model.config_class
+        return config_class
 
     @cached_property
     def heads(self) -> "dict[str, type[PreTrainedModel]]":

@@ -32,13 +32,7 @@ def load_processor(name: Any, **settings: Any) -> Any:
 
 @dataclass(frozen=True)
 class VisionLanguageFamily:
-    """All models whose image tokens are known, see `processing/image_tokens.py`. A recipe names them together.
-
-    Args:
-        name (`str`, *optional*, defaults to `"vlm"`): name in recipes.
-        title (`str`, *optional*, defaults to `"vision-language model"`): display name.
-        head (`str`, *optional*, defaults to `"generation"`): the head that these models have, for tasks.
-    """
+    """All models whose image tokens are known, see `processing/image_tokens.py`. A recipe names them together."""
 
     name: str = "vlm"
     title: str = "vision-language model"
@@ -61,8 +55,8 @@ class VisionLanguageFamily:
         """The class of a model type that generates text from images and text."""
         from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
-        found: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[self.config_class(model_type)]
-        return found[0] if isinstance(found, tuple) else found
+        model_class: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[self.config_class(model_type)]
+        return model_class[0] if isinstance(model_class, tuple) else model_class
 
 
 VLM = VisionLanguageFamily()

@@ -16,16 +16,7 @@ EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class AttentionGrounder:
-    """The pipeline `visual-grounding` as a grounder; a score is a region's share of the phrase's attention.
-
-    Args:
-        pipe (`VisualGroundingPipeline`): The pipeline of a checkpoint.
-        name (`str`): Name or folder of the checkpoint, for the provenance.
-        regions (`RegionTable`, *optional*): Regions of the images; by default the detector of the pipeline finds them.
-        layer (`int`, *optional*): Layer, counted from 0; the mean over the upper half of the layers by default.
-        head (`int`, *optional*): Head, counted from 0; the mean over all heads by default.
-        about (`Mapping`, *optional*): Further provenance, such as the source of the regions.
-    """
+    """The pipeline `visual-grounding` as a grounder; a score is a region's share of the phrase's attention."""
 
     def __init__(
         self,
@@ -50,9 +41,10 @@ class AttentionGrounder:
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         """See `Grounder.ground`."""
         inputs = [self._input(example) for example in examples]
-        found = self.pipe(inputs, batch_size=len(inputs), **self._settings)
+        answers = self.pipe(inputs, batch_size=len(inputs), **self._settings)
         return [
-            _by_phrase(example, regions, each) for example, regions, each in zip(examples, inputs, found, strict=True)
+            _by_phrase(example, regions, each)
+            for example, regions, each in zip(examples, inputs, answers, strict=True)
         ]
 
     def _input(self, example: Example) -> dict[str, Any]:

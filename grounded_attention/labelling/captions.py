@@ -38,10 +38,6 @@ def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = Non
 
     `given` has the annotated phrases that have boxes, and `objects` the boxes of the image; both are `None` where the
     builder annotates no phrases. `width` and `height` are `None` where the rows do not have them.
-
-    Raises:
-        DataError: if there is no caption, or two captions have the same id.
-        ValueError: if the rows have no captions.
     """
     rows = datasets.concatenate_datasets([_of_split(split) for split in splits.values()])
     if limit is not None:
@@ -69,14 +65,14 @@ def _plain(rows: Mapping[str, Sequence[Any]]) -> dict[str, list]:
 
 
 def _annotated(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
-    found: dict[str, list] = {name: [] for name in FEATURES}
+    columns: dict[str, list] = {name: [] for name in FEATURES}
     for place, captions in enumerate(images["captions"]):
         boxes = {entity["entity_id"]: entity["boxes"] for entity in images["entities"][place]}
         objects = list(dict.fromkeys(tuple(box) for each in boxes.values() for box in each))
         for caption in captions:
             if not caption.get("related", True):
                 continue
-            given = [
+            annotated = [
                 {name: phrase[name] for name in ("text", "start", "end")} | {"boxes": boxes[phrase["entity_id"]]}
                 for phrase in caption["phrases"]
                 if boxes.get(phrase["entity_id"])
@@ -85,10 +81,10 @@ def _annotated(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
                 name: images[name][place] for name in ("image_id", "file_name", "width", "height") if name in images
             }
             row = {**image, "caption_id": caption["caption_id"], "text": caption["text"]}
-            row |= {"given": given, "objects": objects}
+            row |= {"given": annotated, "objects": objects}
             for name in FEATURES:
-                found[name].append(row.get(name))
-    return found
+                columns[name].append(row.get(name))
+    return columns
 
 
 def captions_digest(rows: datasets.Dataset) -> str:

@@ -26,12 +26,6 @@ class FlorenceGrounder:
 
     Florence-2 gives no scores. The score of all boxes of a phrase is the geometric mean of the probabilities of the
     tokens that it wrote.
-
-    Args:
-        model (`Florence2ForConditionalGeneration`): The model.
-        processor (`Florence2Processor`): Its processor.
-        name (`str`, *optional*, defaults to `""`): Name or folder, for the provenance.
-        batch_size (`int`, *optional*, defaults to `8`): Number of phrases in one run of the model.
     """
 
     reads_images = True
@@ -48,10 +42,10 @@ class FlorenceGrounder:
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
         """See `Grounder.ground`."""
         asked = [(example, phrase.text) for example in examples for phrase in example.phrases]
-        found: list[Candidates] = []
+        candidates: list[Candidates] = []
         for start in range(0, len(asked), self.batch_size):
-            found += self._run(asked[start : start + self.batch_size])
-        each = iter(found)
+            candidates += self._run(asked[start : start + self.batch_size])
+        each = iter(candidates)
         return [[next(each) for _ in example.phrases] for example in examples]
 
     @torch.no_grad()
@@ -73,7 +67,7 @@ class FlorenceGrounder:
         scores = written_probability(
             generated.sequences.cpu(), [step.float().cpu() for step in generated.logits], self._padding()
         )
-        found = []
+        candidates = []
         for (example, _), sequence, score in zip(asked, generated.sequences.cpu(), scores.tolist(), strict=True):
             # The processor rounds boxes down to whole pixels; with this size it returns the steps that were written.
             answer = self.processor.post_process_generation(sequence=sequence, task=TASK, image_size=(STEPS, STEPS))
@@ -82,24 +76,15 @@ class FlorenceGrounder:
             boxes = ((steps + 0.5) * size / STEPS).astype(np.float32)
             # The model may write the corners in any order.
             boxes = boxes[(boxes[:, :2] < boxes[:, 2:]).all(axis=1)]
-            found.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
-        return found
+            candidates.append(Candidates(boxes, np.full(len(boxes), score, dtype=np.float32)))
+        return candidates
 
     def _padding(self) -> int:
         return self.processor.tokenizer.pad_token_id
 
 
 def written_probability(sequences: Tensor, logits: Sequence[Tensor], padding: int) -> Tensor:
-    """The geometric mean of the probabilities of the tokens that a model wrote.
-
-    Args:
-        sequences (`Tensor`): (B, S) int64, whose last tokens are the written ones; shorter ones end in padding.
-        logits (`Sequence[Tensor]`): for each written token (B, V).
-        padding (`int`): id of the padding token.
-
-    Returns:
-        `Tensor`: (B,) float32 in [0, 1].
-    """
+    """The geometric mean of the probabilities of the tokens that a model wrote."""
     tokens = sequences[:, sequences.shape[1] - len(logits) :]
     log_probabilities = torch.stack(list(logits), dim=1).log_softmax(-1)  # (B, steps, V)
     chosen = log_probabilities.gather(-1, tokens[..., None])[..., 0]
@@ -115,16 +100,12 @@ def load_florence(
     batch_size: int = 8,
     processor_options: Mapping[str, Any] | None = None,
 ) -> FlorenceGrounder:
-    """Loads Florence-2 from the Hub or a folder, in the format of transformers ("florence-community/Florence-2-base").
-
-    Raises:
-        ValueError: The model or its processor cannot be loaded.
-    """
+    """Loads Florence-2 from the Hub or a folder, in transformers' format ("florence-community/Florence-2-base")."""
     try:
         processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})
         check_tokenizer(processor.tokenizer)
-        found: dict[str, Any] = {} if revision is None else {"revision": revision}
-        model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **found)
+        options: dict[str, Any] = {} if revision is None else {"revision": revision}
+        model: Any = Florence2ForConditionalGeneration.from_pretrained(name_or_path, dtype=dtype, **options)
     except (OSError, ValueError, ImportError) as error:
         raise ValueError(f"--grounder {name_or_path}: cannot be used: {first_sentences(error)}") from error
     return FlorenceGrounder(model.to(device), processor, name_or_path, batch_size)

@@ -20,19 +20,7 @@ SMALLEST = 1e-6
 
 @dataclass
 class Example:
-    """A caption to ground.
-
-    Args:
-        caption_id (`str`): Id of the caption.
-        image_id (`str`): Id of the image.
-        text (`str`): The caption.
-        phrases (`list[Phrase]`): Its phrases; at least one.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        image (`Image.Image`, *optional*): The RGB picture; None for a grounder with `reads_images` False.
-        gold (`list`, *optional*): For each phrase its annotated boxes in [0, 1], for a simulated grounder.
-        objects (`list`, *optional*): All annotated boxes of the image in [0, 1], for a simulated grounder.
-    """
+    """A caption to ground."""
 
     caption_id: str
     image_id: str
@@ -47,12 +35,7 @@ class Example:
 
 @dataclass
 class Candidates:
-    """The boxes that a grounder gives a phrase, in any number and order.
-
-    Args:
-        boxes (`np.ndarray`): (n, 4) float32, x1 y1 x2 y2 in pixels of the image.
-        scores (`np.ndarray`): (n,) float32 in [0, 1].
-    """
+    """The boxes that a grounder gives a phrase, in any number and order."""
 
     boxes: npt.NDArray[np.float32]
     scores: npt.NDArray[np.float32]
@@ -85,17 +68,7 @@ class Grounder(Protocol):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which candidates of a phrase are stored.
-
-    Args:
-        boxes_per_phrase (`int`, *optional*, defaults to `1`): Largest number of boxes of a phrase. The paper's
-            grounder gives one.
-        threshold (`float`, *optional*, defaults to `0.0`): Smallest score. The paper's grounder always gives a box.
-        nms (`float`, *optional*, defaults to `0.7`): Overlap above which the box with the lower score is dropped.
-
-    Raises:
-        ValueError: A value is out of range.
-    """
+    """Which candidates of a phrase are stored."""
 
     boxes_per_phrase: int = 1
     threshold: float = 0.0
@@ -109,19 +82,7 @@ class Selection:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a number from 0 to 1")
 
     def select(self, found: Candidates, example: Example, phrase: Phrase) -> dict[str, Any]:
-        """Makes the stored form of a phrase: its best boxes, clipped to the image and divided by its size.
-
-        Args:
-            found (`Candidates`): The candidates.
-            example (`Example`): The caption.
-            phrase (`Phrase`): The phrase.
-
-        Returns:
-            `dict`: `text`, `start`, `end`, `boxes` and `scores`, best first.
-
-        Raises:
-            DataError: A box is not finite, inverted or completely outside the image, or a score is outside [0, 1].
-        """
+        """Makes the stored form of a phrase: its best boxes, clipped to the image and divided by its size."""
         boxes = torch.as_tensor(found.boxes, dtype=torch.float32).reshape(-1, 4)
         scores = torch.as_tensor(found.scores, dtype=torch.float32).reshape(-1)
         _check(boxes, scores, example, phrase)

@@ -22,32 +22,16 @@ _OTHER = "; or choose another source with --phrases"
 
 
 class PhraseSource(Protocol):
-    """Finds the phrases of captions.
-
-    Attributes:
-        provenance (`dict`): Name and version of the source.
-    """
+    """Finds the phrases of captions."""
 
     provenance: dict[str, Any]
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """Finds the phrases of captions.
-
-        Args:
-            rows (sequence of `Mapping`): Rows of `labelling.captions`.
-
-        Returns:
-            `list`: For each caption its phrases in their order, and the number of phrases that could not be found in
-            the caption again.
-        """
+        """Finds the phrases of captions."""
 
 
 def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
-    """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy.
-
-    Raises:
-        ValueError: The source is unknown, or a package, model or corpus that it needs is not installed.
-    """
+    """Loads a source of phrases, one of `SOURCES`; `model` is the pipeline of spaCy."""
     if name == "textblob":
         return TextBlobPhrases()
     if name == "spacy":
@@ -128,11 +112,7 @@ class GivenPhrases:
     provenance = {"source": "given"}
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """See `PhraseSource.find`.
-
-        Raises:
-            DataError: A row has no annotated phrases, or a phrase is not in its caption.
-        """
+        """See `PhraseSource.find`."""
         return [([_given(phrase, row) for phrase in _annotated(row)], 0) for row in rows]
 
 
@@ -155,14 +135,14 @@ def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
     searched after the one before it, and if it is not there, from the start. Found phrases never overlap, so a phrase
     that occurs twice in `texts` is found at two places. They are returned in the order of the caption.
     """
-    found: list[Phrase] = []
+    placed: list[Phrase] = []
     after = 0
     for text in texts:
-        phrase = _search(caption, text, after, found) or _search(caption, text, 0, found)
+        phrase = _search(caption, text, after, placed) or _search(caption, text, 0, placed)
         if phrase is not None:
-            found.append(phrase)
+            placed.append(phrase)
             after = phrase.end
-    return sorted(found, key=lambda phrase: phrase.start), len(texts) - len(found)
+    return sorted(placed, key=lambda phrase: phrase.start), len(texts) - len(placed)
 
 
 def _search(caption: str, text: str, begin: int, taken: Sequence[Phrase]) -> Phrase | None:

@@ -52,26 +52,6 @@ def label_captions(
     """Labels captions and writes the table. The same call continues an interrupted run.
 
     Every process of a launch makes the same call. Finished labels with the same provenance are left unchanged.
-
-    Args:
-        rows (`Dataset`): The captions, from `caption_rows`.
-        phrases (`PhraseSource`): Finds the phrases.
-        grounder (`Grounder`): Finds the boxes; the same in every process.
-        output (`str` or `os.PathLike`): Folder of the table; all processes can read and write it.
-        image_path (`Callable`): Returns the file of a row's image.
-        source (`Mapping`): Facts about the captions, for the provenance.
-        selection (`Selection`, *optional*): The boxes that are stored.
-        batch_size (`int`, *optional*, defaults to `8`): Number of captions that are grounded together.
-        part_size (`int`, *optional*, defaults to `CAPTIONS_PER_PART`): Number of captions in a part.
-        on_error (`str`, *optional*, defaults to `"refuse"`): `"refuse"` stops at the first image or caption that
-            cannot be used, `"skip"` gives such captions no phrases.
-        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
-
-    Returns:
-        `dict`: The manifest; None in all processes but the first.
-
-    Raises:
-        DataError: The folder holds labels of another source, or an image or caption cannot be used (with `"refuse"`).
     """
     state, folder, selection = join_processes(), Path(output), selection or Selection()
     # Batches are cut inside parts, and padding may change a score in its last digits.
@@ -160,10 +140,10 @@ class _Labeller:
         return [reading[path] for path in paths]
 
     def _label(self, batch: Sequence[Row], pictures: Sequence["Future[Any] | None"]) -> list[CaptionLabels]:
-        found = self.phrases.find(batch)
+        phrases_of_rows = self.phrases.find(batch)
         labels: list[CaptionLabels] = []
         examples: list[tuple[CaptionLabels, Example]] = []
-        for row, picture, (phrases, not_found) in zip(batch, pictures, found, strict=True):
+        for row, picture, (phrases, not_found) in zip(batch, pictures, phrases_of_rows, strict=True):
             try:
                 image = None if picture is None else picture.result()
                 width, height = _size(row, image)
@@ -184,8 +164,8 @@ class _Labeller:
         if not examples:
             return
         try:
-            found = self.grounder.ground([example for _, example in examples])
-            for (labels, example), candidates in zip(examples, found, strict=True):
+            grounded = self.grounder.ground([example for _, example in examples])
+            for (labels, example), candidates in zip(examples, grounded, strict=True):
                 labels.phrases = self._select(example, candidates)
         except ValueError as error:
             if len(examples) > 1:

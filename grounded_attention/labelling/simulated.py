@@ -21,13 +21,6 @@ class SimulatedGrounder:
     The draws depend on the seed and the caption only. With the same seed, the phrases that are wrong at one share are
     wrong at every larger share too. A score is uniform in [0.5, 1) and does not reveal whether the box is wrong. If
     every object of the image overlaps a gold box of the phrase, the phrase stays right.
-
-    Args:
-        wrong (`float`, *optional*, defaults to `0.0`): Probability, in [0, 1], that a phrase gets a wrong box.
-        seed (`int`, *optional*, defaults to `0`): Seed of the draws.
-
-    Raises:
-        ValueError: `wrong` is out of range.
     """
 
     reads_images = False
@@ -39,11 +32,7 @@ class SimulatedGrounder:
         self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        """See `Grounder.ground`.
-
-        Raises:
-            ValueError: A caption has no annotated boxes.
-        """
+        """See `Grounder.ground`."""
         return [self._ground(example) for example in examples]
 
     def _ground(self, example: Example) -> list[Candidates]:
@@ -52,7 +41,7 @@ class SimulatedGrounder:
         rng = np.random.default_rng((self.seed, zlib.crc32(example.caption_id.encode())))
         size = np.array([example.width, example.height] * 2, dtype=np.float32)
         objects = np.asarray(example.objects, dtype=np.float32).reshape(-1, 4)
-        found = []
+        candidates = []
         for gold in example.gold:
             # Every phrase takes the same number of draws, so that one phrase does not change the draws of the next.
             chance, place, score = rng.random(3)
@@ -60,8 +49,8 @@ class SimulatedGrounder:
             others = _others(boxes, objects)
             if chance < self.wrong and len(others):
                 boxes = others[int(place * len(others))][None]
-            found.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
-        return found
+            candidates.append(Candidates(boxes * size, np.full(len(boxes), 0.5 + score / 2, dtype=np.float32)))
+        return candidates
 
 
 def _others(gold: npt.NDArray[np.float32], objects: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -35,15 +35,6 @@ class ZeroShotGrounder:
     around a phrase count too. The score of a box for a phrase is the sigmoid of the logit of its query (OWL-ViT), or
     the largest of those of its tokens (Grounding DINO, as in its post-processing). Every box has a score for every
     phrase.
-
-    Args:
-        model (`PreTrainedModel`): The detector.
-        processor: Its processor.
-        name (`str`, *optional*, defaults to `""`): Name or folder, for the provenance.
-        prompt (`str`, *optional*, defaults to `"phrases"`): `"phrases"` or `"caption"`.
-
-    Raises:
-        ValueError: The model is of another type, the prompt is unknown, or the model cannot read captions.
     """
 
     reads_images = True
@@ -86,11 +77,11 @@ class ZeroShotGrounder:
         offsets = encoded.pop("offset_mapping")
         outputs, boxes = self._run(examples, encoded, text_threshold=1.0)
         scores = outputs.logits.sigmoid()[..., : offsets.shape[1]]
-        found = []
+        candidates = []
         for place, example in enumerate(examples):
             masks = [_tokens(offsets[place], span) for span in spans[place]]
-            found.append([_candidates(boxes[place], _best(scores[place], mask), example) for mask in masks])
-        return found
+            candidates.append([_candidates(boxes[place], _best(scores[place], mask), example) for mask in masks])
+        return candidates
 
     def _prompt(self, example: Example) -> tuple[str, list[tuple[int, int]]]:
         """The text for Grounding DINO, and the characters of each phrase in it."""
@@ -191,19 +182,7 @@ def load_zero_shot(
     prompt: str = "phrases",
     processor_options: Mapping[str, Any] | None = None,
 ) -> ZeroShotGrounder:
-    """Loads a zero-shot detector from the Hub or a folder.
-
-    Args:
-        name_or_path (`str`): For example "IDEA-Research/grounding-dino-tiny" or "google/owlv2-base-patch16-ensemble".
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        device (`str` or `torch.device`, *optional*, defaults to `"cpu"`): Device of the model.
-        dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): Floating type of the model.
-        prompt (`str`, *optional*, defaults to `"phrases"`): See `ZeroShotGrounder`.
-        processor_options (`Mapping`, *optional*): Options of the processor, such as `size`.
-
-    Raises:
-        ValueError: The model does not exist or is of another type, or an option does not fit it.
-    """
+    """Loads a zero-shot detector from the Hub or a folder."""
     try:
         _check_kind(AutoConfig.from_pretrained(name_or_path, revision=revision).model_type)
         processor = AutoProcessor.from_pretrained(name_or_path, revision=revision, **processor_options or {})

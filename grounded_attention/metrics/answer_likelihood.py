@@ -14,14 +14,6 @@ from grounded_attention.modeling.task_losses import cross_entropy_sum
 def answer_tokens(outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """
     Returns the scores and the labels of the tokens to learn.
-
-    Args:
-        outputs (`ModelOutput`): outputs of a language model, with `logits` (B, N, V).
-        batch (`Mapping[str, Any]`): a batch with `labels` (B, N) int64, -100 for tokens that are not learned. The
-            scores at a position predict the token after it.
-
-    Returns:
-        `tuple[Tensor, Tensor]`: logits (tokens, V), in the type of the model, and labels (tokens,) int64.
     """
     labels = batch["labels"][:, 1:]
     learned = labels >= 0
@@ -48,12 +40,12 @@ class AnswerLikelihood:
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Counts one batch."""
         logits, labels = answer_tokens(outputs, batch)
-        found = {
+        counted = {
             "loss": cross_entropy_sum(logits, labels)[0],
             "right": (logits.argmax(-1) == labels).sum(),
             "tokens": torch.tensor(len(labels)),
         }
-        for name, value in found.items():
+        for name, value in counted.items():
             value = value.detach().double().cpu()
             self._state[name] = self._state[name] + value if name in self._state else value
 
@@ -62,7 +54,7 @@ class AnswerLikelihood:
         return dict(self._state)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of a state; empty if no answer is known."""
+        """The metrics of a state; empty if no answer is known."""
         if not state or not state["tokens"]:
             return {}
         loss = state["loss"] / state["tokens"]

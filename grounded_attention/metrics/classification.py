@@ -18,7 +18,7 @@ class ClassificationAccuracy:
     """Share of labelled items whose largest logit is the label.
 
     Args:
-        name (`str`): prefix of the reported figures.
+        name (`str`): prefix of the reported metrics.
         logits (`str`): name of the model output, (..., C).
         labels (`str | Callable[[Mapping[str, Any]], Tensor | None]`): name of the batch entry, (...) int64, or a
             function that returns it from the batch. Negative labels do not count; a batch without the entry (or None
@@ -70,27 +70,18 @@ class ClassificationAccuracy:
 
 
 def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Makes a Markdown table of accuracies, aligned for a terminal.
-
-    Args:
-        results (`Mapping[str, Mapping[str, Any]]`): name of a model -> its figures on one split, with
-            `{name}_accuracy` and the other figures of `ClassificationAccuracy.compute` for each prediction `{name}`,
-            or figures of `FURTHER`.
-
-    Returns:
-        `str`: one line for each model and prediction, in the order of the figures.
-    """
+    """Makes a Markdown table of accuracies, aligned for a terminal."""
     predicted = [
-        (model, key.removesuffix("_accuracy"), figures)
-        for model, figures in results.items()
-        for key in figures
+        (model, key.removesuffix("_accuracy"), metrics)
+        for model, metrics in results.items()
+        for key in metrics
         if key.endswith("_accuracy")
     ]
-    further = [column for column in FURTHER if any(f"{name}_{column}" in figures for _, name, figures in predicted)]
+    further = [column for column in FURTHER if any(f"{name}_{column}" in metrics for _, name, metrics in predicted)]
     columns = [*COLUMNS, *further]
     rows = [
-        [model, name, *(_shown(figures.get(f"{name}_{column}")) for column in columns)]
-        for model, name, figures in predicted
+        [model, name, *(_shown(metrics.get(f"{name}_{column}")) for column in columns)]
+        for model, name, metrics in predicted
     ]
     return aligned_table(["model", "predicted", *columns], rows, 2)
 

@@ -27,16 +27,6 @@ Question = Mapping[str, Any]
 def question_scores(prediction: str, question: Question) -> dict[str, float]:
     """
     Scores the answer to one question.
-
-    Args:
-        prediction (`str`): the answer.
-        question (`Mapping[str, Any]`): a row of the builder `gqa`: `answer`, `is_balanced`, types, and the `valid` and
-            `plausible` answers, both empty if the choices are unknown.
-
-    Returns:
-        `dict[str, float]`: 1.0 or 0.0 for `accuracy`, `binary` or `open`, `structural_<type>`, `semantic_<type>`, and,
-        with choices, `validity` and `plausibility`; empty if the question is not balanced or its answer is not
-        published.
     """
     if not question["is_balanced"] or not question["answer"]:
         return {}
@@ -59,14 +49,6 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
 def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]) -> float | None:
     """
     The share of right answers to the questions that a right answer entails: a mean for each question, then over them.
-
-    Args:
-        right (`Mapping`): id of every question -> whether its answer is right.
-        entailed (`Mapping`): id of each balanced question -> ids of the questions that it entails; its own id does not
-            count.
-
-    Returns:
-        `float | None`: in [0, 1]; None if no question counts, or `right` lacks an entailed question.
     """
     means = []
     for number, listed in entailed.items():
@@ -83,12 +65,6 @@ def distribution(answers: Iterable[tuple[Hashable, Hashable, Hashable]]) -> floa
     The distance of the predicted answers from the right ones: the chi-square statistic of each group of questions, its
     mean weighted by the questions of the group, divided by 100. An answer that is never right in its group adds
     nothing.
-
-    Args:
-        answers (iterable of tuples): global group, right answer and prediction of each balanced question with a group.
-
-    Returns:
-        `float | None`: 0 for the same distribution, no upper limit; None without questions.
     """
     golds: dict[Hashable, Counter] = defaultdict(Counter)
     predictions: dict[Hashable, Counter] = defaultdict(Counter)
@@ -119,7 +95,7 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     Raises:
         ValueError: if a balanced question has no prediction.
     """
-    found: dict[str, list[float]] = defaultdict(list)
+    by_name: dict[str, list[float]] = defaultdict(list)
     right: dict[str, bool] = {}
     entailed: dict[str, Sequence[str]] = {}
     grouped = []
@@ -131,7 +107,7 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
             continue
         right[number] = answer == question["answer"]
         for name, score in question_scores(answer, question).items():
-            found[name].append(score)
+            by_name[name].append(score)
         if question["is_balanced"]:
             entailed[number] = question["entailed"]
             if question["global_group"]:
@@ -139,22 +115,16 @@ def gqa_scores(predictions: Mapping[str, str], questions: Iterable[Question]) ->
     if missing:
         examples = ", ".join(sorted(missing)[:3])
         raise ValueError(f"no predictions for {len(missing)} balanced questions, such as {examples}")
-    means = {name: sum(scores) / len(scores) for name, scores in found.items()}
+    means = {name: sum(scores) / len(scores) for name, scores in by_name.items()}
     return means | _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
 
 
-def _known(**figures: float | None) -> dict[str, float]:
-    return {name: value for name, value in figures.items() if value is not None}
+def _known(**metrics: float | None) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if value is not None}
 
 
 class GQAScores(ItemScores):
-    """Scores of single questions, and consistency and distribution of the split, over batches and processes.
-
-    Args:
-        name (`str`): prefix of the figures.
-        score (`Callable[[Any, Mapping[str, Any]], Scored]`): see `ItemScores`; its notes have the predictions as
-            `answer`. The batch has the rows of the builder as `questions`; those without an `answer` do not count.
-    """
+    """Scores of single questions, and consistency and distribution of the split, over batches and processes."""
 
     QUESTIONS, ENTAILED = "questions", "entailed"
 
@@ -164,11 +134,7 @@ class GQAScores(ItemScores):
         self._entailed: list[tuple[int, int]] = []
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Scores one batch.
-
-        Raises:
-            ValueError: if a score does not have one value per example.
-        """
+        """Scores one batch."""
         super().update(outputs, batch)
         questions = batch["questions"]
         for question, answer in zip(questions, self._items["answer"][-len(questions) :], strict=True):
@@ -195,15 +161,15 @@ class GQAScores(ItemScores):
         return state
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
+        """The metrics of `ItemScores`, `{name}_consistency` and `{name}_distribution`."""
         answered, pairs = (_rows(state, kind) for kind in (self.QUESTIONS, self.ENTAILED))
         right = {number: gold == predicted for number, _, _, gold, predicted in answered}
         entailed: dict[int, list[int]] = defaultdict(list)
         for number, other in pairs:
             entailed[number].append(other)
         grouped = [(group, gold, predicted) for _, balanced, group, gold, predicted in answered if balanced and group]
-        found = _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
-        return super().compute(state) | {f"{self.name}_{name}": value for name, value in found.items()}
+        further = _known(consistency=consistency(right, entailed), distribution=distribution(grouped))
+        return super().compute(state) | {f"{self.name}_{name}": value for name, value in further.items()}
 
 
 def _key(text: str) -> int:

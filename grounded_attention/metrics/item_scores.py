@@ -14,15 +14,7 @@ SUM, COUNT, TOTAL = "sum", "count", "total"
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of the B examples of a batch.
-
-    Args:
-        scores (`Mapping[str, Sequence[float | None]]`): name -> B numbers, None for an example without a score; the
-            figure of that name is their mean.
-        totals (`Mapping[str, float]`, *optional*): name -> a number that is summed over the split.
-        notes (`Mapping[str, Sequence[Any]]`, *optional*): name -> B values stored with the scores, such as the
-            predicted answers.
-    """
+    """The scores of the B examples of a batch."""
 
     scores: Mapping[str, Sequence[float | None]]
     totals: Mapping[str, float] = field(default_factory=dict)
@@ -31,11 +23,6 @@ class Scored:
 
 class ItemScores:
     """A streaming metric that keeps the scores of each example.
-
-    Args:
-        name (`str`): prefix of the figure `{name}_count`, the number of examples.
-        score (`Callable[[Any, Mapping[str, Any]], Scored]`): (model outputs, batch) -> `Scored`. The batch has the
-            lists `example_id` and `image_id`.
 
     Example:
         >>> metric = ItemScores("sign", lambda outputs, batch: Scored({"sign_accuracy": (outputs > 0).tolist()}))
@@ -57,11 +44,7 @@ class ItemScores:
         return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Scores one batch.
-
-        Raises:
-            ValueError: if a score does not have one value per example.
-        """
+        """Scores one batch."""
         scored = self.score(outputs, batch)
         numbers = {name: [None if v is None else float(v) for v in values] for name, values in scored.scores.items()}
         columns = {**{column: list(batch[column]) for column in ID_COLUMNS}, **numbers, **scored.notes}
@@ -78,23 +61,23 @@ class ItemScores:
 
     def state(self) -> dict[str, Tensor]:
         """Sum and count of each score, and the totals: `<kind>:<name>` -> () float64."""
-        found = {f"{COUNT}:": float(len(self._items["example_id"]))}
+        sums = {f"{COUNT}:": float(len(self._items["example_id"]))}
         for name in self._scores:
             counted = [value for value in self._items[name] if value is not None]
-            found |= {f"{SUM}:{name}": sum(counted), f"{COUNT}:{name}": float(len(counted))}
-        found |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
-        return {key: torch.tensor(value, dtype=torch.float64) for key, value in found.items()}
+            sums |= {f"{SUM}:{name}": sum(counted), f"{COUNT}:{name}": float(len(counted))}
+        sums |= {f"{TOTAL}:{name}": value for name, value in self._totals.items()}
+        return {key: torch.tensor(value, dtype=torch.float64) for key, value in sums.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The mean of each score with at least one example, the totals, and `{name}_count`."""
-        figures: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         for key, value in state.items():
             kind, _, name = key.partition(":")
             if kind == SUM and state[f"{COUNT}:{name}"] > 0:
-                figures[name] = (value / state[f"{COUNT}:{name}"]).item()
+                metrics[name] = (value / state[f"{COUNT}:{name}"]).item()
             elif kind == TOTAL:
-                figures[name] = int(value)
-        return {**figures, f"{self.name}_count": int(state[f"{COUNT}:"])}
+                metrics[name] = int(value)
+        return {**metrics, f"{self.name}_count": int(state[f"{COUNT}:"])}
 
     def items(self) -> dict[str, list]:
         """Columns `example_id`, `image_id`, every score and note, with one entry per example; None if missing."""
@@ -105,10 +88,6 @@ def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
     """Merges the items of several processes, each with every n-th example, into the order of the data set.
 
     A score without any value is omitted.
-
-    Args:
-        shares (`Sequence[Mapping[str, Sequence]]`): the items of process 0, 1, ...: example i of the data set is
-            number `i // n` of process `i % n`.
     """
     names = dict.fromkeys(name for share in shares for name in share)
     lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]

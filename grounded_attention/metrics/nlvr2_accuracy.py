@@ -19,9 +19,6 @@ def statement_of(identifier: str) -> str:
     """The identifier `<split>-<set>-<pair>-<sentence>` without the pair, the groups of the official script.
 
     The same sentence in two sets counts as two statements.
-
-    Raises:
-        ValueError: if the identifier does not have four parts.
     """
     parts = identifier.split("-")
     if len(parts) != PARTS or not all(parts):
@@ -54,14 +51,7 @@ def _share(values: Any) -> float:
 
 
 class StatementScores(ItemScores):
-    """Scores of single examples and consistency of their statements, over batches and processes.
-
-    Args:
-        name (`str`): prefix of the figures `{name}_count` and `{name}_consistency`.
-        score (`Callable[[Any, Mapping[str, Any]], Scored]`): see `ItemScores`; the `example_id` of the batch are
-            identifiers.
-        right (`str`): name of the score that is 1 for a right example.
-    """
+    """Scores of single examples and consistency of their statements, over batches and processes."""
 
     GROUP = "wrong"
 
@@ -79,9 +69,9 @@ class StatementScores(ItemScores):
         return super().state() | {key: torch.tensor(count, dtype=torch.float64) for key, count in wrong.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of `ItemScores`, and `{name}_consistency` if there are labels."""
+        """The metrics of `ItemScores`, and `{name}_consistency` if there are labels."""
         groups = [value for key, value in state.items() if key.startswith(f"{self.GROUP}:")]
-        figures = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
+        metrics = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
         if groups:
-            figures[f"{self.name}_consistency"] = _share([value == 0 for value in groups])
-        return figures
+            metrics[f"{self.name}_consistency"] = _share([value == 0 for value in groups])
+        return metrics

@@ -21,24 +21,16 @@ def read_yes_or_no(answer: str) -> str:
 def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, int]:
     """
     Counts the outcomes of answers.
-
-    Args:
-        predicted (`Sequence[str]`): "yes" or "no".
-        gold (`Sequence[str]`): "yes" or "no".
-
-    Returns:
-        `dict[str, int]`: outcome -> number: `hit` (yes, right), `false_alarm` (yes, wrong), `miss` (no, wrong) and
-        `correct_rejection` (no, right).
     """
     names = {(YES, YES): "hit", (YES, NO): "false_alarm", (NO, YES): "miss", (NO, NO): "correct_rejection"}
-    found = dict.fromkeys(OUTCOMES, 0)
+    counts = dict.fromkeys(OUTCOMES, 0)
     for pair in zip(predicted, gold, strict=True):
-        found[names[pair]] += 1
-    return found
+        counts[names[pair]] += 1
+    return counts
 
 
-def hallucination_figures(counts: Mapping[str, float]) -> dict[str, float]:
-    """The figures of [`count_outcomes`]: `accuracy`; `precision`, `recall` and `f1` of the answer yes; `yes_share`,
+def hallucination_metrics(counts: Mapping[str, float]) -> dict[str, float]:
+    """The metrics of [`count_outcomes`]: `accuracy`; `precision`, `recall` and `f1` of the answer yes; `yes_share`,
     the share of yes among the answers. A ratio without cases is 0."""
     hit, false_alarm, miss, rejection = (float(counts[name]) for name in OUTCOMES)
     return {
@@ -57,8 +49,8 @@ def _ratio(part: float, whole: float) -> float:
 class ObjectHallucination:
     """Streaming metric of generated answers to questions of the builder `pope`, for each sampling of their objects.
 
-    The batch has the lists `sampling` (None for other rows), `answer` ("yes" or "no") and `generated`. Figures:
-    `hallucination_<sampling>_<figure>`, see [`hallucination_figures`].
+    The batch has the lists `sampling` (None for other rows), `answer` ("yes" or "no") and `generated`. Metrics:
+    `hallucination_<sampling>_<metric>`, see [`hallucination_metrics`].
     """
 
     def __init__(self) -> None:
@@ -81,12 +73,12 @@ class ObjectHallucination:
         return {name: torch.tensor(float(number), dtype=torch.float64) for name, number in self._counts.items()}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The figures of a state."""
+        """The metrics of a state."""
         samplings = dict.fromkeys(key.partition(":")[0] for key in state)
         return {
             f"hallucination_{sampling}_{name}": value
             for sampling in samplings
-            for name, value in hallucination_figures(
+            for name, value in hallucination_metrics(
                 {outcome: state[f"{sampling}:{outcome}"].item() for outcome in OUTCOMES}
             ).items()
         }

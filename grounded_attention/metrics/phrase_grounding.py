@@ -13,18 +13,6 @@ RANKS = (1, 5, 10)
 def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: bool = False) -> int | None:
     """
     The rank (from 1) of the first box that finds the phrase; `None` if no box does.
-
-    Args:
-        ranked (`Boxes`): (n, 4) boxes, best first.
-        gold (`Boxes`): (m, 4) boxes of the phrase, m at least 1.
-        protocol (`str`, *optional*, defaults to `"any_box"`): `"any_box"`: IoU of at least 0.5 with any gold box
-            (MDETR). `"merged_box"`: IoU with the smallest box around all gold boxes (most earlier work). `"proposal"`:
-            like `"any_box"`, for boxes of a detector (BAN, VisualBERT); phrases without a fitting box stay in the
-            denominator.
-        plus_one (`bool`, *optional*, defaults to `False`): see `box_iou`.
-
-    Raises:
-        ValueError: if the protocol is unknown, or the phrase has no gold box.
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
@@ -42,11 +30,7 @@ PROTOCOLS = ("any_box", "merged_box", "proposal")
 def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) -> dict[str, float]:
     """
     Computes `recall@k` for each k, and `upper_bound`, the share of phrases that any box finds.
-
-    Args:
-        first_hits (`Sequence[int | None]`): result of `first_hit` for each phrase.
-        ranks (`Sequence[int]`, *optional*, defaults to `RANKS`): the values of k.
     """
-    found = np.array([np.inf if rank is None else rank for rank in first_hits])
-    recalls = {f"recall@{k}": float((found <= k).mean()) for k in ranks}
-    return recalls | {"upper_bound": float(np.isfinite(found).mean())}
+    ranked = np.array([np.inf if rank is None else rank for rank in first_hits])
+    recalls = {f"recall@{k}": float((ranked <= k).mean()) for k in ranks}
+    return recalls | {"upper_bound": float(np.isfinite(ranked).mean())}

@@ -46,8 +46,8 @@ class PhraseRecall:
                     self._add(kind, ranks[-1])
             for column in ID_COLUMNS:
                 self._items[column].append(batch[column][example])
-            found = sum(rank is not None and rank <= 1 for rank in ranks)
-            self._items[BY_CAPTION].append(found / len(ranks) if ranks else None)
+            right = sum(rank is not None and rank <= 1 for rank in ranks)
+            self._items[BY_CAPTION].append(right / len(ranks) if ranks else None)
 
     def _add(self, kind: str, rank: int | None) -> None:
         names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
@@ -65,13 +65,13 @@ class PhraseRecall:
         A phrase with two types counts for both.
         """
         kinds = sorted({key.partition(":")[0] for key in state} - {ALL})
-        figures: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         for kind in [ALL, *kinds] if state else []:
             total, suffix = float(state[f"{kind}:count"]), "" if kind == ALL else f"_{kind}"
             shares = {name: _number(state, f"{kind}:{name}") / total for name in (*_NAMES, FOUND)}
-            figures |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
-        accuracy = {"phrase_accuracy": figures["phrase_recall@1"]} if figures else {}
-        return {**accuracy, **figures, "phrase_count": int(_number(state, f"{ALL}:count"))}
+            metrics |= {f"phrase_{name}{suffix}": share for name, share in shares.items()}
+        accuracy = {"phrase_accuracy": metrics["phrase_recall@1"]} if metrics else {}
+        return {**accuracy, **metrics, "phrase_count": int(_number(state, f"{ALL}:count"))}
 
     def items(self) -> dict[str, list]:
         """
@@ -91,12 +91,6 @@ def _number(state: Mapping[str, Tensor], key: str) -> float:
 def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:
     """
     The boxes (n, 4) of the regions of an example, best first for a phrase; n = 0 for a phrase that was cut.
-
-    Args:
-        outputs (`Any`): outputs of the model.
-        batch (`Mapping[str, Any]`): a batch, see `PhraseRecall`.
-        example (`int`): index of the example.
-        place (`int`): index of the phrase.
     """
     candidates = batch["region_candidate_mask"][example].bool()
     if not batch["phrase_mask"][example, place].any():

@@ -9,14 +9,7 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 @dataclass(frozen=True)
 class Convention:
-    """The rule for a right box.
-
-    Args:
-        plus_one (`bool`): whether boxes (in pixels) include their last pixel, see `box_iou`.
-        strict (`bool`, *optional*, defaults to `False`): whether the overlap must be above the threshold; otherwise it
-            may be equal.
-        threshold (`float`, *optional*, defaults to `0.5`): intersection over union, in [0, 1].
-    """
+    """The rule for a right box."""
 
     plus_one: bool
     strict: bool = False
@@ -41,9 +34,6 @@ CONVENTIONS: dict[str, Convention] = {
 def get_convention(name: str) -> Convention:
     """
     Finds a convention by its name.
-
-    Raises:
-        ValueError: if the name is unknown; the message lists all names.
     """
     if name not in CONVENTIONS:
         raise ValueError(f"unknown convention {name!r}; expected one of {', '.join(CONVENTIONS)}")

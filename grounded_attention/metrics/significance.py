@@ -19,13 +19,7 @@ FEWEST_SEEDS = 5
 
 @dataclass(frozen=True)
 class ItemScores:
-    """Scores of one model for each seed, on the same items.
-
-    Args:
-        scores (`npt.NDArray[np.float64]`): (S, n) float, S seeds, n items.
-        item_ids (`tuple[str, ...]`): ids of the n items.
-        image_ids (`tuple[str, ...]`): image id of each item.
-    """
+    """Scores of one model for each seed, on the same items."""
 
     scores: npt.NDArray[np.float64]
     item_ids: tuple[str, ...]
@@ -35,14 +29,6 @@ class ItemScores:
     def collect(cls, runs: Sequence[Mapping[str, Sequence]], score: str) -> "ItemScores":
         """
         Collects the scores of one evaluation per seed.
-
-        Args:
-            runs (`Sequence[Mapping[str, Sequence]]`): items of each seed, with lists `example_id`, `image_id` and
-                `score`.
-            score (`str`): name of the score.
-
-        Raises:
-            ValueError: if the seeds have different items.
         """
         tables = [dict(zip(run["example_id"], run[score], strict=True)) for run in runs]
         images = dict(zip(runs[0]["example_id"], runs[0]["image_id"], strict=True))
@@ -61,14 +47,7 @@ class ItemScores:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two models.
-
-    Args:
-        mean (`float`): mean difference over seeds and items.
-        low (`float`): lower end of the interval of the mean.
-        high (`float`): upper end of the interval.
-        seeds (`int`): number of seeds.
-    """
+    """The difference between two models."""
 
     mean: float
     low: float

@@ -23,13 +23,6 @@ def precision_recall_f1(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> dict[s
 def best_threshold(scores: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     """
     The score threshold for a paraphrase with the largest F1; tune it on validation and use it on test.
-
-    Args:
-        scores (`npt.ArrayLike`): (n,) scores; a higher score means a more likely paraphrase.
-        gold (`npt.ArrayLike`): (n,) bool.
-
-    Raises:
-        ValueError: if there is no pair, or no pair is a paraphrase.
     """
     scores, gold = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
     if not gold.any():

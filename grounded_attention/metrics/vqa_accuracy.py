@@ -93,14 +93,6 @@ def score_questions(
 ) -> dict[Any, float]:
     """
     Computes the accuracy of every question.
-
-    Args:
-        predictions (`Mapping[Any, str]`): question id -> answer.
-        references (`Mapping[Any, Sequence[str]]`): question id -> human answers.
-        source (`str`, *optional*): source of the predictions, for the error message.
-
-    Raises:
-        ValueError: if a question has no prediction, or a prediction has no question.
     """
     missing, unknown = references.keys() - predictions.keys(), predictions.keys() - references.keys()
     for kind, ids in (("has no answer to", missing), ("answers unknown", unknown)):
@@ -144,12 +136,12 @@ class VQAAccuracy(evaluate.Metric):
         question_types: Sequence[str] | None = None,
     ) -> dict[str, float]:
         scores = [vqa_accuracy(p, r) for p, r in zip(predictions, references, strict=True)]
-        figures = {"vqa_accuracy": _mean(scores)}
+        metrics = {"vqa_accuracy": _mean(scores)}
         for types in (answer_types, question_types):
             for kind in dict.fromkeys(types or ()):
                 chosen = [score for score, found in zip(scores, types or (), strict=True) if found == kind]
-                figures[f"vqa_accuracy_{kind}"] = _mean(chosen)
-        return figures
+                metrics[f"vqa_accuracy_{kind}"] = _mean(chosen)
+        return metrics
 
 
 def _mean(values: Sequence[float]) -> float:

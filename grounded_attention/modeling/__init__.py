@@ -6,6 +6,7 @@ from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 from transformers import AutoModel
 from transformers.pipelines import PIPELINE_REGISTRY
 
+from .auto_classes import CUSTOM_PIPELINES
 from .configuration_backbone_regions import BackboneRegionsConfig
 from .configuration_fast_rcnn import FastRCNNConfig
 from .configuration_lxmert import LXMERTConfig
@@ -57,7 +58,6 @@ from .modeling_vl_bert import (
     VLBertModel,
     VLBertPreTrainedModel,
 )
-from .pipeline_entry import CUSTOM_PIPELINES
 from .pipeline_visual_grounding import VisualGroundingPipeline
 from .region_feature_models import load_region_features
 from .registration import register_models

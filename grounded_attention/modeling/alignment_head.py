@@ -32,13 +32,6 @@ class PhraseEncoder(nn.Module):
     def forward(self, token_states: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
         """
         Encodes phrases.
-
-        Args:
-            token_states (`torch.Tensor` of shape `(F, L, D)`): states of the tokens of F phrases, padding last.
-            token_mask (`torch.BoolTensor` of shape `(F, L)`): true for tokens.
-
-        Returns:
-            `torch.Tensor` of shape `(F, S)`, or `(F, 2 * S)` with both directions.
         """
         lengths = token_mask.sum(-1, keepdim=True)  # (F, 1)
         encoded = [self._pool(_apply(self.lstm, token_states), token_mask)]
@@ -85,11 +78,6 @@ class AlignmentHead(nn.Module):
     ) -> torch.Tensor:
         """
         Scores the pairs, (B, N), before a sigmoid; without meaning for padded pairs.
-
-        Args:
-            text_states (`torch.Tensor` of shape `(B, T, D)`): last states of the text.
-            region_states (`torch.Tensor` of shape `(B, R, E)`): last states of the regions.
-            alignment_phrases, alignment_pairs: see `ALIGNMENT_ARGS`.
         """
         phrases = self.text_dense(self._read_phrases(text_states, alignment_phrases)).relu()  # (B, P, S)
         regions = self.region_dense(region_states).relu()  # (B, R, S)

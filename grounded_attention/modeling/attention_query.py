@@ -36,21 +36,6 @@ def attend_query_rows(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """
     SDPA, and the attention of the query rows normalised over the key columns, before dropout.
-
-    Args:
-        module (`torch.nn.Module`): the attention module, with `layer_idx`.
-        query, key, value (`torch.Tensor` of shape `(B, H, N, d)`): as for every attention function of transformers.
-        attention_mask (*optional*): the mask of SDPA.
-        dropout (`float`, *optional*, defaults to 0.0): dropout of the output.
-        scaling (`float`, *optional*): factor of the scores; `d ** -0.5` when not given.
-        attention_queries (`Sequence[tuple[torch.Tensor, torch.Tensor]]`, *optional*):
-            Pairs of query rows `(B, Q)` and key columns `(B, K)`, int64 positions, -1 for padding. Only the first pair
-            is read; `None` in its place if this call does not compute its direction.
-        attention_layers (`Sequence[int]`, *optional*): the layers (`module.layer_idx`) that report; all when not
-            given.
-
-    Returns:
-        `tuple`: the output `(B, N, H, d)`, and the attention `(B, H, Q, K)` float32, or `None` without a query.
     """
     output = ALL_ATTENTION_FUNCTIONS["sdpa"](
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs

@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The names under which transformers finds the classes of a checkpoint, by the suffixes of the class names."""
 
+from typing import Any
+
 # Suffix of a class name -> the Auto class that finds the class. `AutoModel` is for the base model only.
 AUTO_CLASSES = {
     "Config": "AutoConfig",
@@ -15,13 +17,6 @@ AUTO_CLASSES = {
 def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
     """
     The `auto_map` of a configuration: the location of each class that is saved with a checkpoint.
-
-    Args:
-        model_type (`str`): the classes are in `configuration_{model_type}.py` and `modeling_{model_type}.py`.
-        names (`str`): the names of the classes. The key of a class without an Auto class is its name.
-
-    Returns:
-        `dict[str, str]`: Auto class, or class name -> `"{file}.{class name}"`.
     """
     found = {}
     for name in names:
@@ -31,4 +26,36 @@ def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
     return found
 
 
-__all__ = ["AUTO_CLASSES", "make_auto_map"]
+# The content of `custom_pipelines` in config.json, in the form of transformers.
+CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
+    "visual-grounding": {
+        "impl": "pipeline_visual_grounding.VisualGroundingPipeline",
+        "pt": ["AutoModel"],
+        "type": "multimodal",
+    }
+}
+
+
+class PipelineEntry:
+    """
+    Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
+
+    This package registers its own pipeline on import, so the entry of a checkpoint is removed on loading. With the
+    entry, `pipeline("visual-grounding", model=...)` would require `trust_remote_code`.
+    """
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        if not type(self).__module__.startswith("transformers_modules."):
+            kwargs.pop("custom_pipelines", None)
+        super().__post_init__(**kwargs)  # type: ignore[misc]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
+
+
+__all__ = [
+    "AUTO_CLASSES",
+    "CUSTOM_PIPELINES",
+    "PipelineEntry",
+    "make_auto_map",
+]

@@ -103,15 +103,6 @@ class BertStart:
 def read_bert_config(name: str) -> dict:
     """
     The configuration fields that a model takes over from a BERT checkpoint.
-
-    Args:
-        name (`str`): directory or Hub id of a BERT checkpoint.
-
-    Returns:
-        `dict`: field -> value.
-
-    Raises:
-        ValueError: if the checkpoint is of another family.
     """
     bert_config = AutoConfig.from_pretrained(name)
     if bert_config.model_type != "bert":

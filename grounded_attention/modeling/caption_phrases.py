@@ -38,20 +38,6 @@ KINDS = (
 def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
     """
     Finds the phrases of an English caption.
-
-    Args:
-        caption (`str`): the text.
-        wanted (`str` or `Sequence[str | Sequence[int]]`, *optional*):
-            A text, or texts, to find in the caption, ignoring case, or spans `(start, end)` with `end` after the last
-            character, or mappings with the keys of [`Phrase`]. A text that is given twice selects its first and second
-            occurrence. When not given: noun phrases if spaCy and its model are installed, otherwise each content word.
-
-    Returns:
-        `tuple[list[Phrase], str]`: the phrases in the order of the caption, and how they were found: `GIVEN`,
-        `BY_SPACY` or `BY_WORDS`.
-
-    Raises:
-        ValueError: if a wanted phrase does not occur, a span does not fit the caption, or there is no phrase.
     """
     if wanted is not None:
         phrases, way = _locate(caption, [wanted] if isinstance(wanted, str) else wanted), GIVEN
@@ -107,10 +93,6 @@ def content_words(caption: str) -> list[Phrase]:
 def unknown_words(tokenizer: Any, caption: str) -> list[str]:
     """
     The words of a caption that the tokenizer replaces by [UNK], each once, in order, without punctuation.
-
-    Args:
-        tokenizer: a fast tokenizer.
-        caption (`str`): the text.
     """
     encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False, split_special_tokens=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)

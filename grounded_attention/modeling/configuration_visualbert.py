@@ -22,8 +22,7 @@ from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
 from .attention_calls import AttentionCall
-from .auto_classes import make_auto_map
-from .pipeline_entry import PipelineEntry
+from .auto_classes import PipelineEntry, make_auto_map
 from .task_config import OneStreamConfig, TextFirstPooledConfig
 
 # The VisualBERT of transformers; these models read its checkpoints.

@@ -20,9 +20,8 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 from transformers.utils import auto_docstring
 
-from .auto_classes import make_auto_map
+from .auto_classes import PipelineEntry, make_auto_map
 from .configuration_fast_rcnn import FastRCNNConfig
-from .pipeline_entry import PipelineEntry
 from .task_config import OneStreamConfig, RegionTargets
 
 # Every class that is saved with a checkpoint.

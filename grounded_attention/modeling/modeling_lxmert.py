@@ -54,21 +54,30 @@ from .spatial_encoding import sine_encoding
 from .task_arguments import (
     PHRASE_ARGS,
     PRETRAINING_ARGS,
-    TWO_STREAM_ARGS,
+    REGION_ARGS,
+)
+from .task_forward import (
+    ChoosingTask,
+    GroundingTask,
+    PooledAnsweringTask,
+    ReasoningTask,
+    ReferringTask,
+    VGPTask,
+    word_losses,
 )
 from .task_heads import ClassificationHead, GroundingHead, PhraseHeads, ReferringHead, TwoLayerHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
-from .two_stream_heads import (
-    TwoStreamAnswering,
-    TwoStreamChoosing,
-    TwoStreamGrounding,
-    TwoStreamReasoning,
-    TwoStreamReferring,
-    TwoStreamVGP,
+from .two_streams import (
+    ConfigView,
+    StreamAttentionBlock,
+    StreamLayer,
+    TwoStreams,
+    check_two_stream_regions,
+    hide_regions,
+    locate_boxes,
+    take_region_inputs,
 )
-from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
-from .two_streams import ConfigView, StreamAttentionBlock, StreamLayer, TwoStreams
 from .unpadding import StreamAttention, apply_packed, find_packing
 
 
@@ -225,7 +234,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -374,7 +383,7 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         return heads if self.obj_predict_head is None else {**heads, "regions": self.obj_predict_head}
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + PRETRAINING_ARGS + _TARGET_ARGS + PHRASE_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS + PRETRAINING_ARGS + _TARGET_ARGS + PHRASE_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -401,33 +410,20 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | LXMERTPreTrainingOutput:
-        outputs = self.lxmert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=hide_regions(region_features, masked_regions),
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
+        texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
+        given = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds)
+        outputs = self.lxmert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         found: dict[str, Any] = self._predict(outputs, attention_mask, region_attention_mask)
         found |= self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs)
         losses: list[Loss] = []
         words, pooled = found["mlm_logits"], outputs.pooler_output
-        for name, given, shape in (
+        for name, target, shape in (
             ("labels", labels, words.shape[:2]),
             ("relationship_labels", relationship_labels, pooled.shape[:1]),
             ("answer_labels", answer_labels, pooled.shape[:1]),
         ):
-            check_shape(name, given, tuple(shape))
-        if labels is not None and text_only is not None:
-            alone = text_only.bool()[:, None]
-            losses += [cross_entropy_sum(words, labels.masked_fill(rows, -100)) for rows in (alone, ~alone)]
-        elif labels is not None:
-            losses.append(cross_entropy_sum(words, labels))
+            check_shape(name, target, tuple(shape))
+        losses += word_losses(words, labels, text_only)
         if relationship_labels is not None:
             losses.append(cross_entropy_sum(found["relationship_logits"], relationship_labels))
         if answer_labels is not None:
@@ -487,7 +483,7 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
     pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
-class LXMERTForVGP(TwoStreamVGP, LXMERTPreTrainedModel):
+class LXMERTForVGP(VGPTask, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
@@ -503,7 +499,9 @@ class LXMERTForVGP(TwoStreamVGP, LXMERTPreTrainedModel):
     LXMERT for referring expressions: scores how well each region matches the text.
     """
 )
-class LXMERTForReferringExpression(TwoStreamReferring, LXMERTPreTrainedModel):
+class LXMERTForReferringExpression(ReferringTask, LXMERTPreTrainedModel):
+    _packs_regions = False
+
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config, add_pooling_layer=False)
@@ -511,16 +509,13 @@ class LXMERTForReferringExpression(TwoStreamReferring, LXMERTPreTrainedModel):
         self.lxmert.encoder.leave_end_untrained(TEXT)
         self.post_init()
 
-    def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
-        return self.referring_head(states)
-
 
 @auto_docstring(
     custom_intro="""
     LXMERT for visual question answering: scores the answers of `config.answers` from the pooled state.
     """
 )
-class LXMERTForVisualQuestionAnswering(TwoStreamAnswering, LXMERTPreTrainedModel):
+class LXMERTForVisualQuestionAnswering(PooledAnsweringTask, LXMERTPreTrainedModel):
     _other_names = ("LxmertForQuestionAnswering",)
     # The last layer has a row for each answer, and pre-training has other answers.
     _heads_to_adapt = ("answer_head.",)
@@ -557,9 +552,6 @@ class LXMERTForVisualQuestionAnswering(TwoStreamAnswering, LXMERTPreTrainedModel
             adapted.add(name)
         return adapted
 
-    def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
-        return self.answer_head(pooled)
-
 
 @auto_docstring(
     custom_intro="""
@@ -567,16 +559,13 @@ class LXMERTForVisualQuestionAnswering(TwoStreamAnswering, LXMERTPreTrainedModel
     question and choice.
     """
 )
-class LXMERTForMultipleChoice(TwoStreamChoosing, LXMERTPreTrainedModel):
+class LXMERTForMultipleChoice(ChoosingTask, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config)
         self.choice_head = ClassificationHead(config.pooled_hidden_size, None, 1, config.classifier_dropout)
         self._leave_regions_untrained()
         self.post_init()
-
-    def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
-        return self.choice_head(pooled)
 
 
 @auto_docstring(
@@ -585,7 +574,7 @@ class LXMERTForMultipleChoice(TwoStreamChoosing, LXMERTPreTrainedModel):
     text with each image.
     """
 )
-class LXMERTForVisualReasoning(TwoStreamReasoning, LXMERTPreTrainedModel):
+class LXMERTForVisualReasoning(ReasoningTask, LXMERTPreTrainedModel):
     @property
     def _whole_image(self) -> bool:  # type: ignore[override]
         """Whether the first region is the whole image: where the pooled state reads it."""
@@ -599,9 +588,6 @@ class LXMERTForVisualReasoning(TwoStreamReasoning, LXMERTPreTrainedModel):
         self._leave_regions_untrained()
         self.post_init()
 
-    def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
-        return self.reasoning_head(pooled)
-
 
 @auto_docstring(
     custom_intro="""
@@ -609,7 +595,7 @@ class LXMERTForVisualReasoning(TwoStreamReasoning, LXMERTPreTrainedModel):
     phrase's last token and of the region.
     """
 )
-class LXMERTForPhraseGrounding(TwoStreamGrounding, LXMERTPreTrainedModel):
+class LXMERTForPhraseGrounding(GroundingTask, LXMERTPreTrainedModel):
     def __init__(self, config: LXMERTConfig):
         super().__init__(config)
         self.lxmert = LXMERTModel(config, add_pooling_layer=False)

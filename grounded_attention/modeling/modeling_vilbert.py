@@ -56,26 +56,33 @@ from .spatial_encoding import sine_encoding
 from .task_arguments import (
     PHRASE_ARGS,
     PRETRAINING_ARGS,
+    REGION_ARGS,
     REGION_TARGET_ARGS,
-    TWO_STREAM_ARGS,
 )
 from .task_forward import (
+    ChoosingTask,
+    GroundingTask,
+    PooledAnsweringTask,
+    ReasoningTask,
+    ReferringTask,
+    VGPTask,
+    WordHead,
     choose_region,
     predict_hidden,
 )
 from .task_heads import GroundingHead, PhraseHeads, TwoLayerHead
 from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
-from .two_stream_heads import (
-    TwoStreamAnswering,
-    TwoStreamChoosing,
-    TwoStreamGrounding,
-    TwoStreamReasoning,
-    TwoStreamReferring,
-    TwoStreamVGP,
+from .two_streams import (
+    ConfigView,
+    StreamAttentionBlock,
+    StreamLayer,
+    TwoStreams,
+    check_two_stream_regions,
+    hide_regions,
+    locate_boxes,
+    take_region_inputs,
 )
-from .two_stream_inputs import check_two_stream_regions, hide_regions, locate_boxes, take_region_inputs
-from .two_streams import ConfigView, StreamAttentionBlock, StreamLayer, TwoStreams
 from .unpadding import StreamAttention, attend
 from .unpadding import eager_attention_forward as eager_attention_forward  # supervised eager attention looks here
 
@@ -374,7 +381,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         self.embeddings.word_embeddings = value  # type: ignore[assignment]
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -469,7 +476,7 @@ class ViLBertPreTrainingHeads(nn.Module):
     ViLBERT with the heads of pre-training: masked words, masked regions, and whether the caption belongs to the image.
     """
 )
-class ViLBertForPreTraining(PhraseHeads, ViLBertPreTrainedModel):
+class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -483,20 +490,13 @@ class ViLBertForPreTraining(PhraseHeads, ViLBertPreTrainedModel):
         self.make_phrase_heads()
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear):
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
     @property
     def prediction_heads(self) -> dict[str, nn.Module]:
         """The heads that predict words and regions from the states of tokens and regions."""
         return {"words": self.cls.predictions, "regions": self.cls.imagePredictions}
 
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS + PHRASE_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS + PHRASE_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -522,19 +522,9 @@ class ViLBertForPreTraining(PhraseHeads, ViLBertPreTrainedModel):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
-        outputs = self.vilbert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=hide_regions(region_features, masked_regions),
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
+        texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
+        given = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds, task_ids)
+        outputs = self.vilbert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         targets = {
             "region_labels": region_labels,
             "region_label_probs": region_label_probs,
@@ -570,7 +560,7 @@ class ViLBertForPreTraining(PhraseHeads, ViLBertPreTrainedModel):
     pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
-class ViLBertForVGP(TwoStreamVGP, ViLBertPreTrainedModel):
+class ViLBertForVGP(VGPTask, ViLBertPreTrainedModel):
     def __init__(self, config: ViLBertConfig):
         super().__init__(config)
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
@@ -587,7 +577,8 @@ class ViLBertForVGP(TwoStreamVGP, ViLBertPreTrainedModel):
     ViLBERT for referring expressions: scores how well each region matches the text.
     """
 )
-class ViLBertForReferringExpression(TwoStreamReferring, ViLBertPreTrainedModel):
+class ViLBertForReferringExpression(ReferringTask, ViLBertPreTrainedModel):
+    _packs_regions = False
     _heads_from_pretraining = {"vision_logit.": "vision_logit."}
 
     def __init__(self, config: ViLBertConfig):
@@ -607,7 +598,7 @@ class ViLBertForReferringExpression(TwoStreamReferring, ViLBertPreTrainedModel):
     ViLBERT for visual question answering: scores the answers of `config.answers` from the pooled state.
     """
 )
-class ViLBertForVisualQuestionAnswering(TwoStreamAnswering, ViLBertPreTrainedModel):
+class ViLBertForVisualQuestionAnswering(PooledAnsweringTask, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"vil_prediction.": "vil_prediction."}
 
     def __init__(self, config: ViLBertConfig):
@@ -628,7 +619,7 @@ class ViLBertForVisualQuestionAnswering(TwoStreamAnswering, ViLBertPreTrainedMod
     question and choice.
     """
 )
-class ViLBertForMultipleChoice(TwoStreamChoosing, ViLBertPreTrainedModel):
+class ViLBertForMultipleChoice(ChoosingTask, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"vil_logit.": "vil_logit."}
 
     def __init__(self, config: ViLBertConfig):
@@ -648,7 +639,7 @@ class ViLBertForMultipleChoice(TwoStreamChoosing, ViLBertPreTrainedModel):
     text with each image.
     """
 )
-class ViLBertForVisualReasoning(TwoStreamReasoning, ViLBertPreTrainedModel):
+class ViLBertForVisualReasoning(ReasoningTask, ViLBertPreTrainedModel):
     _whole_image = True
     _heads_from_pretraining = {"vil_binary_prediction.": "vil_binary_prediction."}
 
@@ -671,7 +662,7 @@ class ViLBertForVisualReasoning(TwoStreamReasoning, ViLBertPreTrainedModel):
     [`ViLBertForReferringExpression`].
     """
 )
-class ViLBertForPhraseGrounding(TwoStreamGrounding, ViLBertPreTrainedModel):
+class ViLBertForPhraseGrounding(GroundingTask, ViLBertPreTrainedModel):
     def __init__(self, config: ViLBertConfig):
         super().__init__(config)
         self.vilbert = ViLBertModel(config, add_pooling_layer=False)
@@ -728,7 +719,7 @@ class ViLBertMultiTaskOutput(ModelOutput):
     task, such as [`ViLBertForVisualQuestionAnswering`].
     """
 )
-class ViLBertForMultiTask(ViLBertPreTrainedModel):
+class ViLBertForMultiTask(WordHead, ViLBertPreTrainedModel):
     _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -755,15 +746,8 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
         self.linguisic_logit = nn.Linear(config.hidden_size, 1)
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear):
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
     @can_return_tuple
-    @auto_docstring(custom_args=TWO_STREAM_ARGS + _TASK_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -777,20 +761,9 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
         grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | ViLBertMultiTaskOutput:
-        outputs = self.vilbert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            task_ids=task_ids,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        text, regions = outputs.text_hidden_state, outputs.region_hidden_state
+        texts, regions = (input_ids, attention_mask, token_type_ids), (region_features, region_boxes)
+        given = (*texts, *regions, region_attention_mask, inputs_embeds, task_ids)
+        outputs = self.vilbert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         pooled = self.dropout(outputs.pooler_output)
         only_here: dict[str, torch.Tensor] = {}
         if self.vil_prediction_gqa is not None:
@@ -805,9 +778,9 @@ class ViLBertForMultiTask(ViLBertPreTrainedModel):
             answer_logits=self.vil_prediction(pooled),
             choice_logits=self.vil_logit(pooled),
             referring_logits=chosen.logits,
-            token_logits=self.linguisic_logit(self.dropout(text)).squeeze(-1),
-            mlm_logits=self.cls.predictions(text),
-            region_logits=self.cls.imagePredictions(regions),
+            token_logits=self.linguisic_logit(self.dropout(outputs.text_hidden_state)).squeeze(-1),
+            mlm_logits=self.cls.predictions(outputs.text_hidden_state),
+            region_logits=self.cls.imagePredictions(outputs.region_hidden_state),
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
             **only_here,

@@ -20,6 +20,7 @@ with the same names of weights. The encoder is that of BERT, with every attentio
 
 from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -43,7 +44,6 @@ from .configuration_visualbert import VisualBERTConfig
 from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import (
-    Choices,
     check_region_shapes,
     check_shape,
     check_text,
@@ -53,24 +53,20 @@ from .sequence_inputs import (
     locate_queries,
 )
 from .spatial_encoding import sine_encoding
-from .task_arguments import (
-    ALIGNMENT_ARGS,
-    PHRASE_ARGS,
-    PHRASE_GROUNDING_ARGS,
-    PRETRAINING_ARGS,
-    REFERRING_ARGS,
-    VGP_ARGS,
-)
+from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
 from .task_forward import (
-    choose_region,
-    ground_phrases,
+    AnsweringTask,
+    ChoosingTask,
+    GroundingTask,
+    ReasoningTask,
+    ReferringTask,
+    VGPTask,
+    WordHead,
+    leave_untrained,
     predict_hidden,
-    score_answers,
-    score_choices,
-    score_classes,
 )
-from .task_heads import NO_CANDIDATE, AlignmentScorer, PhraseHeads, ReferringHead, VGPHeads
-from .task_outputs import GroundedModelOutput, MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
+from .task_heads import NO_CANDIDATE, PhraseHeads, ReferringHead
+from .task_outputs import GroundedModelOutput, PreTrainingOutput
 from .unpadding import (
     Packing,
     StreamAttention,
@@ -81,25 +77,12 @@ from .unpadding import (
     unpack_recorded,
 )
 
-_REGION_ARGS = """
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
-            Features of the image regions. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Only a model with
-            `config.spatial_encoding` reads them; if another checkpoint uses boxes, the processor adds them to the
-            features.
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
+_FAMILY_ARGS = """
         region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
             Token types of the regions: 0 (the default, as in the public code), 1 for those of a second image.
         image_text_alignment (`torch.LongTensor` of shape `(batch_size, num_regions, num_words)`, *optional*):
             The text columns of the words for each region, -1 for padding. The mean of their position embeddings is
             added to the region.
-        grounding_queries (`dict`, *optional*):
-            The attention that the attention function reports. `"text_to_region"`: token rows `(batch_size, Q)` and
-            region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns. int64 indices, -1 for
-            padding. The attention function gets them as `attention_queries`, a tuple of (rows, columns) pairs of
-            sequence positions in this order.
         """
 
 
@@ -190,6 +173,8 @@ class VisualBERTClassifier:
         """Scores (B, num_labels) of states (B, size)."""
         return self.cls(self.dropout(states))
 
+    _score_answers = _score_choices = _score_classes = classify
+
 
 @auto_docstring
 class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
@@ -231,13 +216,6 @@ class VisualBERTPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel)
         return copied
 
 
-def _leave_untrained(*modules: nn.Module | None) -> None:
-    """Freezes modules that a class has only for the names in checkpoints; its loss does not depend on them."""
-    for module in modules:
-        if module is not None:
-            module.requires_grad_(False)
-
-
 @auto_docstring(
     custom_intro="""
     The VisualBERT encoder: one stream of words and image regions, without heads.
@@ -268,7 +246,7 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
     @unpack_recorded
     @merge_with_config_defaults
     @capture_outputs
-    @auto_docstring(custom_args=_REGION_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS + _FAMILY_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -288,7 +266,8 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
         self._check_regions(batch_size, region_features, region_boxes, region_attention_mask, kwargs)
-        if grounding_queries is not None and self.additional_layer is not None:
+        asked = grounding_queries is not None or kwargs.get("attention_queries")
+        if asked and self.additional_layer is not None:
             raise ValueError(
                 "grounding_queries are given, but with config.bypass_transformer the layers read only text, without "
                 "attention to regions."
@@ -379,7 +358,7 @@ def _check_alignment(image_text_alignment: torch.Tensor, shape: tuple[int, int],
     image.
     """
 )
-class VisualBERTForPreTraining(PhraseHeads, VisualBERTPreTrainedModel):
+class VisualBERTForPreTraining(WordHead, PhraseHeads, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForPreTraining",)
     _heads_from_pretraining = {"cls.": "cls."}
     _tied_weights_keys = {
@@ -395,20 +374,13 @@ class VisualBERTForPreTraining(PhraseHeads, VisualBERTPreTrainedModel):
         self.make_phrase_heads()
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear):
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
     @property
     def prediction_heads(self) -> dict[str, nn.Module]:
         """The heads that predict words from the states of tokens; there is none for regions."""
         return {"words": self.cls.predictions}
 
     @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PRETRAINING_ARGS + PHRASE_ARGS)
+    @auto_docstring(custom_args=REGION_ARGS + _FAMILY_ARGS + PRETRAINING_ARGS + PHRASE_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -428,20 +400,9 @@ class VisualBERTForPreTraining(PhraseHeads, VisualBERTPreTrainedModel):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
-        outputs = self.visual_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            image_text_alignment=image_text_alignment,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
+        texts, regions = (input_ids, attention_mask, token_type_ids), (region_features, region_boxes)
+        given = (*texts, *regions, region_attention_mask, inputs_embeds, region_token_type_ids, image_text_alignment)
+        outputs = self.visual_bert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         return predict_hidden(
             outputs,
             word_head=self.cls.predictions,
@@ -460,55 +421,15 @@ class VisualBERTForPreTraining(PhraseHeads, VisualBERTPreTrainedModel):
     pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
-class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
+class VisualBERTForVGP(VGPTask, VisualBERTPreTrainedModel):
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.make_vgp_heads()
         # CODEPATH: "pooled" in the public VGP code, "cls" in the paper's equation 1.
         if config.identification_pooling != "pooled":
-            _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
+            leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_pairs: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        identification_labels: torch.Tensor | None = None,
-        vgp_labels: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VGPOutput:
-        outputs, pred_boxes = self.encode_for_vgp(
-            self.visual_bert,
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            image_text_alignment=image_text_alignment,
-            grounding_queries=grounding_queries,
-            **kwargs,
-        )
-        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
-        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
 
 
 @auto_docstring(
@@ -516,48 +437,13 @@ class VisualBERTForVGP(VGPHeads, VisualBERTPreTrainedModel):
     VisualBERT for referring expressions: finds the region that the text describes.
     """
 )
-class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
+class VisualBERTForReferringExpression(ReferringTask, VisualBERTPreTrainedModel):
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.referring_head = ReferringHead(config)
-        _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
+        leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + REFERRING_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        region_targets: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.visual_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            image_text_alignment=image_text_alignment,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return choose_region(
-            self.referring_head, outputs, region_attention_mask, region_targets, unpad=self.config.unpad
-        )
 
 
 @auto_docstring(
@@ -566,70 +452,24 @@ class VisualBERTForReferringExpression(VisualBERTPreTrainedModel):
     that stands for the answer.
     """
 )
-class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, VisualBERTPreTrainedModel):
+class VisualBERTForVisualQuestionAnswering(VisualBERTClassifier, AnsweringTask, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForQuestionAnswering",)
 
     def __init__(self, config: VisualBERTConfig):
         super().__init__(config)
         self.visual_bert = VisualBERTModel(config)
         self.make_classifier(len(config.answers), config.hidden_size)
-        _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
+        leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(
-        custom_args=_REGION_ARGS
-        + r"""
-        answer_positions (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            The text column of the `[MASK]` that stands for the answer, per row; the second-to-last token of each row
-            when not given (public code).
-        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*):
-            Score of each answer, in [0, 1].
-        """
-    )
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        answer_positions: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.visual_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            image_text_alignment=image_text_alignment,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        if answer_positions is None:
-            answer_positions = _find_second_to_last(outputs.text_hidden_state, attention_mask)
-        return score_answers(self.classify, outputs, answer_positions, labels, self.config.vqa_loss)
-
-
-def _find_second_to_last(text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """The column (B,) of the second-to-last token of each row, before `[SEP]`."""
-    batch_size, text_length = text_states.shape[:2]
-    if attention_mask is None:
-        return torch.full((batch_size,), text_length - 2, device=text_states.device)
-    columns = torch.arange(text_length, device=text_states.device)
-    last = torch.where(attention_mask.bool(), columns, 0).amax(dim=1)
-    return (last - 1).clamp(min=0)
+    def _find_answers(self, text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+        """The column of the second-to-last token of each row, before `[SEP]` (public code)."""
+        batch_size, text_length = text_states.shape[:2]
+        if attention_mask is None:
+            return torch.full((batch_size,), text_length - 2, device=text_states.device)
+        columns = torch.arange(text_length, device=text_states.device)
+        last = torch.where(attention_mask.bool(), columns, 0).amax(dim=1)
+        return (last - 1).clamp(min=0)
 
 
 @auto_docstring(
@@ -638,7 +478,7 @@ def _find_second_to_last(text_states: torch.Tensor, attention_mask: torch.Tensor
     question and choice.
     """
 )
-class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedModel):
+class VisualBERTForMultipleChoice(VisualBERTClassifier, ChoosingTask, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForMultipleChoice",)
 
     def __init__(self, config: VisualBERTConfig):
@@ -647,67 +487,6 @@ class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedMode
         self.make_classifier(1, config.pooled_hidden_size)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | MultipleChoiceOutput:
-        r"""
-        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Tokens of question and choice.
-        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            1 for tokens, 0 for padding.
-        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Types of the tokens: 0 the question, 1 the choice.
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_embedding_dim)`, *optional*):
-            Features of the image regions, shared by all choices. All region inputs can also have a dimension
-            `num_choices` after the first. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Ignored.
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
-            Word embeddings instead of `input_ids`.
-        region_token_type_ids (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Token types of the regions, 0 by default.
-        image_text_alignment (`torch.LongTensor`, *optional*):
-            `(batch_size, num_choices, num_regions, num_words)`: the text columns of the words for each region, -1
-            for padding.
-        grounding_queries (`dict`, *optional*):
-            The attention to report, see [`VisualBERTModel`]; one row per choice, with the choices of an item
-            consecutive, or with a dimension `num_choices` after the first.
-        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Index of the right choice, -100 to ignore an item.
-        """
-        choices = Choices.find(input_ids, inputs_embeds)
-        outputs = self.visual_bert(
-            choices.flatten("input_ids", input_ids),
-            attention_mask=choices.flatten("attention_mask", attention_mask),
-            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
-            region_features=choices.repeat(region_features, 3),
-            region_boxes=choices.repeat(region_boxes, 3),
-            region_attention_mask=choices.repeat(region_attention_mask, 2),
-            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
-            region_token_type_ids=choices.repeat(region_token_type_ids, 2),
-            image_text_alignment=choices.repeat(image_text_alignment, 3),
-            grounding_queries=choices.flatten_queries(grounding_queries),
-            return_dict=True,
-            **kwargs,
-        )
-        return score_choices(self.classify, outputs, choices, labels, self.config.choice_loss)
-
 
 @auto_docstring(
     custom_intro="""
@@ -715,7 +494,7 @@ class VisualBERTForMultipleChoice(VisualBERTClassifier, VisualBERTPreTrainedMode
     of the second image follow those of the first, with token type 1.
     """
 )
-class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedModel):
+class VisualBERTForVisualReasoning(VisualBERTClassifier, ReasoningTask, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForVisualReasoning",)
 
     def __init__(self, config: VisualBERTConfig):
@@ -724,44 +503,8 @@ class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedMod
         self.make_classifier(len(config.answers), config.pooled_hidden_size)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(
-        custom_args=_REGION_ARGS
-        + r"""
-        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            1 if the text is true, 0 if not, -100 to ignore a row.
-        """
-    )
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.visual_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            image_text_alignment=image_text_alignment,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return score_classes(self.classify, outputs, labels)
+    def _encode_images(self, inputs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+        return self.base_model(**inputs, return_dict=True, **kwargs)
 
 
 @auto_docstring(
@@ -770,7 +513,7 @@ class VisualBERTForVisualReasoning(VisualBERTClassifier, VisualBERTPreTrainedMod
     phrase's last token.
     """
 )
-class VisualBERTForPhraseGrounding(AlignmentScorer, VisualBERTPreTrainedModel):
+class VisualBERTForPhraseGrounding(WordHead, GroundingTask, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertForRegionToPhraseAlignment",)
     _heads_from_pretraining = {name: name for name in ("cls.", "alignment_head.")}
     _tied_weights_keys = {
@@ -783,69 +526,18 @@ class VisualBERTForPhraseGrounding(AlignmentScorer, VisualBERTPreTrainedModel):
         self.visual_bert = VisualBERTModel(config)
         self.cls = VisualBertPreTrainingHeads(config)
         fit_relationship_head(self.cls, config)
-        _leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler, self.cls)
+        leave_untrained(self.visual_bert.pooler, self.visual_bert.region_pooler, self.cls)
         self.attention: Any
         # CODEPATH: public checkpoints have the single head; the paper describes the other scorer.
         if config.phrase_scorer == "single_head":
             self.attention = VisualBertRegionToPhraseAttention(config)
-            _leave_untrained(self.attention.value)
+            leave_untrained(self.attention.value)
         else:
             self.attention = VisualBERTPhraseScorer(config)
         self.make_alignment_head()
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear):
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + PHRASE_GROUNDING_ARGS + ALIGNMENT_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        region_token_type_ids: torch.Tensor | None = None,
-        image_text_alignment: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.visual_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            region_token_type_ids=region_token_type_ids,
-            image_text_alignment=image_text_alignment,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return ground_phrases(
-            self._score_regions,
-            outputs,
-            phrase_mask=phrase_mask,
-            attention_mask=attention_mask,
-            region_attention_mask=region_attention_mask,
-            phrase_regions=phrase_regions,
-            alignment_logits=self.score_alignment(outputs, alignment_phrases, alignment_pairs),
-        )
-
-    def _score_regions(
+    def _score_pairs(  # type: ignore[override]
         self, phrase_states: torch.Tensor, outputs: Any, text_mask: torch.Tensor, region_mask: torch.Tensor
     ) -> torch.Tensor:
         """Scores (B, P, R) of the regions for phrases (B, P, D)."""

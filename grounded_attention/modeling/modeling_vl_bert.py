@@ -56,10 +56,16 @@ from .sequence_inputs import (
     locate_queries,
 )
 from .spatial_encoding import sine_encoding
-from .task_arguments import ALIGNMENT_ARGS, ANSWER_ARGS, PHRASE_ARGS, PRETRAINING_ARGS, REFERRING_ARGS, VGP_ARGS
-from .task_forward import choose_region, predict_hidden, score_answers, score_choices
-from .task_heads import ClassificationHead, PhraseHeads, ReferringHead, VGPHeads
-from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
+from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
+from .task_forward import (
+    AnsweringTask,
+    ChoosingTask,
+    ReferringTask,
+    VGPTask,
+    predict_hidden,
+)
+from .task_heads import ClassificationHead, PhraseHeads, ReferringHead
+from .task_outputs import PreTrainingOutput
 from .unpadding import (
     StreamAttention,
     UnpaddedEncoder,
@@ -103,28 +109,12 @@ class VLBertModelOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-_REGION_ARGS = """
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
+_PIXEL_ARGS = """
         pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
             Images to compute the region features from, in the top left corner of a padded canvas, instead of
             `region_features`. For models with `config.vision_config`. Images of text-only rows are ignored.
         image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
             Width and height in pixels of each image within the canvas; required with `pixel_values`.
-        grounding_queries (`dict`, *optional*):
-            The attention that the attention function reports. `"text_to_region"`: token rows `(batch_size, Q)` and
-            region columns `(batch_size, K)`. `"region_to_text"`: region rows and token columns. int64 indices, -1 for
-            padding. The attention function gets them as `attention_queries`, a tuple of (rows, columns) pairs of
-            sequence positions in this order.
-        """
-_TOKEN_REGIONS_ARG = """
-        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
-            The region that is the visual part of each text token, -1 for the whole image; the whole image for all
-            tokens when not given.
         """
 
 
@@ -428,9 +418,12 @@ class VLBertModel(VLBertPreTrainedModel):
     @merge_with_config_defaults
     @capture_outputs
     @auto_docstring(
-        custom_args=_REGION_ARGS
-        + _TOKEN_REGIONS_ARG
+        custom_args=REGION_ARGS
+        + _PIXEL_ARGS
         + r"""
+        token_regions (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
+            The region that is the visual part of each text token, -1 for the whole image; the whole image for all
+            tokens when not given.
         region_linguistic_embeds (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*):
             Word embeddings of the regions, instead of the model's embedding, which is the same for all regions.
         """
@@ -656,7 +649,8 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
 
     @can_return_tuple
     @auto_docstring(
-        custom_args=_REGION_ARGS
+        custom_args=REGION_ARGS
+        + _PIXEL_ARGS
         + PRETRAINING_ARGS
         + PHRASE_ARGS
         + r"""
@@ -704,19 +698,16 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
             "image_sizes": image_sizes,
         }
         if masked_regions is not None:
-            given = [value for value in (region_features, pixel_values) if value is not None]
-            self.vl_bert.check_regions(**regions, batch_size=len(given[0] if given else masked_regions))
+            seen = [value for value in (region_features, pixel_values) if value is not None]
+            self.vl_bert.check_regions(**regions, batch_size=len(seen[0] if seen else masked_regions))
             regions = self._mask_regions(masked_regions, **regions)
-        outputs = self.vl_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            inputs_embeds=inputs_embeds,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **regions,
-            **kwargs,
-        )
+        texts: Any = {
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        given = {**texts, **regions, "grounding_queries": grounding_queries}
+        outputs = self.vl_bert(input_ids, **given, return_dict=True, **kwargs)
         return predict_hidden(
             outputs,
             word_head=self.mlm_head,
@@ -783,7 +774,7 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
     pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 )
-class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
+class VLBertForVGP(VGPTask, VLBertPreTrainedModel):
     def __init__(self, config: VLBertConfig):
         super().__init__(config)
         pooled = config.identification_pooling == "pooled"
@@ -794,46 +785,6 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
         self.make_vgp_heads()
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        image_sizes: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        phrase_mask: torch.Tensor | None = None,
-        phrase_pairs: torch.Tensor | None = None,
-        phrase_regions: torch.Tensor | None = None,
-        identification_labels: torch.Tensor | None = None,
-        vgp_labels: torch.Tensor | None = None,
-        alignment_phrases: torch.Tensor | None = None,
-        alignment_pairs: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | VGPOutput:
-        outputs, pred_boxes = self.encode_for_vgp(
-            self.vl_bert,
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            pixel_values=pixel_values,
-            image_sizes=image_sizes,
-            grounding_queries=grounding_queries,
-            **kwargs,
-        )
-        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
-        return self.score_vgp(outputs, pred_boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
-
 
 @auto_docstring(
     custom_intro="""
@@ -841,7 +792,7 @@ class VLBertForVGP(VGPHeads, VLBertPreTrainedModel):
     whole image.
     """
 )
-class VLBertForReferringExpression(VLBertPreTrainedModel):
+class VLBertForReferringExpression(ReferringTask, VLBertPreTrainedModel):
     _heads_from_pretraining = {"region_head.dense.": "referring_head.dense."}
 
     def __init__(self, config: VLBertConfig):
@@ -852,43 +803,6 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
         self.referring_head = ReferringHead(config)
         self.post_init()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + _TOKEN_REGIONS_ARG + REFERRING_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        image_sizes: torch.Tensor | None = None,
-        token_regions: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        region_targets: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.vl_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            pixel_values=pixel_values,
-            image_sizes=image_sizes,
-            token_regions=token_regions,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return choose_region(
-            self.referring_head, outputs, region_attention_mask, region_targets, unpad=self.config.unpad
-        )
-
 
 @auto_docstring(
     custom_intro="""
@@ -896,7 +810,7 @@ class VLBertForReferringExpression(VLBertPreTrainedModel):
     stands for the answer.
     """
 )
-class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
+class VLBertForVisualQuestionAnswering(AnsweringTask, VLBertPreTrainedModel):
     _heads_from_pretraining = {"mlm_head.transform.": "answer_head.transform."}
 
     def __init__(self, config: VLBertConfig):
@@ -943,42 +857,6 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
             classifier.weight[row] = words[pieces].mean(dim=0)
         classifier.bias.zero_()
 
-    @can_return_tuple
-    @auto_docstring(custom_args=_REGION_ARGS + _TOKEN_REGIONS_ARG + ANSWER_ARGS)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        image_sizes: torch.Tensor | None = None,
-        token_regions: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        answer_positions: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | TaskOutput:
-        outputs = self.vl_bert(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            region_features=region_features,
-            region_boxes=region_boxes,
-            region_attention_mask=region_attention_mask,
-            inputs_embeds=inputs_embeds,
-            pixel_values=pixel_values,
-            image_sizes=image_sizes,
-            token_regions=token_regions,
-            grounding_queries=grounding_queries,
-            return_dict=True,
-            **kwargs,
-        )
-        return score_answers(self.answer_head, outputs, answer_positions, labels, self.config.vqa_loss)
-
 
 @auto_docstring(
     custom_intro="""
@@ -986,7 +864,7 @@ class VLBertForVisualQuestionAnswering(VLBertPreTrainedModel):
     question and choice and, optionally, classifies the regions.
     """
 )
-class VLBertForMultipleChoice(VLBertPreTrainedModel):
+class VLBertForMultipleChoice(ChoosingTask, VLBertPreTrainedModel):
     _heads_from_pretraining = {"region_head.dense.": "region_class_head.dense."}
     _heads_to_adapt = ("relationship_head.",)
 
@@ -1018,92 +896,15 @@ class VLBertForMultipleChoice(VLBertPreTrainedModel):
             adapted.add(f"choice_head.classifier.{part}")
         return adapted
 
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        region_features: torch.Tensor | None = None,
-        region_boxes: torch.Tensor | None = None,
-        region_attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        image_sizes: torch.Tensor | None = None,
-        token_regions: torch.Tensor | None = None,
-        grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]] | None = None,
-        labels: torch.Tensor | None = None,
-        region_class_labels: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> tuple | MultipleChoiceOutput:
-        r"""
-        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Tokens of question and choice.
-        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            1 for tokens, 0 for padding.
-        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            Types of the tokens: 0 the question, 1 the choice.
-        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
-            Features of the image regions, the whole image first, shared by all choices. Features, boxes and mask can
-            also have a dimension `num_choices` after the first. Without them the input is text only.
-        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
-            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
-        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
-            1 for regions, 0 for padding. Rows without regions are text only.
-        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
-            Word embeddings instead of `input_ids`.
-        pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*):
-            Images to compute the region features from, in the top left corner of a padded canvas, instead of
-            `region_features`. All choices share them, so boxes and mask have no dimension `num_choices`. For models
-            with `config.vision_config`.
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`, *optional*):
-            Width and height in pixels of each image within the canvas; required with `pixel_values`.
-        token_regions (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
-            The region that is the visual part of each text token, -1 for the whole image; the whole image for all
-            tokens when not given.
-        grounding_queries (`dict`, *optional*):
-            The attention to report, see [`VLBertModel`]; one row per choice, with the choices of an item consecutive,
-            or with a dimension `num_choices` after the first.
-        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            Index of the right choice, -100 to ignore an item.
-        region_class_labels (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*):
-            Object class of each region, -100 to ignore a region; with a dimension `num_choices` after the first if
-            the regions have one.
-        """
-        choices = Choices.find(input_ids, inputs_embeds)
-        if pixel_values is not None or image_sizes is not None:
+    def _encode_choices(self, choices: Choices, queries: Any, inputs: Mapping[str, Any]) -> Any:
+        inputs = dict(inputs)
+        pixels = (inputs.pop("pixel_values", None), inputs.pop("image_sizes", None))
+        if pixels != (None, None):
             # Once for all choices.
-            regions = (region_features, region_boxes, region_attention_mask, pixel_values, image_sizes)
-            self.vl_bert.check_regions(*regions, choices.batch_size)
-            region_features = self.vl_bert._compute_region_features(
-                pixel_values, image_sizes, region_boxes, region_attention_mask
-            )
-        flat_mask = choices.repeat(region_attention_mask, 2)
-        outputs = self.vl_bert(
-            choices.flatten("input_ids", input_ids),
-            attention_mask=choices.flatten("attention_mask", attention_mask),
-            token_type_ids=choices.flatten("token_type_ids", token_type_ids),
-            region_features=choices.repeat(region_features, 3),
-            region_boxes=choices.repeat(region_boxes, 3),
-            region_attention_mask=flat_mask,
-            inputs_embeds=choices.flatten("inputs_embeds", inputs_embeds),
-            token_regions=choices.flatten("token_regions", token_regions),
-            grounding_queries=choices.flatten_queries(grounding_queries),
-            return_dict=True,
-            **kwargs,
-        )
-        return score_choices(
-            self.choice_head,
-            outputs,
-            choices,
-            labels,
-            self.config.choice_loss,
-            region_head=self.region_class_head,
-            region_attention_mask=flat_mask,
-            region_class_labels=region_class_labels,
-            unpad=self.config.unpad,
-        )
+            boxes = (inputs["region_boxes"], inputs["region_attention_mask"])
+            self.vl_bert.check_regions(inputs["region_features"], *boxes, *pixels, choices.batch_size)
+            inputs["region_features"] = self.vl_bert._compute_region_features(*pixels, *boxes)
+        return super()._encode_choices(choices, queries, inputs)
 
 
 __all__ = [

@@ -35,17 +35,6 @@ def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int |
 
     In the first layers the words do not contain their context yet, so these layers cannot distinguish two objects
     with the same name.
-
-    Args:
-        calls (`Sequence[AttentionCall]`): the model's `config.grounding_calls`.
-        layer (`int`, *optional*): the requested layer.
-        head (`int`, *optional*): the requested head.
-
-    Returns:
-        `list[int]`: indices of layers.
-
-    Raises:
-        ValueError: if the model does not have this layer or head.
     """
     layers, heads = len(layer_names(calls)), min((call.num_heads for call in calls), default=0)
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):

@@ -178,14 +178,6 @@ class PretrainingHandover:
     def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
         """
         Sets weights that are computed, not copied, from the weights of another class.
-
-        Args:
-            source (`Mapping[str, torch.Tensor]`): name -> tensor of the heads in `_heads_to_adapt`; empty if the
-                checkpoint lacks them.
-            config (*optional*): the configuration of the checkpoint, if it has these heads.
-
-        Returns:
-            `set[str]`: the names of the weights that it set.
         """
         return set()
 
@@ -240,14 +232,6 @@ def _find_new(info: Mapping[str, Any]) -> set[str]:
 def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | None:
     """
     Describes in one line which weights of a model are taken from a checkpoint and new, and which were left.
-
-    Args:
-        model (`PreTrainedModel`): a model whose class inherits from [`PretrainingHandover`].
-        name (`str`): directory or Hub id of the checkpoint.
-        info (`Mapping[str, Any]`): the loading info of `from_pretrained(name, output_loading_info=True)`.
-
-    Returns:
-        `str`: the line, or `None` if all weights match.
     """
     if "handover" in info or not (info["unexpected_keys"] or _find_new(info)):
         return info.get("handover")

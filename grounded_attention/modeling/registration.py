@@ -15,7 +15,7 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 
 from grounded_attention.utils.bundle import Part, bundle, save_code
 
-from .pipeline_entry import CUSTOM_PIPELINES, PipelineEntry
+from .auto_classes import CUSTOM_PIPELINES, PipelineEntry
 
 _PREFIX = "modeling_"
 
@@ -29,12 +29,6 @@ def model_files() -> list[str]:
 def find_config(name: str) -> Any:
     """
     The configuration class of `configuration_<name>.py`.
-
-    Args:
-        name (`str`): such as `"vl_bert"`.
-
-    Raises:
-        ModuleNotFoundError: if there is no such file.
     """
     module = import_module(f".configuration_{name}", __package__)
     kinds = [value for value in vars(module).values() if isinstance(value, type)]
@@ -44,12 +38,6 @@ def find_config(name: str) -> Any:
 def model_classes(name: str) -> dict[str, type[PreTrainedModel]]:
     """
     The classes of `modeling_<name>.py` that are saved with a checkpoint, by their keys in `config.auto_map`.
-
-    Args:
-        name (`str`): such as `"vl_bert"`.
-
-    Raises:
-        ModuleNotFoundError: if there is no such file.
     """
     module = import_module(f".{_PREFIX}{name}", __package__)
     places = find_config(name).code_places.items()
@@ -60,13 +48,6 @@ def model_classes(name: str) -> dict[str, type[PreTrainedModel]]:
 def model_code(name: str, pixels: bool) -> dict[str, str]:
     """
     The files that are saved beside a configuration.
-
-    Args:
-        name (`str`): such as `"vl_bert"`.
-        pixels (`bool`): whether the model has a network that computes region features.
-
-    Returns:
-        `dict[str, str]`: file name -> text.
     """
     config = find_config(name)
     files: dict[str, dict[str, str]] = {}
@@ -78,7 +59,7 @@ def model_code(name: str, pixels: bool) -> dict[str, str]:
         return bundle(parts, together=True)
     pipeline = CUSTOM_PIPELINES["visual-grounding"]["impl"]
     parts.append(Part(pipeline.partition(".")[0], {pipeline.partition(".")[2]: ""}))
-    absent = ("region_feature_models", *(() if pixels else ("modeling_fast_rcnn",)))
+    absent = ("region_feature_models", "bert_start", *(() if pixels else ("modeling_fast_rcnn",)))
     return bundle(parts, absent, together=True)
 
 

@@ -31,21 +31,6 @@ def roi_align(
 
     Smaller boxes are enlarged to one cell of the map in width and height. A sample more than one cell outside the map
     is 0.
-
-    Args:
-        features (`torch.Tensor` of shape `(B, C, h, w)`): feature maps; computed in float32 at least.
-        boxes (`torch.Tensor` of shape `(K, 4)`): corners `(x1, y1, x2, y2)` in the pixels of the input image; finite.
-            No gradient flows into them.
-        batch_index (`torch.LongTensor` of shape `(K,)`): the map of each box, in 0 to B - 1.
-        output_size (`int`): cells along each side of the result.
-        spatial_scale (`float`): cells of the map per pixel.
-        sampling_ratio (`int`): samples along each side of a cell, at least 1.
-
-    Returns:
-        `torch.Tensor` of shape `(K, C, output_size, output_size)`, in the data type of `features`.
-
-    Raises:
-        ValueError: if `sampling_ratio` or `output_size` is below 1, or the boxes have another shape.
     """
     if sampling_ratio < 1 or output_size < 1:
         raise ValueError(f"sampling_ratio ({sampling_ratio}) and output_size ({output_size}) must be at least 1.")

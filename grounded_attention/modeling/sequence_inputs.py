@@ -14,6 +14,9 @@ from .attention_calls import DIRECTION_STREAMS
 
 # Outputs of a processor that a model may not use. They are dropped so that `model(**processor(...))` works.
 UNREAD_INPUTS = (
+    "text_positions",
+    "region_positions",
+    "region_image",
     "region_candidate_mask",
     "phrase_mask",
     "phrase_regions",
@@ -26,9 +29,6 @@ UNREAD_INPUTS = (
 def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """
     The keyword arguments without [`UNREAD_INPUTS`].
-
-    Raises:
-        ValueError: if regions belong to several images, and the model takes one.
     """
     if kwargs.get("region_token_type_ids") is not None:
         raise ValueError(
@@ -43,9 +43,6 @@ def embed_words(
 ) -> torch.Tensor:
     """
     Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged.
-
-    Raises:
-        ValueError: if both or none are given, or `input_ids` have another number of dimensions.
     """
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
@@ -63,15 +60,6 @@ def check_text(
 ) -> None:
     """
     Checks the shapes of the text inputs, and that the text is not too long for the model.
-
-    Args:
-        inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
-        attention_mask, token_type_ids (`torch.Tensor` of shape `(B, T)`, *optional*): see the model's `forward`.
-        longest (`int`): `config.max_text_length`.
-        reason (`str`): the configuration field that sets this limit.
-
-    Raises:
-        ValueError: if the text is too long, or a shape differs.
     """
     batch_size, text_length = inputs_embeds.shape[:2]
     if text_length > longest:
@@ -93,15 +81,6 @@ def check_region_shapes(
 ) -> None:
     """
     Checks the shapes of the given region inputs.
-
-    Args:
-        region_features, region_boxes, region_attention_mask (`torch.Tensor`, *optional*): see the model's `forward`.
-        batch_size (`int`): number of rows of the text.
-        field (`str`): the configuration field that sets the width of the features.
-        width (`int`): the value of that field.
-
-    Raises:
-        ValueError: if a shape differs.
     """
     num_regions: int | str = "num_regions"
     note = f"; this model's {field} is {width}"
@@ -146,17 +125,6 @@ def locate_queries(
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
     """
     Converts token and region indices to positions in the sequence [text][regions].
-
-    Args:
-        grounding_queries (`dict`): direction -> query rows `(B, Q)` and key columns `(B, K)`, int64 indices; -1 stays
-            -1.
-        text_length (`int`): T.
-
-    Returns:
-        `tuple`: pairs of positions, `"text_to_region"` first.
-
-    Raises:
-        ValueError: if a direction is unknown.
     """
     check_directions(grounding_queries)
     located = []
@@ -173,6 +141,17 @@ def locate_queries(
 def shift_indices(indices: torch.Tensor, start: int) -> torch.Tensor:
     """Adds `start` to indices; negative indices do not change."""
     return torch.where(indices < 0, indices, indices + start)
+
+
+# Inputs of multiple choice with one row per choice; and those that choices may share, with their dimensions then.
+_CHOICE_TEXTS = ("input_ids", "attention_mask", "token_type_ids", "inputs_embeds", "token_regions")
+_CHOICE_REGIONS = {
+    "region_features": 3,
+    "region_boxes": 3,
+    "region_attention_mask": 2,
+    "region_token_type_ids": 2,
+    "image_text_alignment": 3,
+}
 
 
 class Choices(NamedTuple):
@@ -198,6 +177,12 @@ class Choices(NamedTuple):
         if given is None:
             raise ValueError("Give exactly one of input_ids and inputs_embeds.")
         return cls(*given.shape[:3])
+
+    def reshape(self, name: str, value: Any) -> Any:
+        """An input of the base model, with one row per choice; what is not of texts or regions does not change."""
+        if name in _CHOICE_TEXTS:
+            return self.flatten(name, value)
+        return self.repeat(value, _CHOICE_REGIONS[name]) if name in _CHOICE_REGIONS else value
 
     def flatten(self, name: str, tensor: torch.Tensor | None) -> torch.Tensor | None:
         """Reshapes a text input (B, C, T, ...) to (B * C, T, ...)."""

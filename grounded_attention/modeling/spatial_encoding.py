@@ -18,14 +18,6 @@ def sine_encoding(region_boxes: torch.Tensor, width: int, kind: str) -> torch.Te
     Encodes coordinates as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each coordinate has
     `width / count` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
     `10000 ** (2 i * count / width)`.
-
-    Args:
-        region_boxes (`torch.Tensor` of shape `(..., 4)`): `(x1, y1, x2, y2)` in [0, 1].
-        width (`int`): width of the code, a multiple of twice the number of coordinates.
-        kind (`str`): `"sine"`, the centre, y then x as in DETR; or `"sine_corners"`, y1, x1, y2, x2.
-
-    Returns:
-        `torch.Tensor` of shape `(..., width)`, float32.
     """
     boxes = region_boxes.float()
     if kind == "sine_corners":

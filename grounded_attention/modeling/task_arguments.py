@@ -1,5 +1,23 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Docstrings of the `forward` arguments of tasks, the same for all families (`auto_docstring`)."""
+"""The `forward` arguments of tasks, the same for all families: types, and docstrings for `auto_docstring`."""
+
+import torch
+from transformers.utils import TransformersKwargs
+
+
+class FamilyInputs(TransformersKwargs, total=False):
+    """
+    Inputs that only some families have: see the `forward` of their base models and `CHOICE_ARGS`.
+    """
+
+    pixel_values: torch.Tensor | None
+    image_sizes: torch.Tensor | None
+    token_regions: torch.Tensor | None
+    region_token_type_ids: torch.Tensor | None
+    image_text_alignment: torch.Tensor | None
+    task_ids: torch.Tensor | None
+    region_class_labels: torch.Tensor | None
+
 
 PRETRAINING_ARGS = """
         labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
@@ -50,19 +68,47 @@ ANSWER_ARGS = """
             Score of each answer, in [0, 1].
         """
 
-TWO_STREAM_ARGS = """
+REGION_ARGS = """
         region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
             Features of the image regions, the whole image first in families that have it. Without them the input is
             text only.
         region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
             `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1]. Required with
-            `region_features`.
+            `region_features`, except by VisualBERT without `config.spatial_encoding`, which does not read them.
         region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
             1 for regions, 0 for padding. Rows without regions are text only.
         grounding_queries (`dict`, *optional*):
-            The attention that the attention function reports for the calls between the streams. `"text_to_region"`:
-            token rows `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`: region rows and
-            token columns. int64 indices, -1 for padding.
+            The attention that the attention function reports for the calls between text and regions.
+            `"text_to_region"`: token rows `(batch_size, Q)` and region columns `(batch_size, K)`. `"region_to_text"`:
+            region rows and token columns. int64 indices, -1 for padding.
+        """
+
+CHOICE_ARGS = """
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Tokens of question and choice.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            1 for tokens, 0 for padding.
+        token_type_ids (`torch.LongTensor` of shape `(batch_size, num_choices, text_length)`, *optional*):
+            Types of the tokens: 0 the question, 1 the choice.
+        region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, region_feature_size)`, *optional*):
+            Features of the image regions, shared by all choices; the whole image first in families that have it. All
+            region inputs can also have a dimension `num_choices` after the first, but not with `pixel_values`, which
+            all choices share. Without them the input is text only.
+        region_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*):
+            `(x1, y1, x2, y2)` of each region divided by image width and height, in [0, 1].
+        region_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*):
+            1 for regions, 0 for padding. Rows without regions are text only.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_choices, text_length, hidden_size)`, *optional*):
+            Word embeddings instead of `input_ids`.
+        grounding_queries (`dict`, *optional*):
+            The attention to report, see the base model; one row per choice, with the choices of an item consecutive,
+            or with a dimension `num_choices` after the first.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            Index of the right choice, -100 to ignore an item.
+        kwargs (`dict`, *optional*):
+            Inputs of the family's base model; its text inputs have a dimension `num_choices` after the first. With
+            `config.choice_region_classes` also `region_class_labels`, `(batch_size, num_regions)`: the object class of
+            each region, -100 to ignore a region, with a dimension `num_choices` if the regions have one.
         """
 
 POOLED_ANSWER_ARGS = """
@@ -108,13 +154,15 @@ PHRASE_GROUNDING_ARGS = """
 __all__ = [
     "ALIGNMENT_ARGS",
     "ANSWER_ARGS",
+    "CHOICE_ARGS",
     "PHRASE_ARGS",
     "PHRASE_GROUNDING_ARGS",
     "POOLED_ANSWER_ARGS",
     "PRETRAINING_ARGS",
     "REFERRING_ARGS",
+    "REGION_ARGS",
     "REGION_TARGET_ARGS",
     "TWO_IMAGE_ARGS",
-    "TWO_STREAM_ARGS",
     "VGP_ARGS",
+    "FamilyInputs",
 ]

@@ -1,19 +1,36 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Computes scores, loss and output of a task from a base model's output, for all families.
+"""What each task computes from a base model's output, the same for all families: scores, loss and output.
 
-Each function takes the head as a callable, so that a family keeps its modules and their names in checkpoints.
+A class of a family inherits from one of the `...Task` classes first, then from its `PreTrainedModel`, and adds its
+heads and their names of weights. Inputs that only some families have (`FamilyInputs`) are passed on to the base model.
 `outputs` is a base model's output, see `task_outputs.py`. With `unpad`, heads that score every column skip padding.
 
-Shape letters: B batch, C choices, T text, R regions, P phrases, D hidden.
+Shape letters: B batch, C choices, T text, R regions, P phrases, D text width, E region width, F pooled width.
 """
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from torch import nn
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, auto_docstring
+from transformers.utils.generic import can_return_tuple
 
 from .sequence_inputs import Choices, check_shape
-from .task_heads import NO_CANDIDATE
+from .task_arguments import (
+    ALIGNMENT_ARGS,
+    ANSWER_ARGS,
+    CHOICE_ARGS,
+    PHRASE_GROUNDING_ARGS,
+    POOLED_ANSWER_ARGS,
+    REFERRING_ARGS,
+    REGION_ARGS,
+    TWO_IMAGE_ARGS,
+    VGP_ARGS,
+    FamilyInputs,
+)
+from .task_heads import NO_CANDIDATE, AlignmentScorer, VGPHeads
 from .task_losses import (
     UNLABELLED,
     Loss,
@@ -25,10 +42,11 @@ from .task_losses import (
     region_sum,
     soft_cross_entropy_sum,
 )
-from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput
+from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import apply_packed, find_packing
 
 Head = Callable[[torch.Tensor], torch.Tensor]
+Queries = dict[str, tuple[torch.Tensor, torch.Tensor]]
 
 
 def predict_hidden(
@@ -51,22 +69,6 @@ def predict_hidden(
     """
     Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
     belong together.
-
-    Args:
-        outputs: a base model's output.
-        word_head: states `(B, T, D)` to scores of the vocabulary.
-        region_head (*optional*): states `(B, R, D)` to scores of the detector classes.
-        relationship_head (*optional*): pooled states `(B, D)` to two scores.
-        attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
-        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
-        labels, text_only, region_labels, region_label_probs, relationship_labels: see the model's `forward`.
-        region_loss (*optional*): scores `(B, R, C)` to the loss of the regions, or `None` without targets, for a
-            family with other targets than `region_labels` and `region_label_probs`.
-        phrase_scores (*optional*): further fields of the output, see [`PhraseHeads.score_phrases`].
-        unpad (`bool`): see the top of this file.
-
-    Raises:
-        ValueError: if targets have a wrong shape or no head, or both forms of region targets are given.
     """
     packed_text = find_packing(attention_mask, unpad)
     mlm_logits = apply_packed(word_head, packed_text, outputs.text_hidden_state)
@@ -77,16 +79,9 @@ def predict_hidden(
     if relationship_head is not None:
         relationship_logits = relationship_head(outputs.pooler_output)
 
-    losses = []
     check_shape("labels", labels, mlm_logits.shape[:2])
-    check_shape("text_only", text_only, mlm_logits.shape[:1])
     check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
-    if labels is not None and text_only is not None:
-        # One mean for words with images and one for words of text-only rows (two data streams, VL-BERT public code).
-        alone = text_only.bool()[:, None]
-        losses += [cross_entropy_sum(mlm_logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
-    elif labels is not None:
-        losses.append(cross_entropy_sum(mlm_logits, labels))
+    losses = word_losses(mlm_logits, labels, text_only)
     if region_loss is not None:
         losses += [loss for loss in (region_loss(region_logits),) if loss is not None]
     elif region_labels is not None or region_label_probs is not None:
@@ -106,6 +101,20 @@ def predict_hidden(
     )
 
 
+def word_losses(logits: torch.Tensor, labels: torch.Tensor | None, text_only: torch.Tensor | None) -> list[Loss]:
+    """
+    The losses of masked words. With `text_only`, one mean for words with images and one for words of text-only rows
+    (two data streams, VL-BERT public code).
+    """
+    check_shape("text_only", text_only, logits.shape[:1])
+    if labels is None:
+        return []
+    if text_only is None:
+        return [cross_entropy_sum(logits, labels)]
+    alone = text_only.bool()[:, None]
+    return [cross_entropy_sum(logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
+
+
 def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> Loss:
     if labels is not None and probs is not None:
         raise ValueError("Give region_labels or region_label_probs, not both.")
@@ -118,6 +127,12 @@ def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> 
     return soft_cross_entropy_sum(logits, probs)
 
 
+def task_output(outputs: Any, loss: torch.Tensor | None, logits: torch.Tensor, **others: Any) -> TaskOutput:
+    """The output of a head, with what the base model's output has of each layer."""
+    layers = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+    return TaskOutput(loss=loss, logits=logits, **others, **layers)
+
+
 def choose_region(
     head: Head,
     outputs: Any,
@@ -127,13 +142,6 @@ def choose_region(
 ) -> TaskOutput:
     """
     Referring expressions: scores every region; [`NO_CANDIDATE`] for padding.
-
-    Args:
-        head: states `(B, R, D)` to scores `(B, R, 1)`.
-        outputs: a base model's output.
-        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
-        region_targets (`torch.Tensor` of shape `(B, R)`, *optional*): see `REFERRING_ARGS`.
-        unpad (`bool`): see the top of this file.
     """
     packed_regions = find_packing(region_attention_mask, unpad)
     logits = apply_packed(head, packed_regions, outputs.region_hidden_state).squeeze(-1)
@@ -145,7 +153,7 @@ def choose_region(
         loss = mean_of(region_sum(logits, targets if padded is None else targets.masked_fill(padded, -1.0)))
     if padded is not None:
         logits = logits.masked_fill(padded, NO_CANDIDATE)
-    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+    return task_output(outputs, loss, logits)
 
 
 def score_answers(
@@ -153,172 +161,407 @@ def score_answers(
 ) -> TaskOutput:
     """
     Visual question answering: scores every answer, from the state of the `[MASK]` that stands for the answer.
-
-    Args:
-        head: states `(B, D)` to scores `(B, num_labels)`.
-        outputs: a base model's output.
-        answer_positions (`torch.LongTensor` of shape `(B,)`): the text column of each row's `[MASK]`.
-        labels (`torch.Tensor` of shape `(B, num_labels)`, *optional*): see `ANSWER_ARGS`.
-        form (`str`): `config.vqa_loss`.
-
-    Raises:
-        ValueError: if `answer_positions` is not given.
     """
     text_states = outputs.text_hidden_state
     if answer_positions is None:
         raise ValueError("answer_positions are missing: give the text column of the [MASK], as the processor does.")
     check_shape("answer_positions", answer_positions, text_states.shape[:1])
     index = answer_positions[:, None, None].expand(-1, 1, text_states.shape[-1])
-    return _answer_output(head(text_states.gather(1, index)[:, 0]), outputs, labels, form)
+    return answer_output(head(text_states.gather(1, index)[:, 0]), outputs, labels, form)
 
 
-def score_pooled_answers(head: Head, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
-    """
-    Visual question answering: scores every answer from the pooled state.
-
-    Args:
-        head: pooled states `(B, D)` to scores `(B, num_labels)`.
-        outputs: a base model's output.
-        labels (`torch.Tensor` of shape `(B, num_labels)`, *optional*): see `POOLED_ANSWER_ARGS`.
-        form (`str`): `config.vqa_loss`.
-    """
-    return _answer_output(head(outputs.pooler_output), outputs, labels, form)
-
-
-def _answer_output(logits: torch.Tensor, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
+def answer_output(logits: torch.Tensor, outputs: Any, labels: torch.Tensor | None, form: str) -> TaskOutput:
     loss = None
     if labels is not None:
         check_shape("labels", labels, logits.shape)
         loss = mean_of(answer_sum(logits, labels, form))
-    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+    return task_output(outputs, loss, logits)
 
 
-def score_classes(head: Head, outputs: Any, labels: torch.Tensor | None) -> TaskOutput:
-    """
-    Classifies text and image together, from the pooled state.
-
-    Args:
-        head: pooled states `(B, D)` to scores `(B, num_labels)`.
-        outputs: a base model's output.
-        labels (`torch.LongTensor` of shape `(B,)`, *optional*): class indices, -100 to ignore a row.
-    """
-    logits = head(outputs.pooler_output)
-    loss = None
-    if labels is not None:
-        check_shape("labels", labels, logits.shape[:1])
-        loss = mean_of(cross_entropy_sum(logits, labels))
-    return TaskOutput(loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions)
+def leave_untrained(*modules: nn.Module | None) -> None:
+    """Freezes modules that a class has only for the names in checkpoints; its loss does not depend on them."""
+    for module in modules:
+        if module is not None:
+            module.requires_grad_(False)
 
 
-def score_choices(
-    head: Head,
-    outputs: Any,
-    choices: Choices,
-    labels: torch.Tensor | None,
-    form: str,
-    *,
-    region_head: Head | None = None,
-    region_attention_mask: torch.Tensor | None = None,
-    region_class_labels: torch.Tensor | None = None,
-    unpad: bool = False,
-) -> MultipleChoiceOutput:
-    """
-    Multiple choice: scores every choice from its pooled state and, if their head is given, classifies the regions.
+def repeat_tasks(inputs: Mapping[str, Any], times: int) -> dict[str, Any]:
+    """Inputs of a base model of which `task_ids`, one value per row, is that of `times` rows of each example."""
+    tasks = inputs.get("task_ids")
+    return dict(inputs) if tasks is None else {**inputs, "task_ids": tasks.reshape(-1).repeat_interleave(times)}
 
-    Args:
-        head: pooled states `(B * C, D)` to scores `(B * C, 1)`.
-        outputs: a base model's output, one row per choice.
-        choices ([`Choices`]): the sizes of the batch.
-        labels (`torch.LongTensor` of shape `(B,)`, *optional*): index of the right choice, -100 to ignore an item.
-        form (`str`): `config.choice_loss`.
-        region_head (*optional*): states `(B * C, R, D)` to scores of the object classes.
-        region_attention_mask (`torch.Tensor` of shape `(B * C, R)`, *optional*): 1 for regions, one row per choice.
-        region_class_labels (`torch.LongTensor` of shape `(B, R)` or `(B, C, R)`, *optional*): object class of each
-            region, -100 to ignore a region.
-        unpad (`bool`): see the top of this file.
-    """
-    logits = head(outputs.pooler_output).view(choices.batch_size, choices.num_choices)
-    region_class_logits = None
-    if region_head is not None:
-        packed_regions = find_packing(region_attention_mask, unpad)
-        region_class_logits = apply_packed(region_head, packed_regions, outputs.region_hidden_state)
-        region_class_logits = region_class_logits.unflatten(0, (choices.batch_size, choices.num_choices))
-    losses = []
-    if labels is not None:
+
+class WordHead:
+    """Finds the decoder of a head of masked words with the name `cls.predictions`."""
+
+    cls: Any
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+
+class Task:
+    """A head on the output of the base model."""
+
+    config: Any
+    base_model: Any
+
+    def encode(self, *args: Any, **kwargs: Any) -> Any:
+        """The output of the base model."""
+        return self.base_model(*args, return_dict=True, **kwargs)
+
+
+class VGPTask(Task, VGPHeads):
+    """Visually grounded paraphrases."""
+
+    @can_return_tuple
+    @auto_docstring(custom_args=REGION_ARGS + VGP_ARGS + ALIGNMENT_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_pairs: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        identification_labels: torch.Tensor | None = None,
+        vgp_labels: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
+        **kwargs: Unpack[FamilyInputs],
+    ) -> tuple | VGPOutput:
+        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        inputs = {"inputs_embeds": inputs_embeds, "grounding_queries": grounding_queries, **kwargs}
+        outputs, boxes = self.encode_for_vgp(self.base_model, *given, **inputs)
+        labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
+        return self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
+
+
+class ReferringTask(Task):
+    """Referring expressions."""
+
+    referring_head: Any
+    _packs_regions = True  # whether the head skips padded regions with `config.unpad`
+
+    def _score_regions(self, states: torch.Tensor) -> torch.Tensor:
+        """Region states (B, R, E) to scores (B, R, 1)."""
+        return self.referring_head(states)
+
+    @can_return_tuple
+    @auto_docstring(custom_args=REGION_ARGS + REFERRING_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        region_targets: torch.Tensor | None = None,
+        **kwargs: Unpack[FamilyInputs],
+    ) -> tuple | TaskOutput:
+        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        unpad = self._packs_regions and self.config.unpad
+        return choose_region(self._score_regions, outputs, region_attention_mask, region_targets, unpad)
+
+
+class AnsweringTask(Task):
+    """Visual question answering, from the state of the `[MASK]` that stands for the answer."""
+
+    answer_head: Any
+
+    def _score_answers(self, states: torch.Tensor) -> torch.Tensor:
+        """States (B, D) to scores (B, num_labels)."""
+        return self.answer_head(states)
+
+    @can_return_tuple
+    @auto_docstring(custom_args=REGION_ARGS + ANSWER_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        answer_positions: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[FamilyInputs],
+    ) -> tuple | TaskOutput:
+        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        if answer_positions is None:
+            answer_positions = self._find_answers(outputs.text_hidden_state, attention_mask)
+        return score_answers(self._score_answers, outputs, answer_positions, labels, self.config.vqa_loss)
+
+    def _find_answers(self, text_states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+        """The column (B,) of the answer in each row where it is not given, if the family has a rule for it."""
+        return None
+
+
+class PooledAnsweringTask(Task):
+    """Visual question answering, from the pooled state."""
+
+    answer_head: Any
+
+    def _score_answers(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Pooled states (B, F) to scores (B, num_labels)."""
+        return self.answer_head(pooled)
+
+    @can_return_tuple
+    @auto_docstring(custom_args=REGION_ARGS + POOLED_ANSWER_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[FamilyInputs],
+    ) -> tuple | TaskOutput:
+        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        return answer_output(self._score_answers(outputs.pooler_output), outputs, labels, self.config.vqa_loss)
+
+
+class ChoosingTask(Task):
+    """Multiple choice, from the pooled state."""
+
+    choice_head: Any
+
+    def _score_choices(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Pooled states (B * C, F) to scores (B * C, 1)."""
+        return self.choice_head(pooled)
+
+    def _encode_choices(self, choices: Choices, queries: Queries | None, inputs: Mapping[str, Any]) -> Any:
+        """The base model's output for its `inputs`, with one row per choice."""
+        rows = repeat_tasks(inputs, choices.num_choices).items()
+        flat = {name: choices.reshape(name, value) for name, value in rows}
+        return self.base_model(**flat, grounding_queries=choices.flatten_queries(queries), return_dict=True)
+
+    @can_return_tuple
+    @auto_docstring(custom_args=CHOICE_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[FamilyInputs],
+    ) -> tuple | MultipleChoiceOutput:
+        choices = Choices.find(input_ids, inputs_embeds)
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "region_features": region_features,
+            "region_boxes": region_boxes,
+            "region_attention_mask": region_attention_mask,
+            "inputs_embeds": inputs_embeds,
+        }
+        classes: Any = kwargs.pop("region_class_labels", None)
+        outputs = self._encode_choices(choices, grounding_queries, {**inputs, **kwargs})
+        logits = self._score_choices(outputs.pooler_output).view(choices.batch_size, choices.num_choices)
         check_shape("labels", labels, (choices.batch_size,))
-        losses.append(choice_sum(logits, labels, form))
-    if region_class_labels is not None:
-        if region_class_logits is None:
-            raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
-        if region_class_labels.ndim == 2:
-            region_class_labels = region_class_labels[:, None].expand(-1, choices.num_choices, -1)
-        check_shape("region_class_labels", region_class_labels, region_class_logits.shape[:3])
-        losses.append(cross_entropy_sum(region_class_logits, region_class_labels))
-    return MultipleChoiceOutput(
-        loss=mean_of(*losses),
-        logits=logits,
-        region_class_logits=region_class_logits,
-        hidden_states=outputs.hidden_states,
-        attentions=outputs.attentions,
-    )
+        losses = [] if labels is None else [choice_sum(logits, labels, self.config.choice_loss)]
+        region_logits = None
+        if (region_head := getattr(self, "region_class_head", None)) is not None:
+            packing = find_packing(choices.repeat(region_attention_mask, 2), self.config.unpad)
+            flat = apply_packed(region_head, packing, outputs.region_hidden_state)
+            region_logits = flat.unflatten(0, (choices.batch_size, choices.num_choices))
+        if classes is not None:
+            if region_logits is None:
+                raise ValueError("region_class_labels are given, but config.choice_region_classes is None.")
+            if classes.ndim == 2:
+                classes = classes[:, None].expand(-1, choices.num_choices, -1)
+            check_shape("region_class_labels", classes, region_logits.shape[:3])
+            losses.append(cross_entropy_sum(region_logits, classes))
+        found = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        return MultipleChoiceOutput(loss=mean_of(*losses), logits=logits, region_class_logits=region_logits, **found)
 
 
-def ground_phrases(
-    scorer: Callable[..., torch.Tensor],
-    outputs: Any,
-    *,
-    phrase_mask: torch.Tensor | None,
-    attention_mask: torch.Tensor | None,
-    region_attention_mask: torch.Tensor | None,
-    phrase_regions: torch.Tensor | None,
-    alignment_logits: torch.Tensor | None = None,
-) -> TaskOutput:
-    """
-    Phrase grounding: scores every pair of region and phrase, from the state of the phrase's last token.
+class ReasoningTask(Task):
+    """Reasoning over two images: the pooled states of the text with each image."""
 
-    Args:
-        scorer: `(phrase_states (B, P, D), outputs, text_mask (B, T), region_mask (B, R))` to scores `(B, P, R)`; the
-            masks are bool.
-        outputs: a base model's output.
-        phrase_mask, phrase_regions: see `PHRASE_GROUNDING_ARGS`.
-        attention_mask (`torch.Tensor` of shape `(B, T)`, *optional*): 1 for text.
-        region_attention_mask (`torch.Tensor` of shape `(B, R)`, *optional*): 1 for regions.
-        alignment_logits (`torch.Tensor` of shape `(B, N)`, *optional*): a field of the output.
+    reasoning_head: Any
+    _whole_image: bool
 
-    Raises:
-        ValueError: if `phrase_mask` is not given.
-    """
-    text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
-    if phrase_mask is None:
-        raise ValueError("phrase_mask is missing: give the tokens of each phrase, as the processor does.")
-    check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
-    columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
-    last = torch.where(phrase_mask.bool(), columns, 0).amax(dim=2)  # (B, P)
-    phrase_states = text_states.gather(1, last[..., None].expand(-1, -1, text_states.shape[-1]))
-    text_mask, region_mask = (
-        torch.ones_like(states[..., 0], dtype=torch.bool) if mask is None else mask.bool()
-        for states, mask in ((text_states, attention_mask), (region_states, region_attention_mask))
-    )
-    logits = scorer(phrase_states, outputs, text_mask, region_mask).masked_fill(~region_mask[:, None], NO_CANDIDATE)
-    loss = None
-    if phrase_regions is not None:
+    def _score_classes(self, pooled: torch.Tensor) -> torch.Tensor:
+        """Pooled states of both images (B, 2 F) to scores (B, 2)."""
+        return self.reasoning_head(pooled)
+
+    @can_return_tuple
+    @auto_docstring(custom_args=REGION_ARGS + TWO_IMAGE_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        region_token_type_ids: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple | TaskOutput:
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "region_features": region_features,
+            "region_boxes": region_boxes,
+            "region_attention_mask": region_attention_mask,
+            "inputs_embeds": inputs_embeds,
+            "region_token_type_ids": region_token_type_ids,
+            "grounding_queries": grounding_queries,
+        }
+        outputs = self._encode_images(inputs, kwargs)
+        logits = self._score_classes(outputs.pooler_output)
+        check_shape("labels", labels, logits.shape[:1])
+        loss = None if labels is None else mean_of(cross_entropy_sum(logits, labels))
+        return task_output(outputs, loss, logits)
+
+    def _encode_images(self, inputs: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+        """The base model's output, with the pooled states of both images next to each other."""
+        rows = split_images(**inputs, whole_image=self._whole_image, positions=kwargs.get("attention_queries"))
+        outputs = self.base_model(**rows, return_dict=True, **repeat_tasks(kwargs, 2))
+        outputs.pooler_output = outputs.pooler_output.unflatten(0, (-1, 2)).flatten(1)
+        return outputs
+
+
+class GroundingTask(Task, AlignmentScorer):
+    """Phrase grounding."""
+
+    grounding_head: Any
+
+    def _score_pairs(self, phrase_states: torch.Tensor, outputs: Any, *masks: torch.Tensor) -> torch.Tensor:
+        """Scores (B, P, R) of regions for phrases (B, P, D); the masks are those of text and regions."""
+        return self.grounding_head(phrase_states, outputs.region_hidden_state)
+
+    @can_return_tuple
+    @auto_docstring(custom_args=REGION_ARGS + PHRASE_GROUNDING_ARGS + ALIGNMENT_ARGS)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        region_features: torch.Tensor | None = None,
+        region_boxes: torch.Tensor | None = None,
+        region_attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        grounding_queries: Queries | None = None,
+        phrase_mask: torch.Tensor | None = None,
+        phrase_regions: torch.Tensor | None = None,
+        alignment_phrases: torch.Tensor | None = None,
+        alignment_pairs: torch.Tensor | None = None,
+        **kwargs: Unpack[FamilyInputs],
+    ) -> tuple | TaskOutput:
+        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
+        if phrase_mask is None:
+            raise ValueError("phrase_mask is missing: give the tokens of each phrase, as the processor does.")
+        check_shape("phrase_mask", phrase_mask, (text_states.shape[0], "num_phrases", text_states.shape[1]))
+        columns = torch.arange(phrase_mask.shape[2], device=phrase_mask.device)
+        last = torch.where(phrase_mask.bool(), columns, 0).amax(dim=2)  # (B, P)
+        phrase_states = text_states.gather(1, last[..., None].expand(-1, -1, text_states.shape[-1]))
+        text_mask, region_mask = (
+            torch.ones_like(states[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+            for states, mask in ((text_states, attention_mask), (region_states, region_attention_mask))
+        )
+        logits = self._score_pairs(phrase_states, outputs, text_mask, region_mask)
+        logits = logits.masked_fill(~region_mask[:, None], NO_CANDIDATE)
         check_shape("phrase_regions", phrase_regions, logits.shape)
-        loss = mean_of(grounding_divergence_sum(logits, phrase_regions))
-    return TaskOutput(
-        loss=loss,
-        logits=logits,
-        alignment_logits=alignment_logits,
-        hidden_states=outputs.hidden_states,
-        attentions=outputs.attentions,
-    )
+        loss = None if phrase_regions is None else mean_of(grounding_divergence_sum(logits, phrase_regions))
+        alignment = self.score_alignment(outputs, alignment_phrases, alignment_pairs)
+        return task_output(outputs, loss, logits, alignment_logits=alignment)
+
+
+def split_images(
+    *,
+    region_features: torch.Tensor | None,
+    region_boxes: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    region_token_type_ids: torch.Tensor | None,
+    grounding_queries: Any,
+    positions: Any,
+    whole_image: bool,
+    **texts: torch.Tensor | None,
+) -> dict[str, Any]:
+    """
+    Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both.
+    """
+    if grounding_queries is not None or positions is not None:
+        raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")
+    rows: dict[str, Any] = {
+        name: None if value is None else value.repeat_interleave(2, dim=0) for name, value in texts.items()
+    }
+    if region_features is None:
+        return {**rows, "region_features": None, "region_boxes": None, "region_attention_mask": None}
+    if region_token_type_ids is None:
+        raise ValueError(
+            "region_token_type_ids are missing: give the image of each region, 0 or 1 (region_image_indices of the "
+            "processor)."
+        )
+    check_shape("region_token_type_ids", region_token_type_ids, tuple(region_features.shape[:2]))
+    mask = torch.ones_like(region_token_type_ids, dtype=torch.bool)
+    mask = mask if region_attention_mask is None else region_attention_mask.bool()
+    images = torch.arange(2, device=mask.device)[:, None]
+    own = mask[:, None] & (region_token_type_ids[:, None] == images)  # (B, 2, R)
+    features = region_features[:, None].expand(-1, 2, -1, -1)
+    if whole_image:
+        first = torch.arange(mask.shape[1], device=mask.device) == 0
+        own = own & ~first
+        weights = own.to(features.dtype)
+        mean = (weights / weights.sum(2, keepdim=True).clamp(min=1)) @ region_features  # (B, 2, F)
+        features = torch.where(first[:, None], mean[:, :, None], features)
+        own = own | (first & mask[:, None])
+    return {
+        **rows,
+        "region_features": features.flatten(0, 1),
+        "region_boxes": None if region_boxes is None else region_boxes.repeat_interleave(2, dim=0),
+        "region_attention_mask": own.flatten(0, 1).long(),
+    }
 
 
 __all__ = [
+    "AnsweringTask",
+    "ChoosingTask",
+    "GroundingTask",
+    "PooledAnsweringTask",
+    "ReasoningTask",
+    "ReferringTask",
+    "VGPTask",
+    "WordHead",
     "choose_region",
-    "ground_phrases",
+    "leave_untrained",
     "predict_hidden",
     "score_answers",
-    "score_choices",
-    "score_classes",
-    "score_pooled_answers",
+    "split_images",
+    "word_losses",
 ]

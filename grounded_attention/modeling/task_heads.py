@@ -24,13 +24,6 @@ NO_CANDIDATE = -10000.0
 def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
     """
     Max-pooling of token states over each phrase (VGP paper, equation 2).
-
-    Args:
-        text_states (`torch.Tensor` of shape `(batch_size, text_length, hidden_size)`): states of the text tokens.
-        phrase_mask (`torch.Tensor` of shape `(batch_size, num_phrases, text_length)`): the tokens of each phrase.
-
-    Returns:
-        `torch.Tensor` of shape `(batch_size, num_phrases, hidden_size)`; zeros, without gradient, for empty phrases.
     """
     tokens, states = phrase_mask.bool(), text_states[:, None]
     # Reading the length of the longest phrase would let a GPU wait, and break the graph of a compiled model.

@@ -36,12 +36,6 @@ def count_labels(labels: torch.Tensor) -> torch.Tensor:
 def is_distribution(targets: torch.Tensor) -> torch.Tensor:
     """
     Finds the rows to predict: their probabilities sum to 1 within 0.1 (VL-BERT public code).
-
-    Args:
-        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities, or zeros.
-
-    Returns:
-        `torch.BoolTensor` of shape `(...)`.
     """
     return (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
 
@@ -49,10 +43,6 @@ def is_distribution(targets: torch.Tensor) -> torch.Tensor:
 def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
     """
     Cross-entropy, summed and counted over the labels that are not -100.
-
-    Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
-        labels (`torch.LongTensor` of shape `(...)`): class indices, -100 for items to ignore.
     """
     total = F.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="sum")
     return total, count_labels(labels)
@@ -61,11 +51,6 @@ def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
 def soft_cross_entropy_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     """
     Cross-entropy with target distributions, summed and counted over the rows that have one (VL-BERT public code).
-
-    Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
-        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; rows that do not sum to 1 within 0.1,
-            such as zeros, are ignored.
     """
     targets = targets.float()
     valid = is_distribution(targets)
@@ -75,10 +60,6 @@ def soft_cross_entropy_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     """
     Binary cross-entropy, summed and counted over the regions that have a target (VL-BERT public code).
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_regions)`): scores.
-        targets (`torch.Tensor` of shape `(batch_size, num_regions)`): values in [0, 1]; negative ones are ignored.
     """
     targets = targets.float()
     valid = targets >= 0
@@ -89,13 +70,6 @@ def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
     """
     Loss of soft answer targets, summed over answers and rows, counted over rows.
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_answers)`): scores.
-        targets (`torch.Tensor` of shape `(batch_size, num_answers)`): score of each answer, in [0, 1].
-        form (`str`): `"binary_cross_entropy"` (VL-BERT public code), `"cross_entropy"` with the targets divided by
-            their sum, without rows of zeros (VL-BERT paper, section 4.2.2, which does not specify soft targets), or
-            `"kl_divergence"` from the unchanged targets, even if they do not sum to 1 (VisualBERT public code).
     """
     logits, targets = logits.float(), targets.float()
     if form == "cross_entropy":
@@ -110,12 +84,6 @@ def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
 def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
     """
     Loss of the right choice among several, summed and counted over the labelled rows.
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_choices)`): scores.
-        labels (`torch.LongTensor` of shape `(batch_size,)`): index of the right choice, -100 to ignore a row.
-        form (`str`): `"sigmoid"`, binary cross-entropy averaged over the choices (VL-BERT public code), or
-            `"softmax"`, cross-entropy (paper, section 4.2.1).
     """
     if form == "softmax":
         return cross_entropy_sum(logits, labels)
@@ -129,11 +97,6 @@ def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor)
     """
     Divergence between each phrase's distribution over the regions and the uniform distribution over the right regions,
     summed over the phrases and counted over the rows (VisualBERT public code). Phrases without a right region add 0.
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_phrases, num_regions)`): scores; low but finite for
-            padding.
-        phrase_regions (`torch.FloatTensor` of shape `(batch_size, num_phrases, num_regions)`): the right regions.
     """
     right = phrase_regions.bool().float()
     targets = right / right.sum(dim=-1, keepdim=True).clamp(min=1)
@@ -144,11 +107,6 @@ def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor)
 def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
     """
     Divergence from target distributions, summed and counted over the rows that have one (ViLBERT public code).
-
-    Args:
-        logits (`torch.Tensor` of shape `(..., num_classes)`): scores.
-        targets (`torch.Tensor` of shape `(..., num_classes)`): probabilities; rows that do not sum to 1 within 0.1,
-            such as zeros, are ignored.
     """
     targets = targets.float()
     valid = is_distribution(targets)
@@ -159,10 +117,6 @@ def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 def feature_error_sum(predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor) -> Loss:
     """
     Mean squared error over the width of features, summed and counted over regions (ViLBERT public code).
-
-    Args:
-        predicted, features (`torch.Tensor` of shape `(batch_size, num_regions, width)`): predicted and true features.
-        wanted (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the regions to predict.
     """
     wanted = wanted.bool()
     rows = F.mse_loss(predicted.float(), features.float(), reduction="none").mean(-1)
@@ -173,14 +127,6 @@ def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
     """
     Draws other features for each region with the default random generator: 70 % from other images of the batch, 30 %
     from the same image (ViLBERT public code). Every region is drawn with the same probability, with replacement.
-
-    Args:
-        mask (`torch.BoolTensor` of shape `(batch_size, num_regions)`): true for regions.
-        num_negative (`int`): number of draws per region.
-
-    Returns:
-        `torch.LongTensor` of shape `(batch_size, num_regions, num_negative)`: indices in the flattened batch; -1 where
-        there is no other region.
     """
     batch_size, num_regions = mask.shape
     across, within = int(0.7 * num_negative), int(0.3 * num_negative)
@@ -207,11 +153,6 @@ def contrast_sum(
     """
     Cross-entropy of a region's own feature among others, scored by products with the prediction; summed and counted
     over regions (ViLBERT public code, "NCE").
-
-    Args:
-        predicted, features (`torch.Tensor` of shape `(batch_size, num_regions, width)`): predicted and true features.
-        wanted (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the regions to predict.
-        negatives (`torch.LongTensor` of shape `(batch_size, num_regions, num_negative)`): see [`draw_negatives`].
     """
     wanted = wanted.bool()
     prediction, own, others = predicted[wanted].float(), features[wanted].float(), negatives[wanted]
@@ -231,15 +172,6 @@ def region_classes_sum(
 ) -> Loss:
     """
     Weighted cross-entropy of the classes of regions (LXMERT).
-
-    Args:
-        logits (`torch.Tensor` of shape `(batch_size, num_regions, num_classes)`): scores.
-        labels (`torch.LongTensor` of shape `(batch_size, num_regions)`): classes, -100 for regions to ignore.
-        weights (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): weight of each region; 1 when not
-            given.
-        mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 for regions, 0 for padding.
-        normalizer (`float`, *optional*): factor of a mean over all regions (public code). When not given, the loss is
-            counted over the labelled regions (paper).
     """
     losses = F.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="none"
@@ -258,12 +190,6 @@ def region_features_sum(
     """
     Error of predicted features of regions (LXMERT): the mean squared error over their width (paper), or the smooth L1
     error with a `normalizer` (public code).
-
-    Args:
-        predicted, features (`torch.Tensor` of shape `(batch_size, num_regions, width)`): predicted and true features.
-        wanted (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the regions to predict.
-        mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 for regions, 0 for padding.
-        normalizer (`float`, *optional*): see [`region_classes_sum`].
     """
     error = F.mse_loss if normalizer is None else F.smooth_l1_loss
     losses = error(predicted.float(), features.float(), reduction="none").mean(-1)
@@ -284,15 +210,6 @@ def _over_regions(
 def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:
     """
     The loss of masked regions for `config.visual_target`; `None` without its targets.
-
-    Args:
-        config: with `visual_target`, `"classes"`, `"features"` or `"nce"`, and `num_negative`.
-        predicted (`torch.Tensor` of shape `(batch_size, num_regions, width)`): scores of classes, or features.
-        targets (`Mapping[str, Any]`): the arguments of `REGION_TARGET_ARGS`, with the features to predict as
-            `region_features`, and `region_attention_mask`; missing or `None` if not given.
-
-    Raises:
-        ValueError: if targets have another shape than the predictions, or belong to another `visual_target`.
     """
     labels, probs, wanted = (
         targets.get(name) for name in ("region_labels", "region_label_probs", "predicted_regions")

@@ -9,7 +9,7 @@ M valid positions of a stream in the batch, H heads, D hidden, E width of the re
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput, BertSelfOutput
 
 from .attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall, layer_names
-from .sequence_inputs import check_directions
+from .sequence_inputs import check_directions, check_region_shapes, check_shape
 from .unpadding import Packing, StreamAttention, find_packing
 from .unpadding import attend_packed_keys as attend_packed_keys
 from .unpadding import needs_packed_keys as needs_packed_keys
@@ -73,12 +73,6 @@ class StreamLayer(GradientCheckpointingLayer):
     ) -> tuple[torch.Tensor, Any]:
         """
         Computes the layer.
-
-        Args:
-            states (`torch.Tensor` of shape `(B, N, D)`, or `(1, M, D)` with a packing): the states.
-            mask: the back end's mask for the padded shape.
-            packing ([`Packing`], *optional*): the valid positions, if the states are packed.
-            kwargs: further arguments of the attention function.
         """
         attended, report = self.attention(states, mask, packing, **kwargs)
         return self.output(self.intermediate(attended), attended), report
@@ -112,8 +106,10 @@ class TwoStreams:
         kwargs: Mapping[str, Any],
     ):
         self.config = config
-        self.queries = check_directions(grounding_queries or {})
         self.kwargs = dict(kwargs)
+        # The positions in a stream are the indices of its tokens or regions.
+        positions = self.kwargs.pop("attention_queries", None)
+        self.queries = check_directions(grounding_queries or positions or {})
         self.records_states = bool(self.kwargs.pop("output_hidden_states", None) or config.output_hidden_states)
         wanted = self.kwargs.pop("output_attentions", None)
         self.records_attention = bool(config.output_attentions if wanted is None else wanted)
@@ -217,11 +213,92 @@ def cross_calls(number: int, num_heads: int) -> tuple[AttentionCall, AttentionCa
     return AttentionCall(name, *first, num_heads), AttentionCall(name, *second, num_heads)
 
 
+class RegionInputs(NamedTuple):
+    """
+    What the regions' stream embeds.
+
+    Args:
+        features (`torch.Tensor` of shape `(B, R, F)`): at least one column.
+        boxes (`torch.Tensor` of shape `(B, R, 4)`): corners in [0, 1].
+        mask (`torch.BoolTensor` of shape `(B, R)`): true for regions.
+    """
+
+    features: torch.Tensor
+    boxes: torch.Tensor
+    mask: torch.Tensor
+
+
+def check_two_stream_regions(
+    region_features: torch.Tensor | None,
+    region_boxes: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    batch_size: int,
+    field: str,
+    width: int,
+    kwargs: Mapping[str, Any],
+) -> None:
+    """
+    Checks the region inputs; features and boxes belong together.
+    """
+    if kwargs.get("pixel_values") is not None:
+        raise ValueError("pixel_values are given, but the model has no pixel network: give region_features.")
+    check_region_shapes(region_features, region_boxes, region_attention_mask, batch_size, field, width)
+    if region_features is None:
+        for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
+            if value is not None and value.numel() > 0:
+                raise ValueError(f"{name} are given without region_features.")
+    elif region_boxes is None:
+        raise ValueError(
+            "region_boxes are missing: the model embeds the location of each region; give (x1, y1, x2, y2) divided by "
+            "image width and height."
+        )
+
+
+def take_region_inputs(
+    region_features: torch.Tensor | None,
+    region_boxes: torch.Tensor | None,
+    region_attention_mask: torch.Tensor | None,
+    inputs_embeds: torch.Tensor,
+    width: int,
+) -> RegionInputs:
+    """
+    The checked region inputs. Without regions there is one column of zeros, which the mask hides.
+    """
+    if region_features is None or region_boxes is None or region_features.shape[1] == 0:
+        batch_size = len(inputs_embeds)
+        features, boxes = (inputs_embeds.new_zeros(batch_size, 1, size) for size in (width, 4))
+        return RegionInputs(features, boxes, torch.zeros_like(features[..., 0], dtype=torch.bool))
+    mask = torch.ones_like(region_features[..., 0], dtype=torch.bool)
+    mask = mask if region_attention_mask is None else region_attention_mask.bool()
+    return RegionInputs(region_features, region_boxes, mask)
+
+
+def locate_boxes(boxes: torch.Tensor, numbers: int) -> torch.Tensor:
+    """The location (B, R, numbers) of boxes (B, R, 4): their corners and, for 5 numbers, their area."""
+    if numbers == 4:
+        return boxes
+    left, top, right, bottom = boxes.unbind(-1)
+    return torch.stack([left, top, right, bottom, (right - left) * (bottom - top)], dim=-1)
+
+
+def hide_regions(region_features: torch.Tensor | None, masked_regions: torch.Tensor | None) -> torch.Tensor | None:
+    """Region features (B, R, F) with zeros for masked regions (B, R), as in the public code of ViLBERT and LXMERT."""
+    if region_features is None or masked_regions is None:
+        return region_features
+    check_shape("masked_regions", masked_regions, tuple(region_features.shape[:2]))
+    return region_features.masked_fill(masked_regions.bool()[..., None], 0.0)
+
+
 __all__ = [
     "ConfigView",
+    "RegionInputs",
     "StreamAttentionBlock",
     "StreamLayer",
     "TwoStreams",
+    "check_two_stream_regions",
     "cross_calls",
+    "hide_regions",
+    "locate_boxes",
     "show_one_column",
+    "take_region_inputs",
 ]

@@ -53,14 +53,6 @@ class Packing(NamedTuple):
 def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
     """
     Finds the packing of a mask.
-
-    Args:
-        mask (`torch.Tensor` of shape `(B, N)`, *optional*): true or 1 for the valid columns; all when not given.
-        wanted (`bool`, *optional*, defaults to `True`): whether to pack; if `False`, the mask is not read.
-
-    Returns:
-        [`Packing`], or `None` for a computation with padding: nothing is padded, `wanted` is `False`, or the model is
-        being exported.
     """
     # An exported graph has no data-dependent sizes, so it computes with padding. torch 2.6 has no `is_exporting`.
     exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -73,14 +65,6 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
 def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None, *states: Any) -> torch.Tensor:
     """
     Applies a function that is independent for each column to the valid columns only.
-
-    Args:
-        function (`Callable`): the function.
-        packing ([`Packing`], *optional*): the valid columns. Without it the function gets the unchanged states.
-        states (`torch.Tensor` of shape `(B, N, ...)`): arguments of the function.
-
-    Returns:
-        `torch.Tensor` of shape `(B, N, ...)`: zeros in padded columns.
     """
     if packing is None:
         return function(*states)
@@ -90,12 +74,6 @@ def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None,
 def unpack_recorded(forward: Callable[..., Any]) -> Callable[..., Any]:
     """
     Decorates a `forward` with `capture_outputs`, whose hooks record what the layers compute: packed states.
-
-    Args:
-        forward (`Callable`): returns an output that [`keep_packing`] has seen, with the recorded `hidden_states`.
-
-    Returns:
-        `Callable`: the same function; its `hidden_states` have the padded shape, with zeros in padded columns.
     """
 
     @wraps(forward)
@@ -146,19 +124,6 @@ def attend(
 ) -> tuple[torch.Tensor, Any]:
     """
     One attention call with the back end of the configuration.
-
-    Args:
-        module (`nn.Module`): the attention module, with `config` and `num_attention_heads`.
-        query (`torch.Tensor` of shape `(B, Q, D)`, or `(1, M, D)` with a packing): projected states.
-        key, value (`torch.Tensor` of shape `(B, K, D)`, or `(1, M, D)` with a packing): projected states.
-        mask: the back end's mask for the padded shape.
-        dropout (`float`): dropout of the attention weights in training.
-        query_packing, key_packing ([`Packing`], *optional*): the valid positions, if the states are packed.
-        kwargs: further arguments of the attention function.
-
-    Returns:
-        `tuple`: the context in the shape of `query`, and the report of the back end: the attention weights
-        `(B, H, Q, K)`, what the supervised attention function reports, or `None`.
     """
     heads = [
         (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
@@ -200,17 +165,6 @@ def attend_packed_keys(
 ) -> tuple[torch.Tensor, None]:
     """
     FlashAttention of one stream to the other: the padded keys are removed, the queries stay.
-
-    Args:
-        function (`Callable`): FlashAttention's function of transformers.
-        module (`nn.Module`): the attention module.
-        query (`torch.Tensor` of shape `(B, H, Q, d)`): queries.
-        key, value (`torch.Tensor` of shape `(B, H, K, d)`): keys and values.
-        mask (`torch.Tensor` of shape `(B, K)`): 1 for valid keys, at least one for each row.
-        kwargs: further arguments of the function.
-
-    Returns:
-        `tuple`: the context `(B, Q, H, d)`, and `None`.
     """
     batch_size, _, length, _ = query.shape
     valid = mask.bool()
@@ -278,15 +232,6 @@ class UnpaddedLayer(BertLayer):
     ) -> torch.Tensor:
         """
         Computes the layer.
-
-        Args:
-            hidden_states (`torch.Tensor` of shape `(B, N, D)`, or `(1, M, D)` with a packing): the states.
-            attention_mask (*optional*): the back end's mask for the padded shape.
-            packing ([`Packing`], *optional*): the valid columns, if the states are packed.
-            kwargs: further arguments of the attention function.
-
-        Returns:
-            `torch.Tensor`: states in the shape of `hidden_states`.
         """
         packings = {"query_packing": packing, "key_packing": packing}
         context, _ = self.attention.self(hidden_states, hidden_states, attention_mask, **packings, **kwargs)
@@ -310,15 +255,6 @@ class UnpaddedEncoder(nn.Module):
     ) -> torch.Tensor:
         """
         Encodes the sequence.
-
-        Args:
-            hidden_states (`torch.Tensor` of shape `(B, N, D)`): the embedded sequence.
-            attention_mask (*optional*): the back end's mask.
-            packing ([`Packing`], *optional*): the valid columns. Hooks on layers then get packed states `(1, M, D)`.
-            kwargs: further arguments of the attention function.
-
-        Returns:
-            `torch.Tensor` of shape `(B, N, D)`: with a packing, zero at padded columns.
         """
         states = hidden_states if packing is None else packing.pack(hidden_states)
         for layer in self.layer:

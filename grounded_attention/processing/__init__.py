@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Processors that convert words and image regions to model inputs. These files travel to the Hub with a checkpoint.
+"""Processors that convert words and image regions to model inputs. These files are shipped with a checkpoint.
 
 Importing this package makes `AutoProcessor` find the processors without `trust_remote_code`.
 """

@@ -64,10 +64,6 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
 
     It renders twice, the second time with a mark at both ends of each text. Without the marks both results must be
     the same.
-
-    Raises:
-        ValueError: The template fails, changes, moves or leaves out a text, or a text contains the mark; the message
-            has the name of the example.
     """
     texts: list[str] = []
     marked_conversation: list[dict[str, Any]] = []
@@ -109,9 +105,6 @@ def end_answer(prompt: Prompt, tokenizer: Any, name: str) -> Prompt:
     """Makes sure that a special token ends the last answer, so that a model can learn where to stop.
 
     The end token of the tokenizer is added if the chat template has no special token there.
-
-    Raises:
-        ValueError: The last text is not an answer; the message has the name of the example.
     """
     if not prompt.parts or not prompt.parts[-1].answer:
         raise ValueError(

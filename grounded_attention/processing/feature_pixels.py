@@ -44,11 +44,7 @@ class BackbonePixels:
 
     @classmethod
     def from_image_processor(cls, processor: Any) -> "BackbonePixels":
-        """Makes an instance with the numbers of an image processor of transformers.
-
-        Raises:
-            ValueError: The image processor has no size.
-        """
+        """Makes an instance with the numbers of an image processor of transformers."""
         size = dict(processor.size or {})
         edge = size.get("shortest_edge") or min(size.get("height") or 0, size.get("width") or 0)
         if not edge:
@@ -59,19 +55,7 @@ class BackbonePixels:
         return cls(processor.image_mean, processor.image_std, edge, factor)
 
     def __call__(self, images: Any, return_tensors: str = "pt") -> dict[str, torch.Tensor]:
-        """Converts images to tensors.
-
-        Args:
-            images: Images as for `open_images`.
-            return_tensors (`str`, *optional*, defaults to `"pt"`): Must be `"pt"`.
-
-        Returns:
-            `dict`: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height inside the
-            canvas.
-
-        Raises:
-            ValueError: An image cannot be read; see `open_image`.
-        """
+        """Converts images to tensors."""
         pixels = [self._pixels(picture) for picture in open_images(images)]
         canvas = max(array.shape[1] for array in pixels), max(array.shape[2] for array in pixels)
         sizes = torch.tensor([array.shape[:0:-1] for array in pixels])
@@ -91,15 +75,7 @@ class BackbonePixels:
 
 
 def load_feature_processor(name_or_path: str, revision: str | None = None) -> FastRCNNImageProcessor | BackbonePixels:
-    """Loads the image processor of a region-feature model, by name or folder.
-
-    Args:
-        name_or_path (`str`): The model.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-
-    Raises:
-        ValueError: The model does not exist, or a vision backbone has no image processor.
-    """
+    """Loads the image processor of a region-feature model, by name or folder."""
     try:
         model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
     except (OSError, ValueError) as error:

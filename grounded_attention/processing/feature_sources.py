@@ -6,15 +6,7 @@ from typing import Any
 
 
 def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Identifies the extractor of region features.
-
-    Args:
-        provenance (`Mapping`, *optional*): The provenance of a [`RegionExtractor`] or of a region table.
-
-    Returns:
-        `dict[str, str]`: `name` and, if known, `weights` (a hash of them); None if nothing is known. An imported table
-        has the name given with `--detector`; the table of drawn scenes has the name "scenes".
-    """
+    """Identifies the extractor of region features."""
     known = provenance or {}
     features = known.get("features")
     if isinstance(features, Mapping) and features.get("name"):
@@ -28,13 +20,6 @@ def feature_mismatch(found: Mapping[str, str] | None, trained_on: Mapping[str, s
     """Compares the source of features with that of training.
 
     Sources are the same if their names or the hashes of their weights are equal.
-
-    Args:
-        found (`Mapping[str, str]`, *optional*): The source of the features.
-        trained_on (`Mapping[str, str]`, *optional*): The source of the features in training.
-
-    Returns:
-        `str`: One line that describes the mismatch; None if the sources are the same or one of them is unknown.
     """
     if found is None or trained_on is None:
         return None

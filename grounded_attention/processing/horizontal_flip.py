@@ -21,15 +21,6 @@ def flip_boxes(boxes: Any) -> np.ndarray:
     """Converts normalised boxes to those of the mirrored image: x1, x2 become 1 - x2, 1 - x1.
 
     In pixels, the VL-BERT public code uses width - 1 - x, because its boxes include the last pixel.
-
-    Args:
-        boxes (array-like): (..., 4) x1, y1, x2, y2 in [0, 1].
-
-    Returns:
-        `np.ndarray`: (..., 4) float32.
-
-    Raises:
-        ValueError: The last dimension is not 4.
     """
     array = np.asarray(boxes, dtype=np.float32)
     if array.size == 0:
@@ -55,13 +46,6 @@ def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[
 
     If a span ends inside one of the two words, the end keeps its distance from the start of the word, limited by the
     length of the other word. A span with at least one character keeps at least one.
-
-    Args:
-        text (`str`): The text.
-        spans (sequence of `tuple[int, int]`): Character spans [start, end).
-
-    Returns:
-        `tuple[str, list[tuple[int, int]]]`: The new text and the new spans.
     """
     words = [(match.start(), match.end(), len(_other(match.group()))) for match in SIDE.finditer(text)]
     moved = []
@@ -72,17 +56,7 @@ def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[
 
 
 def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
-    """Mirrors texts and labelled phrases of one example, in the form of `VLBertProcessor`.
-
-    Args:
-        texts (sequence of `str`): The example's texts.
-        phrases (sequence of `Mapping`): with `start`, `end` and perhaps `sentence`; normalised
-            `"boxes"` are flipped, other keys stay unchanged.
-
-    Returns:
-        `tuple[list[str], list[dict]]`: The texts with left and right exchanged, and the phrases with moved spans and
-        boxes.
-    """
+    """Mirrors texts and labelled phrases of one example, in the form of `VLBertProcessor`."""
     flipped = [dict(phrase) for phrase in phrases]
     for phrase in flipped:
         spans = [(phrase["start"], phrase["end"])]

@@ -32,28 +32,14 @@ class ImageFrame:
         return replace(self, width=width, height=height)
 
     def crop(self, left: int, top: int, width: int, height: int) -> "ImageFrame":
-        """Cuts a rectangle out of the picture; outside of the picture is padding.
-
-        Args:
-            left (`int`): First column, negative for padding on the left.
-            top (`int`): First row, negative for padding above.
-            width (`int`): Columns of the result.
-            height (`int`): Rows of the result.
-
-        Returns:
-            `ImageFrame`: The rectangle.
-        """
+        """Cuts a rectangle out of the picture; outside of the picture is padding."""
         x1, y1, x2, y2 = self.box
         step_x, step_y = (x2 - x1) / self.width, (y2 - y1) / self.height
         x1, y1 = x1 + left * step_x, y1 + top * step_y
         return ImageFrame(width, height, (x1, y1, x1 + width * step_x, y1 + height * step_y))
 
     def center_crop(self, width: int, height: int) -> "ImageFrame":
-        """Cuts (or pads) to a size around the centre; of an odd number of pixels the first side loses one less.
-
-        Returns:
-            `ImageFrame`: The rectangle.
-        """
+        """Cuts (or pads) to a size around the centre; of an odd number of pixels the first side loses one less."""
         return self.crop((self.width - width) // 2, (self.height - height) // 2, width, height)
 
     def tiles(self, rows: int, columns: int) -> list["ImageFrame"]:
@@ -66,15 +52,7 @@ class ImageFrame:
         return self.cells(even_intervals(rows), even_intervals(columns))
 
     def cells(self, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-        """Computes the boxes of patches in the original image.
-
-        Args:
-            rows (`np.ndarray`): (n, 2), first and last y of each row of patches, in parts of the picture's height.
-            columns (`np.ndarray`): (m, 2), first and last x of each column, in parts of the picture's width.
-
-        Returns:
-            `np.ndarray`: (n * m, 4) float64 in [0, 1], row by row. A patch that shows padding only has NaN.
-        """
+        """Computes the boxes of patches in the original image."""
         x1, y1, x2, y2 = self.box
         xs, ys = x1 + columns * (x2 - x1), y1 + rows * (y2 - y1)
         boxes = np.empty((len(rows), len(columns), 4))
@@ -91,15 +69,7 @@ def even_intervals(count: int) -> np.ndarray:
 
 
 def pooled_intervals(count: int, pooled: int) -> np.ndarray:
-    """Finds the patches that each value of a bilinear interpolation reads.
-
-    Args:
-        count (`int`): Number of patches.
-        pooled (`int`): Number of values after the interpolation, at most `count`; without corner alignment.
-
-    Returns:
-        `np.ndarray`: (pooled, 2) int64, the first patch of each value, and the one after its last.
-    """
+    """Finds the patches that each value of a bilinear interpolation reads."""
     centre = np.maximum((np.arange(pooled) + 0.5) * (count / pooled) - 0.5, 0.0)
     first = np.floor(centre).astype(np.int64)
     return np.stack([first, np.minimum(first + 1 + (centre > first), count)], axis=1)

@@ -5,6 +5,7 @@ Every function `layout_<family>` makes the text that stands for an image in the 
 transformers makes it, with the boxes of its tokens.
 """
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Mapping
@@ -167,9 +168,19 @@ def qwen_size(settings: ImageSettings) -> tuple[int, int]:
     """Height and width of the image after its resize to full patches."""
     height, width, size = settings.height, settings.width, settings.edges("size")
     if settings.get("do_resize"):
-        limits = {"min_pixels": size["shortest_edge"], "max_pixels": size["longest_edge"]}
-        factor = settings.get("patch_size") * settings.get("merge_size")
-        height, width = settings.upstream("smart_resize")(height, width, factor=factor, **limits)
+        factor, frames = settings.get("patch_size") * settings.get("merge_size"), settings.get("temporal_patch_size")
+        resize = settings.upstream("smart_resize")
+        known = {
+            "factor": factor,
+            "patch_size": factor,
+            "min_pixels": size.get("shortest_edge"),
+            "max_pixels": size.get("longest_edge"),
+            "max_tokens": settings.get("max_image_tokens"),
+            "num_frames": frames,
+            "temporal_factor": frames,
+        }
+        names = inspect.signature(resize).parameters
+        height, width = resize(height=height, width=width, **{name: known[name] for name in known if name in names})
     return height, width
 
 

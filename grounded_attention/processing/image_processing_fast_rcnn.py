@@ -138,15 +138,7 @@ class FastRCNNImageProcessor(BaseImageProcessor):
 
 
 def pad_pixels(pixels: Sequence[np.ndarray], canvas: tuple[int, int]) -> np.ndarray:
-    """Pads images to one canvas with zeros at the bottom and on the right.
-
-    Args:
-        pixels (sequence of `np.ndarray`): B images (3, h, w) float32.
-        canvas (`tuple[int, int]`): Height H and width W.
-
-    Returns:
-        `np.ndarray`: (B, 3, H, W) float32.
-    """
+    """Pads images to one canvas with zeros at the bottom and on the right."""
     padded = np.zeros((len(pixels), 3, *canvas), dtype=np.float32)
     for row, array in zip(padded, pixels, strict=True):
         row[:, : array.shape[1], : array.shape[2]] = array

@@ -27,21 +27,7 @@ DETECTOR_OUTPUTS = (
 def read_images(
     given: Mapping[str, Any], image_processor: FastRCNNImageProcessor | None, detector: Any
 ) -> tuple[dict[str, Any], list[Image.Image | None] | None]:
-    """Opens the images of a batch and runs the detector on them.
-
-    Args:
-        given (`Mapping`): The arguments of the processor, one entry an example.
-        image_processor (`FastRCNNImageProcessor`, *optional*): The image processor, for models that compute features.
-        detector (*optional*): An object with `extract(images)`.
-
-    Returns:
-        `tuple`: `given`, with `region_features`, `region_boxes` and `region_scores` of the detector; and B RGB
-        pictures, None for an example without an image. The second part is None if features are given or computed, or
-        if there are no images.
-
-    Raises:
-        ValueError: Arguments conflict, an image cannot be read, or the detector returns another number of results.
-    """
+    """Opens the images of a batch and runs the detector on them."""
     if given["images"] is None:
         if detector is not None:
             raise ValueError("detector is given without images; give images too.")
@@ -99,19 +85,7 @@ def _match_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Ima
 
 
 def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dict[str, list[Any] | None]:
-    """Runs a detector on B pictures.
-
-    Args:
-        detector: An object with `extract(images)`.
-        pictures (sequence): B RGB pictures, None for an example without an image.
-
-    Returns:
-        `dict`: `region_features`, `region_boxes` and `region_scores`, lists with None for examples without an image.
-        `region_features` is None if one of the pictures has no features.
-
-    Raises:
-        ValueError: The detector returns another number of results.
-    """
+    """Runs a detector on B pictures."""
     present = [picture for picture in pictures if picture is not None]
     found = list(detector.extract(present)) if present else []
     if len(found) != len(present):
@@ -129,16 +103,7 @@ def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dic
 def pixel_arrays(
     pictures: Sequence[Image.Image | None], image_processor: FastRCNNImageProcessor
 ) -> dict[str, np.ndarray]:
-    """Converts pictures to pixels.
-
-    Args:
-        pictures (sequence): B RGB pictures, None for an example without an image.
-        image_processor (`FastRCNNImageProcessor`): The image processor.
-
-    Returns:
-        `dict[str, np.ndarray]`: `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height;
-        both are zero for an example without an image.
-    """
+    """Converts pictures to pixels."""
     nothing = np.zeros((3, 0, 0), dtype=np.float32)
     pixels = [nothing if picture is None else image_processor.pixels(picture) for picture in pictures]
     canvas = image_processor.canvas([array.shape[1:] for array in pixels if array.size] or [(1, 1)])

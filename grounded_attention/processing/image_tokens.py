@@ -82,6 +82,8 @@ class ImageTokenFamily:
         after_images (`Callable`, *optional*): Returns what the processor inserts after the last image of a prompt.
         prompt_end (`str`, *optional*, defaults to `""`): What the processor adds to the end of a prompt.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
+        around (`tuple[str, str]`, *optional*): Names of the processor's tokens that it puts before and after an image.
+        arguments (`dict`, *optional*): What the processor needs beside texts and images.
         boxes (`str`, *optional*, defaults to `"thousandths"`): The scale of boxes in texts: "thousandths", "pixels" of
             the resized image, "shares" or "tokens".
     """
@@ -94,6 +96,8 @@ class ImageTokenFamily:
     after_images: Callable[[Any], str] = _nothing
     prompt_end: str = ""
     adds_special_tokens: bool = True
+    around: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
     boxes: str = "thousandths"
 
 
@@ -111,6 +115,32 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl),
     "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="pixels"),
     "qwen3_vl": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
+    "qwen3_vl_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
+    "qwen3_5": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
+    "qwen3_5_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
+    "qwen2_5_omni_thinker": ImageTokenFamily("Qwen2_5OmniProcessor", layout_qwen_vl, boxes="pixels"),
+    "qwen3_omni_moe_thinker": ImageTokenFamily("Qwen3OmniMoeProcessor", layout_qwen_vl),
+    "glm4v": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl),
+    "glm4v_moe": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl),
+    "glm46v": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
+    "glm_ocr": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
+    "glmga": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
+    "exaone4_5": ImageTokenFamily("Exaone4_5_Processor", layout_qwen_vl),
+    "paddleocr_vl": ImageTokenFamily("PaddleOCRVLProcessor", layout_qwen_vl),
+    "ernie4_5_vl_moe": ImageTokenFamily("Ernie4_5_VLMoeProcessor", layout_qwen_vl),
+    "video_llama_3": ImageTokenFamily("VideoLlama3Processor", layout_qwen_vl),
+    "cosmos3_edge": ImageTokenFamily(
+        "Cosmos3EdgeProcessor", layout_qwen_vl, arguments={"return_mm_token_type_ids": True}
+    ),
+    "cohere_compass": ImageTokenFamily("CohereCompassProcessor", layout_qwen_vl),
+    "hyperclovax_vision_v2": ImageTokenFamily("HyperCLOVAXVisionV2Processor", layout_qwen_vl),
+    "lfm3_vl": ImageTokenFamily("Lfm3VlProcessor", layout_qwen_vl),
+    "minimax_m3_vl": ImageTokenFamily(
+        "MiniMaxM3VLProcessor", layout_qwen_vl, around=("VISION_START_TOKEN", "VISION_END_TOKEN")
+    ),
+    "muse_glimmer": ImageTokenFamily(
+        "MuseGlimmerProcessor", layout_qwen_vl, around=("image_start_token", "image_end_token")
+    ),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
     "paligemma": ImageTokenFamily(
@@ -133,18 +163,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
 
 
 def get_image_token_family(processor: Any, model_type: str | None = None) -> ImageTokenFamily:
-    """Finds how a model lays out its image tokens.
-
-    Args:
-        processor (`ProcessorMixin`): The processor of the model.
-        model_type (`str`, *optional*): `config.model_type` of the model; by default found by the processor's class.
-
-    Returns:
-        `ImageTokenFamily`: The family.
-
-    Raises:
-        ValueError: The model type, or the class of the processor, is unknown.
-    """
+    """Finds how a model lays out its image tokens."""
     known = ", ".join(IMAGE_TOKEN_FAMILIES)
     if model_type is not None:
         if model_type not in IMAGE_TOKEN_FAMILIES:
@@ -163,20 +182,7 @@ def get_image_token_family(processor: Any, model_type: str | None = None) -> Ima
 def image_layouts(
     family: ImageTokenFamily, processor: Any, sizes: Sequence[Any], image_settings: Mapping[str, Any]
 ) -> list[ImageLayout]:
-    """Makes the layouts of the images of one example.
-
-    Args:
-        family (`ImageTokenFamily`): The family.
-        processor (`ProcessorMixin`): The processor of the model.
-        sizes (sequence): Pairs (width, height) in pixels of the original images.
-        image_settings (`Mapping[str, Any]`): Settings that replace those of the image processor.
-
-    Returns:
-        `list[ImageLayout]`: For each image strings and arrays of boxes (n, 4) float64, in the order of the sequence.
-
-    Raises:
-        ValueError: A size is not (width, height).
-    """
+    """Makes the layouts of the images of one example."""
     given = {**family.settings, **image_settings}
     layouts = []
     for image, size in enumerate(sizes):
@@ -184,16 +190,14 @@ def image_layouts(
         if array.shape != (2,) or (array < 1).any():
             raise ValueError(f"image {image}: size {size!r}, expected (width, height) in pixels.")
         width, height = (int(edge) for edge in array)
-        layouts.append(family.layout(ImageSettings(processor, given, width, height, len(sizes) == 1)))
+        layout = family.layout(ImageSettings(processor, given, width, height, len(sizes) == 1))
+        start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
+        layouts.append([start, *layout, end])
     return layouts
 
 
 def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
-    """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images.
-
-    Raises:
-        ValueError: The number of tokens is not that of the layouts; the message has the name of the example.
-    """
+    """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images."""
     views = [[piece for piece in layout if not isinstance(piece, str)] for layout in layouts]
     places = [(image, view, len(boxes)) for image, each in enumerate(views) for view, boxes in enumerate(each)]
     images, numbers, counts = np.array(places, dtype=np.int64).reshape(-1, 3).T

@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from PIL import Image, ImageOps
 
-def find_installed(room: str, name: str) -> Any:
+
+def find_installed(package: str, name: str) -> Any:
     """Finds a name of the package grounded-attention; `ImportError` in one line if it is not installed."""
     try:
-        return getattr(import_module(f"grounded_attention.{room}"), name)
+        return getattr(import_module(f"grounded_attention.{package}"), name)
     except ModuleNotFoundError as error:
         raise ImportError(
             f"{name} is not saved with this checkpoint: install the package grounded-attention"
@@ -43,6 +45,26 @@ def FastRCNNFeatures(config: Any) -> Any:
     return find_installed("modeling", "FastRCNNFeatures")(config)
 
 
+def open_image(image: Any, name: str = "image") -> Image.Image:
+    """Opens an image with the installed package, else with PIL alone; a model of region features reads no pixels."""
+    try:
+        opened = find_installed("processing", "open_image")
+    except ImportError:
+        picture = image if isinstance(image, Image.Image) else Image.open(image, formats=("JPEG", "PNG", "WEBP"))
+        return ImageOps.exif_transpose(picture).convert("RGB")
+    return opened(image, name)
+
+
+class BertStart:
+    """Starts a model from a BERT checkpoint, with the installed package."""
+
+    @classmethod
+    def from_bert(cls, pretrained_model_name_or_path: str, **config_overrides: Any) -> Any:
+        """Initialises the class of the same name of the installed package."""
+        model = find_installed("modeling", cls.__name__)
+        return model.from_bert(pretrained_model_name_or_path, **config_overrides)
+
+
 class FastRCNNImageProcessor:
     """Stands for the image processor of the installed package."""
 
@@ -53,10 +75,12 @@ class FastRCNNImageProcessor:
 
 
 __all__ = [
+    "BertStart",
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
     "load_extractor",
     "load_region_features",
+    "open_image",
     "pixel_arrays",
     "read_images",
 ]

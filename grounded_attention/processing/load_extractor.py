@@ -19,24 +19,7 @@ def load_extractor(
     device: str | torch.device = "cpu",
     **options: Any,
 ) -> RegionExtractor:
-    """Makes an extractor that finds the regions of images and, with a feature model, computes their features.
-
-    Args:
-        boxes (`str`, `BoxSource` or `Mapping`): A detector of transformers by name or folder, a [`BoxSource`], or
-            known boxes, see [`GivenBoxes`].
-        features (*optional*): A region-feature model, see [`RegionExtractor`].
-        features_name (`str`, *optional*): The name or folder of the model, which also has its image processor. A model
-            with the attributes `image_processor` and `name` needs none.
-        queries (sequence of `str`, *optional*): The queries of a zero-shot detector that `boxes` names.
-        device (`str` or `torch.device`, *optional*, defaults to `"cpu"`): The device of a detector that `boxes` names.
-        options: Options of [`RegionExtractor`], such as `max_regions`.
-
-    Returns:
-        `RegionExtractor`: The extractor.
-
-    Raises:
-        ValueError: A detector or an image processor cannot be used, or the queries do not fit.
-    """
+    """Makes an extractor that finds the regions of images and, with a feature model, computes their features."""
     feature_processor = getattr(features, "image_processor", None)
     if features is not None and feature_processor is None:
         feature_processor = load_feature_processor(features_name)

@@ -1,27 +1,17 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Converts users' numbers to NumPy arrays; an error names the argument."""
 
+import warnings
 from typing import Any
 
 import numpy as np
+import torch
 
 
 def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
     """Converts an array, a torch tensor (any device, also bfloat16) or nested lists to a NumPy array.
 
     It copies only if needed.
-
-    Args:
-        value: The numbers.
-        name (`str`): Their name in errors, such as "Example 3: region_boxes".
-        kinds (`str`, *optional*, defaults to `"iuf"`): Kinds of NumPy types that are allowed: integers, unsigned
-            integers and floats by default.
-
-    Returns:
-        `np.ndarray`: The numbers.
-
-    Raises:
-        ValueError: Rows have different lengths, or a value is a text, a truth value, an object or `None`.
     """
     try:
         if hasattr(value, "detach"):
@@ -35,3 +25,14 @@ def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
     if array.size and array.dtype.kind not in kinds:
         raise ValueError(f"{name}: values of type {array.dtype}, such as {array.flat[0]!r:.40}; expected numbers.")
     return array
+
+
+def copy_as_float32(target: np.ndarray, source: np.ndarray) -> None:
+    """Copies `source` to `target`; torch converts half precision dozens of times faster than NumPy."""
+    if source.dtype != np.float16:
+        target[:] = source
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about a read-only source, which is not written to
+        half = torch.from_numpy(source)
+    torch.from_numpy(target).copy_(half)

@@ -5,6 +5,7 @@ Shapes: B batch, N sequence, S texts of an example, T text tokens, P phrases, R 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,8 @@ import torch
 from PIL import Image
 
 from ..utils.open_images import open_image
-from .batch_arguments import as_batch
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
-from .grounded_batch import DroppedPhrase, GroundedBatch
+from .grounded_batch import GroundedBatch, as_batch
 from .image_layouts import ImageLayout
 from .image_tokens import (
     ImageTokenFamily,
@@ -23,19 +23,9 @@ from .image_tokens import (
     place_image_tokens,
 )
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
-from .phrase_grounding import (
-    NO_TOKEN,
-    REGIONS_CUT,
-    FlatPhrases,
-    flatten_phrases,
-    ground_phrases,
-    list_dropped,
-    pair_phrases,
-    phrase_tokens,
-    warn_about_dropped,
-)
+from .phrase_grounding import phrase_arrays
 from .region_columns import RegionColumns
-from .sequence_layouts import EncodedTexts, TextColumns, check_tokenizer
+from .sequence_layouts import check_tokenizer
 
 # The keys of a batch that are for supervision and not for the model.
 GROUNDING_KEYS = (
@@ -44,7 +34,7 @@ GROUNDING_KEYS = (
     "region_boxes",
     "region_attention_mask",
     "region_candidate_mask",
-    "region_token_type_ids",
+    "region_image",
     "phrase_mask",
     "phrase_regions",
     "phrase_scores",
@@ -158,7 +148,7 @@ class PatchGroundingProcessor:
             - `region_boxes` (B, R, 4) float32: the part of the original image that each image token shows; 0 for
               tokens without a place (newlines, padding of the image) and for padding.
             - `region_attention_mask` (B, R) int64: 1 for image tokens. `region_candidate_mask` (B, R) bool: image
-              tokens with a place in the image. `region_token_type_ids` (B, R) int64: the image of each token.
+              tokens with a place in the image. `region_image` (B, R) int64: the image of each token.
             - `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32: the tokens of each phrase, and 1 for
               its image tokens, 0 for others. Only with `phrases`.
             - `phrase_scores` (B, P, R) float32 in (0, 1], only if a phrase has `"scores"`: how sure a region is.
@@ -192,12 +182,15 @@ class PatchGroundingProcessor:
         sequences = [self._read(i, prompts[i], pictures[i], inputs, specials) for i in range(len(prompts))]
         data = region_arrays([each.image_tokens for each in sequences])
         encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
-        dropped: list[list[DroppedPhrase]] = [[] for _ in sequences]
-        if given["phrases"] is not None:
-            found, dropped = self._phrase_arrays(sequences, encoded, columns, data, given, [*map(len, pictures)])
-            data.update(found)
-        elif given["phrase_pairs"] is not None:
-            raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
+        counts, shape = np.array([*map(len, pictures)]), data["region_positions"].shape
+        tokens, every = data["region_attention_mask"].sum(axis=1), np.tile(np.arange(shape[1]), (shape[0], 1))
+        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], cover=True)
+        match = partial(match_coverage, threshold=self.coverage_threshold)
+        parts = [each.prompt.parts for each in sequences]
+        spoken = [[each[i].text if i < len(each) else "" for each in parts] for i in range(len(encoded.ids))]
+        length = data["text_positions"].shape[1]
+        found, dropped = phrase_arrays(given, spoken, encoded, columns, length, regions, match, counts)
+        data.update(found)
         if labels:
             special_ids = set(self.tokenizer.all_special_ids)
             data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
@@ -258,6 +251,7 @@ class PatchGroundingProcessor:
             text=[prompt.text for prompt in prompts],
             images=pictures if any(pictures) else None,
             text_kwargs=words,
+            **self.family.arguments,
             images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials
@@ -298,61 +292,9 @@ class PatchGroundingProcessor:
             place += len(part) + len(self.placeholder)
         return expanded, np.array(segments, dtype=np.int64)
 
-    def _phrase_arrays(
-        self,
-        sequences: list[TokenSequence],
-        encoded: EncodedTexts,
-        columns: TextColumns,
-        data: Mapping[str, np.ndarray],
-        given: Mapping[str, Any],
-        image_counts: list[int],
-    ) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
-        texts = [
-            [each.prompt.parts[index].text if index < len(each.prompt.parts) else "" for each in sequences]
-            for index in range(len(encoded.ids))
-        ]
-        flat = flatten_phrases(given["phrases"], texts)
-        counts = [len(example or ()) for example in given["phrases"]]
-        shape = (len(sequences), max(counts, default=0), data["text_positions"].shape[1])
-        mask, _, empty = phrase_tokens(flat, shape, encoded, columns)
-        image_of = np.array([_image_of(flat, index, image_counts) for index in range(len(flat.records))], dtype=int)
-
-        def match(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-            others = data["region_token_type_ids"][flat.example[phrases]] != image_of[phrases][:, None]
-            return match_coverage(gold, np.where(others[..., None], 0.0, candidates), self.coverage_threshold)
-
-        tokens = data["region_attention_mask"].sum(axis=1)
-        every = np.tile(np.arange(data["region_positions"].shape[1]), (len(sequences), 1))
-        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every)
-        gold, _, scores = ground_phrases(flat, regions, match)
-        has_boxes = np.array(
-            [bool(record.boxes is not None and np.size(record.boxes)) for record in flat.records], dtype=bool
-        )
-        phrase_regions = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
-        phrase_regions[flat.example, flat.row] = gold & ~empty[:, None]
-        found = {"phrase_mask": mask, "phrase_regions": phrase_regions}
-        if scores is not None:
-            found["phrase_scores"] = np.ones(phrase_regions.shape, dtype=np.float32)
-            found["phrase_scores"][flat.example, flat.row] = scores
-        if given["phrase_pairs"] is not None:
-            found["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, empty, counts)
-        flags = {NO_TOKEN: empty, REGIONS_CUT: has_boxes & ~gold.any(axis=1) & ~empty}
-        dropped = list_dropped(flat, texts, flags)
-        warn_about_dropped(dropped, len(flat.records))
-        return found, dropped
-
 
 def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> np.ndarray:
-    """Marks the patches that gold boxes cover; a box that covers no patch enough gets the patch it covers most.
-
-    Args:
-        gold (`np.ndarray`): (n, 4), x1, y1, x2, y2.
-        patches (`np.ndarray`): (n, G, 4), the patches for each gold box; one without area is never marked.
-        threshold (`float`): Smallest share of a patch that must be covered.
-
-    Returns:
-        `np.ndarray`: (n, G) bool. All False for a box that shares no area with a patch.
-    """
+    """Marks the patches that gold boxes cover; a box that covers no patch enough gets the patch it covers most."""
     low = np.minimum(gold[:, None, :2].astype(np.float64), 1.0 - SMALLEST_BOX)
     high = np.maximum(gold[:, None, 2:].astype(np.float64), low + SMALLEST_BOX)
     sides = np.minimum(high, patches[..., 2:]) - np.maximum(low, patches[..., :2])
@@ -375,17 +317,3 @@ def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Ima
         [open_image(image, f"Example {example}, image {index}") for index, image in enumerate(each)]
         for example, each in enumerate(listed)
     ]
-
-
-def _image_of(flat: FlatPhrases, index: int, image_counts: list[int]) -> int:
-    """Returns the image of a phrase's boxes."""
-    record, count = flat.records[index], image_counts[flat.example[index]]
-    image = record.image
-    if image is None and (count < 2 or record.boxes is None):
-        return 0
-    if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
-        raise ValueError(
-            f"{flat.name(index)}: image is {image!r}, but the example has {count} images; expected the index of the "
-            "image of the boxes, from 0."
-        )
-    return int(image)

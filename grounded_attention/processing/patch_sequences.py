@@ -75,12 +75,7 @@ def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Coll
 
 
 def text_arrays(sequences: list[TokenSequence], length: int) -> tuple[EncodedTexts, TextColumns, np.ndarray]:
-    """Collects the tokens of all texts of a batch of sequences of N tokens.
-
-    Returns:
-        `tuple`: The tokens of the texts (without their ids), their columns, and their positions in the sequence,
-        (B, T) int64, -1 for padding.
-    """
+    """Collects the tokens of all texts of a batch of sequences of N tokens."""
     most = max((len(each.spans) for each in sequences), default=0)
     lengths = np.zeros((most, len(sequences)), dtype=np.int64)
     for example, each in enumerate(sequences):
@@ -108,7 +103,7 @@ def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
         "region_boxes": np.zeros((*shape, 4), dtype=np.float32),
         "region_attention_mask": np.zeros(shape, dtype=np.int64),
         "region_candidate_mask": np.zeros(shape, dtype=bool),
-        "region_token_type_ids": np.zeros(shape, dtype=np.int64),
+        "region_image": np.zeros(shape, dtype=np.int64),
     }
     for example, each in enumerate(image_tokens):
         count = len(each.positions)
@@ -116,5 +111,5 @@ def region_arrays(image_tokens: list[ImageTokens]) -> dict[str, np.ndarray]:
         arrays["region_boxes"][example, :count] = np.nan_to_num(each.boxes)
         arrays["region_attention_mask"][example, :count] = 1
         arrays["region_candidate_mask"][example, :count] = each.has_box
-        arrays["region_token_type_ids"][example, :count] = each.images
+        arrays["region_image"][example, :count] = each.images
     return arrays

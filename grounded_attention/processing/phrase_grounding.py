@@ -22,9 +22,8 @@ from .sequence_layouts import EncodedTexts, TextColumns
 
 logger = logging.get_logger(__name__)
 
-# Compares n gold boxes (n, 4) float32 of phrases (n,) int64 with the G regions (n, G, 4) float32 of their examples:
-# (n, G) bool.
-BoxMatch = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+# Compares n gold boxes (n, 4) float32 with the G regions (n, G, 4) float32 of their examples: (n, G) bool.
+BoxMatch = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 TRUNCATED = "truncated"
 NO_TOKEN = "no token"
@@ -61,19 +60,7 @@ class FlatPhrases:
 def flatten_phrases(
     phrases: Sequence[Sequence[Mapping[str, Any] | Phrase] | None], texts: list[list[str]], kind: str = "phrase"
 ) -> FlatPhrases:
-    """Collects the phrases of a batch in one row.
-
-    Args:
-        phrases (sequence): B lists of phrases, see [`read_phrase`], or None.
-        texts (`list[list[str]]`): S lists of B texts.
-        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
-
-    Returns:
-        `FlatPhrases`: The phrases.
-
-    Raises:
-        ValueError: A phrase is not valid; the message has its example and number.
-    """
+    """Collects the phrases of a batch in one row."""
     places = [(i, row) for i, example in enumerate(phrases) for row in range(len(example or ()))]
     records = [
         read_phrase(record, of_example, f"Example {i}, {kind} {row}")
@@ -97,12 +84,7 @@ def covered_tokens(flat: FlatPhrases, encoded: EncodedTexts) -> np.ndarray:
 def phrase_tokens(
     flat: FlatPhrases, shape: tuple[int, int, int], encoded: EncodedTexts, columns: TextColumns
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Computes the token mask of each phrase: every piece that shares a character with the span; `shape` is B, P, T.
-
-    Returns:
-        `tuple`: phrase_mask (B, P, T) bool; (F,) bool for phrases that lost a token to truncation; (F,) bool for
-        phrases without any token. Both kinds have an all-False row.
-    """
+    """Computes the token mask of each phrase: pieces that share a character with the span; `shape` is B, P, T."""
     covered = covered_tokens(flat, encoded)
     token = np.arange(covered.shape[1])
     truncated = (covered & (token >= columns.kept[flat.text, flat.example][:, None])).any(axis=1)
@@ -114,24 +96,66 @@ def phrase_tokens(
     return mask, truncated, empty
 
 
-def match_iou(phrases: np.ndarray, gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) -> np.ndarray:
+def match_iou(gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) -> np.ndarray:
     """Marks the regions whose IoU with a gold box reaches the threshold, as [`BoxMatch`] requires, (n, G) bool."""
     overlap = box_iou(torch.from_numpy(gold)[:, None], torch.from_numpy(candidates))[:, 0].numpy()
     return overlap >= iou_threshold
 
 
+def phrase_arrays(
+    given: Mapping[str, Any],
+    texts: list[list[str]],
+    encoded: EncodedTexts,
+    columns: TextColumns,
+    length: int,
+    regions: RegionColumns | None,
+    match: BoxMatch,
+    images: np.ndarray,
+) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
+    """
+    Makes the arrays `phrase_...` of a batch, and the report of dropped phrases.
+
+    Args:
+        given (`Mapping[str, Any]`): `phrases` and `phrase_pairs`, as in the processor's call.
+        texts (`list[list[str]]`): S lists of B texts.
+        encoded (`EncodedTexts`): the pieces of the texts.
+        columns (`TextColumns`): their columns.
+        length (`int`): T.
+        regions (`RegionColumns`, *optional*): the regions of the batch.
+        match (`BoxMatch`): finds the regions of boxes.
+        images (`np.ndarray`): (B,) int64, the number of images of each example.
+    """
+    if given["phrases"] is None:
+        if given["phrase_pairs"] is not None:
+            raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
+        return {}, [[] for _ in images]
+    flat = flatten_phrases(given["phrases"], texts)
+    counts = [len(example or ()) for example in given["phrases"]]
+    shape = (len(counts), max(counts, default=0), length)
+    mask, truncated, empty = phrase_tokens(flat, shape, encoded, columns)
+    absent = truncated | empty
+    data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
+    if regions is not None:
+        gold, lost, scores = ground_phrases(flat, regions, match, _image_of(flat, images, regions.cover))
+        data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
+        data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
+        if scores is not None:
+            data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)
+            data["phrase_scores"][flat.example, flat.row] = scores
+        flags[REGIONS_CUT] = lost & ~absent
+    if given["phrase_pairs"] is not None:
+        data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)
+    dropped = list_dropped(flat, texts, flags)
+    warn_about_dropped(dropped, len(flat.records))
+    return data, dropped
+
+
 def ground_phrases(
-    flat: FlatPhrases, regions: RegionColumns, match: BoxMatch
+    flat: FlatPhrases, regions: RegionColumns, match: BoxMatch, images: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Computes the region columns of each phrase, and how sure they are. With `regions`, `boxes` are ignored.
-
-    Returns:
-        `tuple`: (F, R) bool; (F,) bool for phrases that lost all regions; and (F, R) float32, or None if no phrase
-        has scores: for a region of a phrase the highest score of the boxes that it matches, for another region the
-        highest score of the phrase's boxes, 1 for phrases without scores.
-
-    Raises:
-        ValueError: An index, a gold box or a score is invalid.
+    """
+    Computes the region columns of each phrase, which phrases lost all of theirs, and how sure they are. With
+    `regions`, `boxes` are ignored; `images` (F,) are the images of the boxes, -1 for any.
     """
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
@@ -147,7 +171,7 @@ def ground_phrases(
             if has_scores:
                 box_scores[index] = _box_scores(flat, index, len(found))
     if boxes:
-        box, region = _match_boxes(flat, boxes, given, regions.given_boxes, match)
+        box, region = _match_boxes(flat, boxes, given, regions, match, images)
         if has_scores:
             phrase = np.array([index for index, _ in boxes], dtype=np.int64)[box]
             np.maximum.at(scores, (phrase, region), np.concatenate(box_scores)[box])
@@ -157,6 +181,8 @@ def ground_phrases(
     phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
     target[phrase, column] = True
     lost = np.logical_and(given.any(axis=1), ~target.any(axis=1))
+    if regions.cover and boxes:
+        lost[[index for index, _ in boxes]] |= ~target[[index for index, _ in boxes]].any(axis=1)
     if not has_scores:
         return target, lost, None
     highest = np.array([each.max() if each.size else 1.0 for each in box_scores], dtype=np.float32)
@@ -166,18 +192,19 @@ def ground_phrases(
     return target, lost, sure
 
 
-def regions_of_images(
-    flat: FlatPhrases, shape: tuple[int, ...], of_region: np.ndarray | None, images: int
-) -> np.ndarray:
-    """Marks the regions of the image of each phrase, (F, R) bool; all if a phrase names no image or has indices."""
-    found = np.ones(shape, dtype=bool)
+def _image_of(flat: FlatPhrases, images: np.ndarray, required: bool) -> np.ndarray:
+    """Returns the image of the boxes of each phrase, (F,) int64, -1 for any; (B,) `images` are those of an example."""
+    found = np.full(len(flat.records), -1, dtype=np.int64)
     for index, record in enumerate(flat.records):
-        if record.image is None or record.regions is not None:
+        image, count = record.image, images[flat.example[index]]
+        if record.regions is not None or (image is None and not (required and count > 1 and record.boxes is not None)):
             continue
-        if not isinstance(record.image, (int, np.integer)) or not 0 <= record.image < images:
-            raise ValueError(f"{flat.name(index)}: image is {record.image!r}, but an example has {images} image(s).")
-        if of_region is not None:
-            found[index] = of_region[flat.example[index]] == record.image
+        if isinstance(image, bool) or not isinstance(image, (int, np.integer)) or not 0 <= image < count:
+            raise ValueError(
+                f"{flat.name(index)}: image is {image!r}, but the example has {count} image(s); expected the index of "
+                "the image of the boxes, from 0."
+            )
+        found[index] = image
     return found
 
 
@@ -226,8 +253,9 @@ def _match_boxes(
     flat: FlatPhrases,
     boxes: list[tuple[int, np.ndarray]],
     given: np.ndarray,
-    region_boxes: np.ndarray,
+    regions: RegionColumns,
     match: BoxMatch,
+    images: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """
     Marks in `given` (F, G) the regions that match a gold box of the phrase. Returns the box and the region of each
@@ -238,7 +266,11 @@ def _match_boxes(
     problem = find_bad_box(gold, pixels_hint=False)
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
-    box, region = np.nonzero(match(phrase, gold, region_boxes[flat.example[phrase]]))
+    candidates = regions.given_boxes[flat.example[phrase]]
+    if regions.images.any():
+        others = (images[phrase] >= 0)[:, None] & (regions.images[flat.example[phrase]] != images[phrase][:, None])
+        candidates = np.where(others[..., None], np.float32(0), candidates)
+    box, region = np.nonzero(match(gold, candidates))
     given[phrase[box], region] = True
     return box, region
 
@@ -246,11 +278,7 @@ def _match_boxes(
 def pair_phrases(
     pairs: Sequence[Any], flat: FlatPhrases, absent: np.ndarray, phrase_counts: Sequence[int]
 ) -> np.ndarray:
-    """Pads index pairs with -1, (B, K, 2) int64. A pair with a phrase in `absent` (F,) becomes (-1, -1), in its place.
-
-    Raises:
-        ValueError: An entry is not a pair of integers, or an index is not that of a phrase of the example.
-    """
+    """Pads index pairs with -1, (B, K, 2) int64. Pairs with a phrase in `absent` (F,) become (-1, -1)."""
     arrays = [_check_pairs(example, value) for example, value in enumerate(pairs)]
     out = np.full((len(arrays), max(map(len, arrays), default=0), 2), -1, dtype=np.int64)
     missing = np.zeros((len(arrays), max(phrase_counts, default=0)), dtype=bool)

@@ -27,56 +27,46 @@ from transformers.utils import auto_docstring
 
 from ..utils.boxes import IOU_THRESHOLD
 from ..utils.open_images import open_image
-from .batch_arguments import as_batch
 from .feature_sources import feature_mismatch, feature_source
-from .grounded_batch import DroppedPhrase, GroundedBatch
+from .grounded_batch import GroundedBatch, as_batch
 from .image_processing_fast_rcnn import FastRCNNImageProcessor
 from .image_regions import pixel_arrays, read_images
 from .load_extractor import load_extractor
-from .phrase_grounding import (
-    NO_TOKEN,
-    REGIONS_CUT,
-    TRUNCATED,
-    flatten_phrases,
-    ground_phrases,
-    list_dropped,
-    match_iou,
-    pair_phrases,
-    phrase_tokens,
-    regions_of_images,
-    warn_about_dropped,
-)
+from .phrase_grounding import match_iou, phrase_arrays
 from .region_columns import (
     GivenRegions,
     RegionColumns,
     arrange_regions,
-    check_boxes,
-    check_features,
+    check_regions,
     first_ranked,
+    limit_each_image,
     rank_regions,
 )
-from .region_images import image_columns, limit_each_image, stack_image_indices
 from .sequence_layouts import (
+    NO_LIMIT,
     EncodedTexts,
     TextColumns,
     arrange_columns,
     check_tokenizer,
     encode_texts,
     end_texts,
+    fit_lengths,
     get_layouts,
+    min_width,
 )
-from .sequence_lengths import NO_LIMIT, fit_lengths, min_width
 
 
 @auto_docstring(
     custom_intro="""
-    Common part of the processors of all families. A family defines whether the first region is the whole image, how
-    many images an example may have, and the layout of a question whose answer is read at [MASK].
+    Common part of the processors of all families. A family defines whether the first region is the whole image,
+    whether text and regions are one sequence, how many images an example may have, and the layout of a question whose
+    answer is read at [MASK].
     """
 )
 class GroundedProcessor(ProcessorMixin):
     whole_image: ClassVar[bool]
     images_per_example: ClassVar[int] = 1
+    one_sequence: ClassVar[bool] = True  # whether the regions follow the text in one sequence
     answer_layout: ClassVar[str]
     # The pipeline of a checkpoint uses these if only the files of the checkpoint are available.
     load_extractor = staticmethod(load_extractor)
@@ -249,9 +239,11 @@ class GroundedProcessor(ProcessorMixin):
               that computes them, `pixel_values` (B, 3, H, W) float32 and `image_sizes` (B, 2) int64, width and height
               in pixels of each image inside the padded canvas, (0, 0) without an image.
             - `region_boxes` (B, R, 4) float32 in [0, 1], the whole image as (0, 0, 1, 1), `region_attention_mask`
-              (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole image and padding. Only
-              with regions or images.
-            - `region_token_type_ids` (B, R) int64: the image of each region. Only with `region_image_indices`.
+              (B, R) int64, `region_candidate_mask` (B, R) bool, which is False for the whole image and padding,
+              `region_image` (B, R) int64, the image of each region. Only with regions or images.
+            - `text_positions` (B, T) and, with regions, `region_positions` (B, R) int64: positions of the columns in
+              the sequence of the model; with two streams each has its own. -1 is padding.
+            - `region_token_type_ids` (B, R) int64: `region_image` for the model. Only with `region_image_indices`.
             - `token_regions` (B, T) int64: the region column that each tagged token sees, -1 for all others and for
               tags whose region was dropped. Only with `tags`, for VL-BERT.
             - `image_text_alignment` (B, R, A) int64: the text columns whose tags refer to each region, -1 past their
@@ -337,12 +329,13 @@ class GroundedProcessor(ProcessorMixin):
             if arranged is None:
                 raise ValueError("tags are given without region_features or images; they refer to regions.")
             data.update(self._tag_arrays(given["tags"], texts, encoded, columns, arranged))
-        dropped: list[list[DroppedPhrase]] = [[] for _ in texts[0]]
-        if given["phrases"] is not None:
-            phrase_data, dropped = self._phrase_arrays(texts, encoded, columns, arranged, given)
-            data.update(phrase_data)
-        elif given["phrase_pairs"] is not None:
-            raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
+        data.update(self._position_arrays(data))
+        images = np.full(len(layouts), self.images_per_example)
+        match = partial(match_iou, iou_threshold=self.iou_threshold)
+        found, dropped = phrase_arrays(
+            given, texts, encoded, columns, data["input_ids"].shape[1], arranged, match, images
+        )
+        data.update(found)
         if return_tensors is None:
             lists = {key: list(value) if value.dtype == np.float32 else value.tolist() for key, value in data.items()}
             return GroundedBatch(lists, dropped_phrases=dropped)
@@ -353,8 +346,15 @@ class GroundedProcessor(ProcessorMixin):
         """All keys that a batch may have; models ignore those that they do not need."""
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         texts = ["input_ids", "attention_mask", "token_type_ids", "answer_positions"]
-        regions = ["region_features", "region_boxes", "region_attention_mask", "region_candidate_mask"]
-        phrases = ["phrase_mask", "phrase_regions", "phrase_scores", "phrase_pairs"]
+        regions = ["region_features", "region_boxes", "region_attention_mask", "region_candidate_mask", "region_image"]
+        phrases = [
+            "text_positions",
+            "region_positions",
+            "phrase_mask",
+            "phrase_regions",
+            "phrase_scores",
+            "phrase_pairs",
+        ]
         return [*texts, *pixels, *regions, *self._family_input_names(), *phrases]
 
     @property
@@ -382,25 +382,24 @@ class GroundedProcessor(ProcessorMixin):
     def _given_regions(
         self, given: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None
     ) -> GivenRegions | None:
-        boxes, sizes = given["region_boxes"], given["image_sizes"]
         if pictures is not None:
-            return check_boxes(boxes, np.array([picture is not None for picture in pictures]), sizes)
+            has_image = np.array([picture is not None for picture in pictures])
+            return check_regions(given, has_image, self.region_feature_size, self.images_per_example)
         if given["region_features"] is None:
             unused = [name for name in given if name.startswith(("region", "image")) and given[name] is not None]
             if unused:
                 raise ValueError(f"{', '.join(unused)} given without region_features or images.")
             return None
-        if boxes is None:
+        if given["region_boxes"] is None:
             raise ValueError("region_features are given without region_boxes; every region needs a box.")
         if given["image_features"] is not None and not self.whole_image:
             raise ValueError(f"image_features are given, but {type(self).__name__} has no region for the whole image.")
-        return check_features(given["region_features"], boxes, sizes, self.region_feature_size)
+        return check_regions(given, None, self.region_feature_size, self.images_per_example)
 
     def _kept_regions(self, regions: GivenRegions, given: Mapping[str, Any]) -> np.ndarray:
         """Returns (B, G) bool: the regions that stay after `max_regions`."""
         ranks = rank_regions(regions.counts, given["region_scores"])
-        images = stack_image_indices(given["region_image_indices"], regions.counts, self.images_per_example)
-        return limit_each_image(ranks, regions.counts, images, self.max_regions)
+        return limit_each_image(ranks, regions.counts, regions.images, self.max_regions)
 
     def _region_counts(self, regions: GivenRegions | None, kept: np.ndarray | None, batch_size: int) -> np.ndarray:
         """Returns (B,) int64: the columns of the regions, including the whole image."""
@@ -424,38 +423,14 @@ class GroundedProcessor(ProcessorMixin):
             return {}
         return pixel_arrays(pictures, self.image_processor)
 
-    def _phrase_arrays(
-        self,
-        texts: list[list[str]],
-        encoded: EncodedTexts,
-        columns: TextColumns,
-        regions: RegionColumns | None,
-        given: Mapping[str, Any],
-    ) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
-        flat = flatten_phrases(given["phrases"], texts)
-        counts = [len(example or ()) for example in given["phrases"]]
-        batch, width = columns.arrays["input_ids"].shape
-        shape = (batch, max(counts, default=0), width)
-        mask, truncated, empty = phrase_tokens(flat, shape, encoded, columns)
-        absent = truncated | empty
-        data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
+    def _position_arrays(self, data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Makes the positions of text columns and region columns in the sequence of the model; -1 for padding."""
+        text, regions = data["attention_mask"], data.get("region_attention_mask")
+        found = {"text_positions": np.where(text > 0, np.arange(text.shape[1]), -1)}
         if regions is not None:
-            match = partial(match_iou, iou_threshold=self.iou_threshold)
-            gold, without_regions, scores = ground_phrases(flat, regions, match)
-            indices = given["region_image_indices"]
-            images = None if indices is None else image_columns(indices, regions)
-            gold &= regions_of_images(flat, gold.shape, images, self.images_per_example)
-            data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
-            data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
-            if scores is not None:
-                data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)
-                data["phrase_scores"][flat.example, flat.row] = scores
-            flags[REGIONS_CUT] = without_regions & ~absent
-        if given["phrase_pairs"] is not None:
-            data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)
-        dropped = list_dropped(flat, texts, flags)
-        warn_about_dropped(dropped, len(flat.records))
-        return data, dropped
+            start = text.shape[1] * self.one_sequence
+            found["region_positions"] = np.where(regions > 0, start + np.arange(regions.shape[1]), -1)
+        return found
 
 
 def _shared_id(words: Mapping[str, int]) -> str:

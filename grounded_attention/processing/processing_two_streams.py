@@ -23,7 +23,6 @@ from transformers.utils import auto_docstring
 
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
-from .region_images import image_columns
 from .sequence_layouts import EncodedTexts, TextColumns
 from .text_tags import token_regions
 
@@ -35,6 +34,7 @@ from .text_tags import token_regions
 )
 class TwoStreamProcessor(GroundedProcessor):
     images_per_example: ClassVar[int] = 2
+    one_sequence: ClassVar[bool] = False
     answer_layout: ClassVar[str] = "caption"
 
     def _family_input_names(self) -> list[str]:
@@ -43,7 +43,7 @@ class TwoStreamProcessor(GroundedProcessor):
     def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         arrays = dict(regions.arrays)
         if given["region_image_indices"] is not None:
-            arrays["region_token_type_ids"] = image_columns(given["region_image_indices"], regions)
+            arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
 
     def _tag_arrays(

@@ -25,9 +25,7 @@ from transformers.utils import auto_docstring
 from ..utils.boxes import IOU_THRESHOLD
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
-from .region_images import image_columns
 from .sequence_layouts import EncodedTexts, TextColumns
-from .spatial_features import SPATIAL_SIZE, append_spatial_features
 from .text_tags import aligned_tokens
 
 
@@ -92,7 +90,7 @@ class VisualBERTProcessor(GroundedProcessor):
                 arrays["region_features"], arrays["region_boxes"], arrays["region_attention_mask"]
             )
         if given["region_image_indices"] is not None:
-            arrays["region_token_type_ids"] = image_columns(given["region_image_indices"], regions)
+            arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
 
     def _tag_arrays(
@@ -106,4 +104,19 @@ class VisualBERTProcessor(GroundedProcessor):
         return {"image_text_alignment": aligned_tokens(tags, texts, encoded, columns, regions)}
 
 
-__all__ = ["OLDEST_TRANSFORMERS", "VisualBERTProcessor"]
+# x1, y1, x2, y2, width, height
+SPATIAL_SIZE = 6
+
+
+def append_spatial_features(features: np.ndarray, boxes: np.ndarray, attended: np.ndarray) -> np.ndarray:
+    """Appends x1, y1, x2, y2, width and height of the normalised box to each feature."""
+    sides = boxes[..., 2:] - boxes[..., :2]
+    return np.concatenate((features, np.concatenate((boxes, sides), axis=-1) * attended[..., None]), axis=-1).astype(
+        np.float32, copy=False
+    )
+
+
+__all__ = [
+    "OLDEST_TRANSFORMERS",
+    "VisualBERTProcessor",
+]

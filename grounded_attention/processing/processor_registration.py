@@ -25,17 +25,10 @@ _IMAGES = Part("image_processing_fast_rcnn", {"FastRCNNImageProcessor": "AutoIma
 def processor_code(place: str, pixels: bool) -> dict[str, str]:
     """
     The files that are saved with a processor.
-
-    Args:
-        place (`str`): `"file.Name"` of its class.
-        pixels (`bool`): whether it has an image processor.
-
-    Returns:
-        `dict[str, str]`: file name -> text.
     """
     file, _, name = place.partition(".")
     part = Part(file, {name: "AutoProcessor"})
-    absent = () if pixels else ("image_processing_fast_rcnn", "image_regions", "load_extractor")
+    absent = () if pixels else ("image_processing_fast_rcnn", "image_regions", "load_extractor", "open_images")
     return bundle([_IMAGES, part] if pixels else [part], absent)
 
 

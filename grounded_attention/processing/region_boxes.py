@@ -18,18 +18,7 @@ BOX_TOLERANCE = 1e-3
 
 
 def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
-    """Returns the number of boxes of each example.
-
-    Args:
-        boxes (sequence): B arrays (n, 4); None for an example without an image.
-        has_image (`np.ndarray`): (B,) bool.
-
-    Returns:
-        `np.ndarray`: (B,) int64.
-
-    Raises:
-        ValueError: An image has no list of boxes, or boxes have no image.
-    """
+    """Returns the number of boxes of each example."""
     for example, value in enumerate(boxes):
         if (value is None) == bool(has_image[example]):
             found, missing = ("an image", "region_boxes") if value is None else ("region_boxes", "an image")
@@ -44,19 +33,7 @@ def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
 def stack_boxes(
     boxes: Sequence[Any], counts: np.ndarray, image_sizes: Sequence[tuple[float, float]] | None
 ) -> np.ndarray:
-    """Checks boxes, divides them by the image size if one is given, clips and pads them.
-
-    Args:
-        boxes (sequence): B arrays (n, 4), or None.
-        counts (`np.ndarray`): (B,) int64, number of boxes.
-        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
-
-    Returns:
-        `np.ndarray`: (B, G, 4) float32 in [0, 1].
-
-    Raises:
-        ValueError: A box or an image size is invalid; the message names example and region.
-    """
+    """Checks boxes, divides them by the image size if one is given, clips and pads them."""
     arrays = [_check_shape(i, value, int(counts[i])) for i, value in enumerate(boxes)]
     flat = np.concatenate(arrays) if arrays else np.zeros((0, 4), dtype=np.float32)
     example, region = np.nonzero(np.arange(counts.max(initial=0)) < counts[:, None])
@@ -115,13 +92,6 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
 
     Invalid are NaN and infinity, x2 < x1 or y2 < y1, and coordinates more than `BOX_TOLERANCE` outside [0, 1]. A box
     without area is valid.
-
-    Args:
-        boxes (`np.ndarray`): (n, 4), normalised.
-        pixels_hint (`bool`): Whether the message suggests `image_sizes`.
-
-    Returns:
-        `tuple[int, str]`: Its index and the problem; None if all boxes are valid.
     """
     finite = np.isfinite(boxes.sum(axis=1))
     inverted = np.logical_or(boxes[:, 2] < boxes[:, 0], boxes[:, 3] < boxes[:, 1])
@@ -140,15 +110,7 @@ def find_bad_box(boxes: np.ndarray, pixels_hint: bool) -> tuple[int, str] | None
 
 
 def box_iou(first: Tensor, second: Tensor) -> Tensor:
-    """Computes the intersection over union (IoU) of boxes; boxes without area overlap nothing.
-
-    Args:
-        first (`torch.Tensor`): (..., n, 4), x1 y1 x2 y2.
-        second (`torch.Tensor`): (..., m, 4), x1 y1 x2 y2.
-
-    Returns:
-        `torch.Tensor`: (..., n, m) in [0, 1].
-    """
+    """Computes the intersection over union (IoU) of boxes; boxes without area overlap nothing."""
     first, second = first[..., :, None, :], second[..., None, :, :]
     sides = torch.minimum(first[..., 2:], second[..., 2:]) - torch.maximum(first[..., :2], second[..., :2])
     intersection = sides.clamp(min=0).prod(-1)

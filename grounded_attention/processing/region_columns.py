@@ -5,14 +5,13 @@ Shapes: B batch, n regions given for an example, G = max n over the batch, D fea
 (W = 1) for families that have one (else W = 0), then the kept regions.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .float32_copy import copy_as_float32
-from .number_arrays import to_array
+from .number_arrays import copy_as_float32, to_array
 from .region_boxes import count_boxes, stack_boxes
 
 WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
@@ -28,12 +27,14 @@ class GivenRegions:
         boxes (`np.ndarray`): (B, G, 4) float32, normalised.
         counts (`np.ndarray`): (B,) int64, number of regions.
         has_image (`np.ndarray`): (B,) bool.
+        images (`np.ndarray`): (B, G) int64, the image of each region.
     """
 
     features: list[np.ndarray | None] | None
     boxes: np.ndarray
     counts: np.ndarray
     has_image: np.ndarray
+    images: np.ndarray
 
 
 @dataclass
@@ -42,75 +43,45 @@ class RegionColumns:
 
     Args:
         arrays (`dict[str, np.ndarray]`): `region_features` (B, R, D) float32 if features were given, `region_boxes`
-            (B, R, 4) float32, `region_attention_mask` (B, R) int64 and `region_candidate_mask` (B, R) bool.
+            (B, R, 4) float32, `region_attention_mask` and `region_image` (B, R) int64, and `region_candidate_mask`
+            (B, R) bool.
         given_boxes (`np.ndarray`): (B, G, 4) float32, the normalised boxes of all given regions, including dropped
             ones.
         counts (`np.ndarray`): (B,) int64, number of given regions.
         columns (`np.ndarray`): (B, G) int64, the column of each region in `arrays`, -1 for a dropped one.
+        images (`np.ndarray`): (B, G) int64, the image of each given region.
+        cover (`bool`, *optional*, defaults to `False`): Whether the regions cover what the model sees of an image, so
+            that a box without one is in a part that was cut.
     """
 
     arrays: dict[str, np.ndarray]
     given_boxes: np.ndarray
     counts: np.ndarray
     columns: np.ndarray
+    images: np.ndarray
+    cover: bool = False
 
 
-def check_features(
-    features: Sequence[Any], boxes: Sequence[Any], image_sizes: Sequence[Any] | None, feature_size: int
-) -> GivenRegions:
-    """Checks regions with precomputed features.
-
-    Args:
-        features (sequence): B arrays (n, D); None for an example without an image.
-        boxes (sequence): B arrays (n, 4); None for an example without an image.
-        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
-        feature_size (`int`): D.
-
-    Returns:
-        `GivenRegions`: The regions.
-
-    Raises:
-        ValueError: Features have another width, their number is not that of the boxes, a box is inverted or outside
-            the image, or pixel boxes lack `image_sizes` (or normalised boxes have them). The message names example and
-            region.
+def check_regions(given: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:
     """
-    arrays = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in enumerate(features)]
-    counts = np.array([_check_count(i, value, feature_size) for i, value in enumerate(arrays)], dtype=np.int64)
-    has_image = np.array([value is not None for value in arrays])
-    return GivenRegions(arrays, stack_boxes(boxes, counts, image_sizes), counts, has_image)
-
-
-def check_boxes(boxes: Sequence[Any], has_image: np.ndarray, image_sizes: Sequence[Any] | None) -> GivenRegions:
-    """Checks the regions of images whose features the model computes.
-
-    Args:
-        boxes (sequence): B arrays (n, 4); None for an example without an image.
-        has_image (`np.ndarray`): (B,) bool.
-        image_sizes (sequence, *optional*): B pairs (width, height), for boxes in pixels.
-
-    Returns:
-        `GivenRegions`: The regions.
-
-    Raises:
-        ValueError: As for [`check_features`].
+    Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them. `given`
+    has the arguments of the processor's call, and an example has up to `images` images.
     """
-    counts = count_boxes(boxes, has_image)
-    return GivenRegions(None, stack_boxes(boxes, counts, image_sizes), counts, has_image)
+    features, boxes = None, given["region_boxes"]
+    if has_image is None:
+        values = enumerate(given["region_features"])
+        features = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in values]
+        counts = np.array([_check_count(i, value, width) for i, value in enumerate(features)], dtype=np.int64)
+        has_image = np.array([value is not None for value in features])
+    else:
+        counts = count_boxes(boxes, has_image)
+    stacked = stack_boxes(boxes, counts, given["image_sizes"])
+    of_images = _stack_image_indices(given["region_image_indices"], counts, images)
+    return GivenRegions(features, stacked, counts, has_image, of_images)
 
 
 def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray:
-    """Ranks the regions of each example, by score if there are scores, else in their order.
-
-    Args:
-        counts (`np.ndarray`): (B,) int64, number of regions.
-        scores (sequence, *optional*): B arrays (n,).
-
-    Returns:
-        `np.ndarray`: (B, G) int64, 0 for the region that is kept first.
-
-    Raises:
-        ValueError: The scores are not one number for each region.
-    """
+    """Ranks the regions of each example, by score if there are scores, else in their order."""
     ranks = np.tile(np.arange(counts.max(initial=0)), (len(counts), 1))
     for example, values in enumerate(scores or ()):
         array = np.zeros(0) if values is None else to_array(values, f"Example {example}: region_scores")
@@ -124,41 +95,27 @@ def rank_regions(counts: np.ndarray, scores: Sequence[Any] | None) -> np.ndarray
 
 
 def first_ranked(ranks: np.ndarray, candidates: np.ndarray, limit: np.ndarray) -> np.ndarray:
-    """Selects the regions with the lowest ranks.
-
-    Args:
-        ranks (`np.ndarray`): (B, G) int64, the rank of each region.
-        candidates (`np.ndarray`): (B, G) bool, the regions to choose from.
-        limit (`np.ndarray`): (B,) int64, number of regions to select.
-
-    Returns:
-        `np.ndarray`: (B, G) bool.
-    """
+    """Selects the regions with the lowest ranks."""
     order = np.where(candidates, ranks, ranks.shape[1]).argsort(axis=1, kind="stable")
     places = np.empty_like(ranks)
     np.put_along_axis(places, order, np.arange(ranks.shape[1])[None], axis=1)
     return candidates & (places < limit[:, None])
 
 
+def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, limit: int) -> np.ndarray:
+    """Selects the first regions of each image."""
+    given = np.arange(ranks.shape[1]) < counts[:, None]
+    limit_of_each = np.full(len(counts), limit)
+    kept = np.zeros_like(given)
+    for image in range(int(images.max(initial=0)) + 1):
+        kept |= first_ranked(ranks, given & (images == image), limit_of_each)
+    return kept
+
+
 def arrange_regions(
     given: GivenRegions, kept: np.ndarray, image_features: Sequence[Any] | None, feature_size: int, whole_image: bool
 ) -> RegionColumns:
-    """Arranges the region columns of a batch: the whole image, if the family has it, then the kept regions in order.
-
-    Args:
-        given (`GivenRegions`): The regions.
-        kept (`np.ndarray`): (B, G) bool, the regions to keep.
-        image_features (sequence, *optional*): B arrays (D,), None for some; by default the mean of the region
-            features.
-        feature_size (`int`): D.
-        whole_image (`bool`): Whether the family has a region for the whole image.
-
-    Returns:
-        `RegionColumns`: The columns.
-
-    Raises:
-        ValueError: A feature is NaN or infinite, or a whole-image feature has another shape.
-    """
+    """Arranges the region columns of a batch: the whole image, if the family has it, then the kept regions."""
     first = int(whole_image)
     columns = np.where(kept, first - 1 + np.cumsum(kept, axis=1), -1)
     filled = np.where(given.has_image, first + kept.sum(axis=1), 0)
@@ -172,11 +129,33 @@ def arrange_regions(
         "region_boxes": region_boxes,
         "region_attention_mask": attended.astype(np.int64),
         "region_candidate_mask": attended & (np.arange(width) >= first),
+        "region_image": np.zeros(attended.shape, dtype=np.int64),
     }
+    arrays["region_image"][row, columns[row, region]] = given.images[row, region]
     if given.features is not None:
         placed = _place_features(given.features, image_features, columns, (width, feature_size), first)
         arrays = {"region_features": placed, **arrays}
-    return RegionColumns(arrays, given.boxes, given.counts, columns)
+    return RegionColumns(arrays, given.boxes, given.counts, columns, given.images)
+
+
+def _stack_image_indices(indices: Sequence[Any] | None, counts: np.ndarray, images: int) -> np.ndarray:
+    """Stacks the image index of each region."""
+    out = np.zeros((len(counts), int(counts.max(initial=0))), dtype=np.int64)
+    for example, value in enumerate(indices if indices is not None else ()):
+        array = to_array([] if value is None else value, f"Example {example}: region_image_indices", kinds="iufb")
+        if array.shape != (counts[example],) or (array.size and array.dtype.kind not in "iu"):
+            raise ValueError(
+                f"Example {example}: region_image_indices of shape {array.shape} and type {array.dtype} for "
+                f"{counts[example]} regions; expected one integer for each region."
+            )
+        if ((array < 0) | (array >= images)).any():
+            known = "0" if images == 1 else f"0 to {images - 1}"
+            raise ValueError(
+                f"Example {example}: region_image_indices {sorted(set(array.tolist()))}, but the model takes "
+                f"{images} image(s) an example; expected {known}."
+            )
+        out[example, : len(array)] = array
+    return out
 
 
 def _check_count(example: int, features: np.ndarray | None, feature_size: int) -> int:

@@ -118,15 +118,7 @@ class RegionDetector:
 
     @torch.no_grad()
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """Finds all boxes of RGB images, in the detector's order, neither clipped nor selected.
-
-        Args:
-            images (sequence of `Image.Image`): RGB images.
-            image_ids (sequence of `str`, *optional*): Not used.
-
-        Returns:
-            `list[Detections]`: One entry for each image.
-        """
+        """Finds all boxes of RGB images, in the detector's order, neither clipped nor selected."""
         inputs = self._inputs(list(images))
         outputs = self.model(**inputs.to(self.model.device, self.model.dtype))
         # Always single precision; on the CPU, because some post-processing functions mix devices elsewhere.
@@ -172,22 +164,7 @@ def load_detector(
     device: str | torch.device = "cpu",
     dtype: torch.dtype = torch.float32,
 ) -> RegionDetector:
-    """Loads a detector and its processor from the Hub or a folder.
-
-    Args:
-        name_or_path (`str`): For example "PekingU/rtdetr_r50vd", or with queries "IDEA-Research/grounding-dino-tiny".
-        queries (sequence of `str`, *optional*): The objects that a zero-shot detector finds.
-        revision (`str`, *optional*): Branch, tag or commit on the Hub.
-        device (`str` or `torch.device`, *optional*, defaults to `"cpu"`): The device of the model.
-        dtype (`torch.dtype`, *optional*, defaults to `torch.float32`): The floating type of the model.
-
-    Returns:
-        `RegionDetector`: The detector.
-
-    Raises:
-        ValueError: The model does not exist or is not a detector, a package that it needs is missing, or the queries
-            do not fit (see `RegionDetector`).
-    """
+    """Loads a detector and its processor from the Hub or a folder."""
     try:
         model_type = AutoConfig.from_pretrained(name_or_path, revision=revision).model_type
         zero_shot = model_type in MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES
@@ -227,19 +204,7 @@ class GivenBoxes:
         self.provenance: dict[str, Any] = {"name": name, "label_names": self.label_names}
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """Returns the boxes of images.
-
-        Args:
-            images (sequence of `Image.Image`): The images.
-            image_ids (sequence of `str`, *optional*): Their ids.
-
-        Returns:
-            `list[Detections]`: One entry for each image.
-
-        Raises:
-            ValueError: The ids are missing; an image has no record; boxes are inverted, more than a pixel outside the
-                image, or divided by its size; or the numbers of scores or labels differ from that of the boxes.
-        """
+        """Returns the boxes of images."""
         if image_ids is None:
             raise ValueError("Given boxes are stored by image id; give image_ids.")
         return [self._lookup(image, image_id) for image, image_id in zip(images, image_ids, strict=True)]
@@ -282,13 +247,7 @@ def _check_given_boxes(boxes: Tensor, size: tuple[int, int], image_id: str) -> N
 
 
 def model_provenance(model: Any, name: str) -> dict[str, Any]:
-    """Returns the identity of a model: name, type, commit on the Hub if known, dtype, hashes of config and weights.
-
-    Args:
-        model (`PreTrainedModel`): The model.
-        name (`str`): Its name or folder. Of a folder only the last part is kept, so that moving it makes no
-            difference.
-    """
+    """Returns the identity of a model: name, type, commit on the Hub if known, dtype, hashes of config and weights."""
     return {
         "name": Path(name).name if Path(name).is_dir() else name,
         "model_type": model.config.model_type,

@@ -143,19 +143,7 @@ class RegionExtractor:
         return None if self.features is None else self.features.config.feature_size
 
     def extract(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[DetectedRegions]:
-        """Extracts the regions of each image, in the order of the images.
-
-        Args:
-            images (sequence): PIL images of any mode and size, or other inputs of `open_image`: paths, arrays.
-            image_ids (sequence of `str`, *optional*): Their ids; required for given boxes.
-
-        Returns:
-            `list[DetectedRegions]`: One entry for each image.
-
-        Raises:
-            ValueError: An image cannot be read, the number of ids is not that of the images, or the detector raises an
-                error.
-        """
+        """Extracts the regions of each image, in the order of the images."""
         if image_ids is not None and len(image_ids) != len(images):
             raise ValueError(f"{len(images)} images have {len(image_ids)} ids; expected one id for each image.")
         pictures = [open_image(image, f"image {index}") for index, image in enumerate(images)]

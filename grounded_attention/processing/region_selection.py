@@ -19,14 +19,6 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
     """Applies greedy, class-agnostic non-maximum suppression: drops boxes that overlap a better one too much.
 
     Uses torchvision's kernel if it is installed, else equivalent PyTorch operations.
-
-    Args:
-        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
-        scores (`torch.Tensor`): (n,) float32; of equal scores the first is better.
-        iou_threshold (`float`): Boxes whose IoU with a kept box exceeds this are dropped.
-
-    Returns:
-        `torch.Tensor`: (k,) int64, indices of the kept boxes, best first.
     """
     if torchvision_nms is not None:
         return torchvision_nms(boxes, scores, iou_threshold)
@@ -34,16 +26,7 @@ def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
 
 
 def greedy_suppression(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Implements `suppress` without torchvision, one row of the overlap matrix at a time.
-
-    Args:
-        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
-        scores (`torch.Tensor`): (n,) float32.
-        iou_threshold (`float`): Boxes whose IoU with a kept box exceeds this are dropped.
-
-    Returns:
-        `torch.Tensor`: (k,) int64, indices of the kept boxes, best first.
-    """
+    """Implements `suppress` without torchvision, one row of the overlap matrix at a time."""
     order = scores.argsort(descending=True, stable=True)
     ranked = boxes[order]
     kept = torch.ones(len(order), dtype=torch.bool, device=boxes.device)
@@ -54,17 +37,7 @@ def greedy_suppression(boxes: Tensor, scores: Tensor, iou_threshold: float) -> T
 
 
 def clip_boxes(boxes: Tensor, width: int, height: int) -> tuple[Tensor, Tensor]:
-    """Clips pixel boxes to the image.
-
-    Args:
-        boxes (`torch.Tensor`): (n, 4), x1 y1 x2 y2 in pixels.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-
-    Returns:
-        `tuple[torch.Tensor, torch.Tensor]`: The clipped boxes (n, 4), and (n,) bool: boxes that are finite and have
-        sides of at least one pixel.
-    """
+    """Clips pixel boxes to the image."""
     limit = torch.tensor([width, height, width, height], dtype=boxes.dtype, device=boxes.device)
     finite = boxes.isfinite().all(-1)
     clipped = torch.minimum(boxes.nan_to_num().clamp(min=0), limit)
@@ -94,17 +67,6 @@ def select_regions(
     Duplicates are suppressed first. Of the remaining boxes, all with a score of at least `score_threshold` are kept,
     but at least the best `min_regions` and at most the best `max_regions`. There are fewer than `min_regions` only if
     suppression leaves fewer.
-
-    Args:
-        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2, any unit.
-        scores (`torch.Tensor`): (n,) float32.
-        min_regions (`int`, *optional*, defaults to `10`): 1 or more.
-        max_regions (`int`, *optional*, defaults to `100`): `min_regions` or more.
-        score_threshold (`float`, *optional*, defaults to `0.2`): In the unit of the scores.
-        nms_threshold (`float`, *optional*, defaults to `0.7`): IoU in [0, 1].
-
-    Returns:
-        `torch.Tensor`: (k,) int64, indices of the regions, best first.
     """
     kept = suppress(boxes, scores, nms_threshold)
     confident = int((scores[kept] >= score_threshold).sum())

@@ -94,16 +94,7 @@ class TextColumns:
 
 
 def get_layouts(names: str | Sequence[str] | None, text_counts: Sequence[int]) -> list[SequenceLayout]:
-    """Returns the layout of each of B examples.
-
-    Args:
-        names (`str` or sequence of `str`, *optional*): One name for all or B names; by default "caption" for an
-            example with one text, "caption_pair" with two.
-        text_counts (sequence of `int`): Number of texts of each example.
-
-    Raises:
-        ValueError: A name is unknown, or a layout has another number of texts.
-    """
+    """Returns the layout of each of B examples."""
     if names is None:
         names = [("caption", "caption_pair")[count - 1] for count in text_counts]
     names = [names] * len(text_counts) if isinstance(names, str) else list(names)
@@ -127,15 +118,7 @@ def _get_layout(example: int, name: str, text_count: int) -> SequenceLayout:
 
 
 def end_texts(layouts: Sequence[SequenceLayout], texts: list[list[str]]) -> list[list[str]]:
-    """Adds the end that the layout requires to each example's last text.
-
-    Args:
-        layouts (sequence of `SequenceLayout`): The layout of each example.
-        texts (`list[list[str]]`): S lists of B texts.
-
-    Returns:
-        `list[list[str]]`: S lists of B texts.
-    """
+    """Adds the end that the layout requires to each example's last text."""
     ended = [list(row) for row in texts]
     for example, layout in enumerate(layouts):
         last = ended[layout.text_count - 1]
@@ -158,18 +141,7 @@ def check_tokenizer(tokenizer: Any, needed_by: str = "") -> None:
 
 
 def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
-    """Tokenizes all texts of a batch in one call of the tokenizer.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): A fast tokenizer.
-        texts (`list[list[str]]`): S lists of B texts.
-
-    Returns:
-        `EncodedTexts`: The pieces of the texts, without special tokens: one that is written in a text is its words.
-
-    Raises:
-        ValueError: The tokenizer cannot encode a text, such as one whose vocabulary has no unknown word.
-    """
+    """Tokenizes all texts of a batch in one call of the tokenizer."""
     try:
         encoding = tokenizer(
             list(chain.from_iterable(texts)),
@@ -202,20 +174,7 @@ def encode_texts(tokenizer: Any, texts: list[list[str]]) -> EncodedTexts:
 
 
 def kept_lengths(lengths: np.ndarray, budget: np.ndarray, strategy: str) -> np.ndarray:
-    """Computes the number of pieces of each text that fit; texts are cut at their end.
-
-    Args:
-        lengths (`np.ndarray`): (S, B) int64 with S of 1 or 2.
-        budget (`np.ndarray`): (B,) int64, columns for the texts of each example.
-        strategy (`str`): `"longest_first"` (the longer text is cut first; the same numbers as the tokenizers library),
-            `"only_first"` or `"only_second"`.
-
-    Returns:
-        `np.ndarray`: (S, B) int64.
-
-    Raises:
-        ValueError: The strategy is unknown, or the text that may be cut is too short to make the example fit.
-    """
+    """Computes the number of pieces of each text that fit; texts are cut at their end."""
     if strategy == "longest_first":
         return _cut_longest_first(lengths, budget)
     names = ("only_first", "only_second")[: len(lengths)]
@@ -256,20 +215,6 @@ def arrange_columns(
     """Writes special tokens and the kept pieces of the texts into their columns, padded on the right.
 
     T is at least `min_width`, at least the longest example, and a multiple of `multiple_of`.
-
-    Args:
-        layouts (sequence of `SequenceLayout`): The layout of each example.
-        tokenizer (`PreTrainedTokenizerBase`): The tokenizer.
-        texts (`EncodedTexts`): The pieces of the texts.
-        kept (`np.ndarray`): (S, B) int64, number of pieces that stay.
-        min_width (`int`): The smallest T.
-        multiple_of (`int`): T is a multiple of it.
-
-    Returns:
-        `TextColumns`: The padded text part.
-
-    Raises:
-        ValueError: The tokenizer lacks a special token of a layout.
     """
     specials = np.array([layout.special_count for layout in layouts])
     width = max(min_width, int((kept.sum(axis=0) + specials).max(initial=0)))
@@ -305,3 +250,67 @@ def _special_id(tokenizer: Any, name: str, layout: SequenceLayout) -> int:
     if token_id is None:
         raise ValueError(f"The tokenizer has no {name}; layout {layout.name!r} needs it.")
     return token_id
+
+
+# Columns that a text keeps at least when text and regions share a limit (VL-BERT public code).
+MIN_TEXT = 2
+# A tokenizer without a limit has a huge number instead.
+NO_LIMIT = 1_000_000
+
+
+def fit_lengths(
+    layouts: Sequence[SequenceLayout],
+    lengths: np.ndarray,
+    regions: np.ndarray,
+    truncation: bool | str,
+    max_length: int,
+    max_sequence_length: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Computes how many word pieces of each text and how many regions stay."""
+    specials = np.array([layout.special_count for layout in layouts])
+    if truncation in (False, None, "do_not_truncate"):
+        if max_sequence_length is not None:
+            raise ValueError("max_sequence_length also cuts texts; remove it, or set truncation=True.")
+        return lengths, regions
+    strategy = "longest_first" if truncation is True else str(truncation)
+    if max_length < specials.max(initial=0):
+        raise ValueError(f"max_length={max_length} is too small for {specials.max()} special tokens; increase it.")
+    budget = max_length - specials
+    kept = kept_lengths(lengths, budget, strategy)
+    if max_sequence_length is None:
+        return kept, regions
+    shortest = np.maximum(specials, MIN_TEXT)
+    needed = int((shortest + (regions > 0)).max(initial=0))
+    if max_sequence_length < needed:
+        raise ValueError(f"max_sequence_length={max_sequence_length}, expected at least {needed} for these examples.")
+    text, regions = share_columns(kept.sum(axis=0) + specials, shortest, regions, max_sequence_length)
+    return kept_lengths(lengths, np.minimum(budget, text - specials), strategy), regions
+
+
+def share_columns(
+    text: np.ndarray, shortest: np.ndarray, regions: np.ndarray, limit: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Shares a limit between text and regions: the longer side loses one column at a time until both fit.
+
+    If both sides are equal, the text loses one, but it keeps `shortest` columns (VL-BERT public code). So a side
+    shorter than half of the limit keeps all its columns; two longer sides get half each, and the regions get the odd
+    column.
+    """
+    kept = np.maximum(np.maximum(limit // 2, limit - regions), shortest)
+    kept = np.minimum(kept, text)
+    return kept, np.minimum(regions, limit - kept)
+
+
+def min_width(padding: bool | str, limit: int, lengths: np.ndarray) -> int:
+    """Returns the smallest width T that `padding` requires."""
+    if padding in (True, "longest"):
+        return 0
+    if padding == "max_length":
+        if limit >= NO_LIMIT:
+            raise ValueError("padding='max_length' needs max_length, since the tokenizer has no model_max_length.")
+        return limit
+    if padding not in (False, None, "do_not_pad"):
+        raise ValueError(f"Unknown padding {padding!r}; known: True, 'longest', 'max_length', False.")
+    if len(set(lengths.tolist())) > 1:
+        raise ValueError(f"padding=False, but the examples have {lengths.tolist()} tokens; use padding=True.")
+    return 0

@@ -25,19 +25,6 @@ def token_regions(
 
     A token has a tag if it shares a character with the tag's span; of several tags the first is used. Special tokens,
     padding, and tokens whose region was dropped see the whole image.
-
-    Args:
-        tags (sequence): B lists of tags, or None.
-        texts (`list[list[str]]`): S lists of B texts.
-        encoded (`EncodedTexts`): The pieces of the texts.
-        columns (`TextColumns`): Their columns.
-        regions (`RegionColumns`): The regions.
-
-    Returns:
-        `np.ndarray`: (B, T) int64, -1 for the whole image.
-
-    Raises:
-        ValueError: A span is outside its text, or the example does not have the region.
     """
     # Copies, because NumPy does not define the order of writes through reversed views.
     example, token, region = (side[::-1].copy() for side in _tagged(tags, texts, encoded, columns, regions))
@@ -56,19 +43,6 @@ def aligned_tokens(
     """Computes the text columns that refer to each region.
 
     A token refers to a region if it shares a character with the span of a tag of that region; it may refer to several.
-
-    Args:
-        tags (sequence): B lists of tags, or None.
-        texts (`list[list[str]]`): S lists of B texts.
-        encoded (`EncodedTexts`): The pieces of the texts.
-        columns (`TextColumns`): Their columns.
-        regions (`RegionColumns`): The regions.
-
-    Returns:
-        `np.ndarray`: (B, R, A) int64, in order, -1 past their number; A is at least 1.
-
-    Raises:
-        ValueError: A span is outside its text, or the example does not have the region.
     """
     example, token, region = _tagged(tags, texts, encoded, columns, regions)
     shape = (len(columns.arrays["input_ids"]), regions.arrays["region_boxes"].shape[1])

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.heads.example_attention import ExampleAttention
 
-from .attention_overlay import COLOURS, UNSEEN, attention_overlay, css_gradient
+from .attention_overlay import UNSEEN, attention_overlay, css_gradient
+from .colours import scale_colours
 from .html_page import embedded_json, html_page
 from .report_pictures import embed, empty_frame
 
@@ -33,16 +34,7 @@ HINT = (
 
 
 def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: str = "Attention explorer") -> str:
-    """Builds the explorer as a separate page.
-
-    Args:
-        checkpoints (`Mapping[str, Sequence[ExampleAttention]]`): name of a model -> its examples; all with the same
-            images, captions, words and regions, in the same order. With several models, two are shown side by side.
-        title (`str`, *optional*): the heading.
-
-    Raises:
-        ValueError: if there is no model or example, or the examples of the models differ.
-    """
+    """Builds the explorer as a separate page."""
     return html_page(title, explorer_body(checkpoints), explorer_style(), explorer_script())
 
 
@@ -56,7 +48,7 @@ def explorer_body(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> str:
         "checkpoints": list(checkpoints),
         "layers": list(first.layers),
         "heads": first.heads,
-        "colours": (255 * COLOURS(np.linspace(0, 1, 11))[:, :3]).round().tolist(),
+        "colours": scale_colours(np.linspace(0, 1, 11)).tolist(),
         "examples": [_example(same) for same in zip(*checkpoints.values(), strict=True)],
     }
     return (

@@ -8,11 +8,11 @@ Shape letter: R regions, or cells of a grid of image tokens.
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib import colormaps
 from numpy.typing import ArrayLike
 from PIL import Image
 
-COLOURS = colormaps["cividis"]
+from .colours import scale_colours
+
 MIXED, HATCHED = 0.55, 0.45  # of a colour, and of the hatching, in a pixel; the rest is the picture
 STRIPE = 14  # pixels from one line of the hatching to the next
 EDGES = (240, 40)  # a light line in a dark one, for pages of any colour
@@ -22,27 +22,19 @@ UNSEEN = "hatched: no region or image token"
 def attention_overlay(
     image: Image.Image, boxes: ArrayLike, weights: ArrayLike | None, size: tuple[int, int], top: float = 1.0
 ) -> Image.Image:
-    """Colours a picture by attention; what no box shows is hatched, and the picture has an edge.
-
-    Args:
-        image (`Image.Image`): the picture, of any size.
-        boxes (`ArrayLike`): (R, 4) float, x1, y1, x2, y2 in [0, 1]; where they overlap, the largest weight is shown.
-        weights (`ArrayLike`, *optional*): (R,) float in [0, 1], attention on each box; without it only hatching.
-        size (`tuple[int, int]`): width and height of the result in pixels.
-        top (`float`, *optional*, defaults to 1.0): the weight with the lightest colour.
-    """
+    """Colours a picture by attention; what no box shows is hatched, and the picture has an edge."""
     width, height = size
     edges = np.clip(np.asarray(boxes, dtype=float), 0, 1) * np.tile(size, 2)
-    given = np.zeros(len(edges)) if weights is None else np.asarray(weights, dtype=float)
+    strength = np.zeros(len(edges)) if weights is None else np.asarray(weights, dtype=float)
     shown = np.full((height, width), -1.0)
-    for region in np.argsort(given, kind="stable"):
+    for region in np.argsort(strength, kind="stable"):
         if np.isfinite(edges[region]).all():
             x1, y1, x2, y2 = (edges[region] + (1e-3, 1e-3, 1 - 1e-3, 1 - 1e-3)).astype(int)
-            shown[y1:y2, x1:x2] = given[region]
+            shown[y1:y2, x1:x2] = strength[region]
     enlarged = width > image.width  # browsers and figures would blur what they enlarge
     picture = image.convert("RGB").resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS)
     pixels, seen = np.asarray(picture, dtype=float), shown >= 0
-    colours = pixels if weights is None else 255 * COLOURS(colour_places(np.maximum(shown, 0), top))[..., :3]
+    colours = pixels if weights is None else scale_colours(colour_places(np.maximum(shown, 0), top))
     stripes = np.add.outer(np.arange(height), np.arange(width)) % STRIPE
     lines = np.select([stripes < 2, stripes < 4], [250.0, 30.0], pixels.mean(-1))[..., None]  # on any ground
     mixed = np.where(seen[..., None], pixels + MIXED * (colours - pixels), pixels + HATCHED * (lines - pixels))
@@ -58,5 +50,5 @@ def colour_places(weights: ArrayLike, top: float = 1.0) -> np.ndarray:
 
 def css_gradient(stops: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> str:
     """The scale of colours from the left to the right, for a legend of a page."""
-    colours = (", ".join(f"{255 * value:.0f}" for value in COLOURS(float(stop))[:3]) for stop in stops)
+    colours = (", ".join(f"{value:.0f}" for value in scale_colours(stop)) for stop in stops)
     return f"linear-gradient(to right, {', '.join(f'rgb({colour})' for colour in colours)})"

@@ -20,11 +20,11 @@ from matplotlib.patheffects import withStroke
 from matplotlib.transforms import Affine2D, Transform
 from PIL import Image
 
-from .attention_overlay import COLOURS, attention_overlay, colour_places
-from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, YELLOW, save
+from .attention_overlay import attention_overlay, colour_places
+from .colours import BLUE, GREY, HIT, MISS, VERMILLION, YELLOW, scale_colours
+from .figure_style import DPI, WIDTH, save
 
 ATTENDED, GOLD, MARKED = VERMILLION, BLUE, YELLOW
-HIT, MISS = "#00754F", "#A84300"  # green and vermillion, darker for text
 GOLD_LINE: dict[str, Any] = {"lw": 1.8, "ls": (0, (4, 2.2))}
 
 # Pixels.
@@ -35,19 +35,7 @@ LEGEND_WIDTH = 500
 
 @dataclass(frozen=True, eq=False)
 class WordAttention:
-    """The attention of one word or phrase on the regions of its image, without the whole-image region.
-
-    Args:
-        word (`str`): the word, for messages.
-        span (`tuple[int, int]`): (start, end) of its characters in the caption.
-        boxes (`np.ndarray`): (R, 4) float, corners (x1, y1, x2, y2) in [0, 1].
-        weights (`np.ndarray`): (R,) float in [0, 1], attention on these regions; the sum is 1.
-        gold (`np.ndarray`): (R,) bool, whether the region shows the object of the word.
-
-    Raises:
-        ValueError: if shapes do not fit, there is no region, weights are negative or do not sum to 1, or boxes are not
-        normalised.
-    """
+    """The attention of one word or phrase on the regions of its image, without the whole-image region."""
 
     word: str
     span: tuple[int, int]
@@ -90,20 +78,6 @@ def attention_figure(
     The colour of a box and the width of its line show its share of the attention, see `attention_overlay`. The
     most-attended box is labelled with its share; gold boxes have a dashed outline. If any word has gold regions, a
     text below the image states whether the most-attended region is gold.
-
-    Args:
-        image (`Image.Image`): any mode and size; small images are enlarged without blur.
-        caption (`str`): the caption; the spans of the words refer to it.
-        words (`Sequence[WordAttention]`): the words, one or more.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        title (`str`, *optional*): title of the figure.
-        notes (`Sequence[str]`, *optional*, defaults to `()`): warnings below the panels.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if there are no words, a span is outside the caption, or the file type is unknown.
     """
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
@@ -119,15 +93,11 @@ def method_comparison_figure(
 ) -> Figure:
     """Draws the same words for several methods: one row per method, one column per word, one scale.
 
-    Args:
-        word_by_method (`Mapping[str, Sequence[WordAttention]]`): method -> its words; all methods have the same words
-            in the same order.
-
     The other arguments, the return value and the errors are those of `attention_figure`. Methods with different words
     also raise a ValueError.
     """
     spans = {method: [tuple(word.span) for word in words] for method, words in word_by_method.items()}
-    if any(found != next(iter(spans.values())) for found in spans.values()):
+    if any(others != next(iter(spans.values())) for others in spans.values()):
         raise ValueError(f"every method needs the same words in the same order; found the spans {spans}")
     return save(_draw_sheet(image, caption, [*word_by_method.values()], [*word_by_method], title), path)
 
@@ -232,7 +202,7 @@ def _draw_legend(sheet: _Sheet, room: float, judged: bool) -> None:
     """Draws the legend at the bottom of the sheet, with room for notes below it."""
 
     def attended(weight: float) -> Patch:
-        colour = COLOURS(float(colour_places(weight)))
+        colour = tuple(scale_colours(colour_places(weight)) / 255)
         return Patch(fc=colour, ec=ATTENDED, lw=_line_width(weight), label=f"{weight:.0%}")
 
     gold, other = Line2D([], [], color=GOLD, label="gold", **GOLD_LINE), Patch(fc="white", ec=GREY, hatch="////", lw=0)

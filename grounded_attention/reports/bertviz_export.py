@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.utils.whole_files import write_text
 
 VIEWS = ("head", "model")
@@ -21,14 +21,7 @@ VIEWS = ("head", "model")
 
 @dataclass(frozen=True)
 class BertvizInputs:
-    """The arguments of bertviz's `head_view` and `model_view`: `head_view(**vars(inputs))`.
-
-    Args:
-        attention (`list[Tensor]`): L tensors (1, H, W + R, W + R) float32. Only attention between words and regions is
-            captured: the blocks within the words and within the regions are 0, so rows sum to less than 1.
-        tokens (`list[str]`): the words, then the regions.
-        sentence_b_start (`int`): W, index of the first region; "Sentence A -> Sentence B" is from words to regions.
-    """
+    """The arguments of bertviz's `head_view` and `model_view`: `head_view(**vars(inputs))`."""
 
     attention: list[Tensor]
     tokens: list[str]
@@ -49,17 +42,7 @@ def bertviz_inputs(example: ExampleAttention) -> BertvizInputs:
 
 
 def write_bertviz(example: ExampleAttention, path: str | Path, view: str = "head") -> Path:
-    """Writes a view of bertviz as an HTML page, which needs a network when it is opened.
-
-    Args:
-        example (`ExampleAttention`): captured attention.
-        path (`str | Path`): an .html file; its folder is created.
-        view (`str`, *optional*, defaults to `"head"`): "head" or "model".
-
-    Raises:
-        ValueError: if the view is unknown.
-        ImportError: if bertviz is not installed.
-    """
+    """Writes a view of bertviz as an HTML page, which needs a network when it is opened."""
     if view not in VIEWS:
         raise ValueError(f"unknown view {view!r}; expected one of {', '.join(VIEWS)}")
     draw = getattr(_import_bertviz(), f"{view}_view")

@@ -13,7 +13,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.patheffects import withStroke
 from PIL import Image
 
-from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 # In this order; a sixth phrase has the first colour again, so boxes also have the number of their phrase.
 COLOURS = (VERMILLION, BLUE, GREEN, PURPLE, ORANGE, SKY)
@@ -26,14 +27,7 @@ LETTERS = 42  # of a line below a picture
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """A picture and the labels of its caption.
-
-    Args:
-        title (`str`): the id of the caption.
-        caption (`str`): the caption.
-        image (`Image.Image`): the picture.
-        phrases (`Sequence[Mapping]`): `text`, `boxes` (in [0, 1]) and `scores`, best first.
-    """
+    """A picture and the labels of its caption."""
 
     title: str
     caption: str
@@ -53,10 +47,6 @@ class Labelled:
 def contact_sheet(items: Sequence[Labelled], path: str | Path) -> None:
     """
     Draws a contact sheet.
-
-    Args:
-        items (`Sequence[Labelled]`): the captions, row by row from the left; at least one.
-        path (`str | Path`): a .png, .pdf or .svg file.
     """
     column = (WIDTH - 2 * MARGIN - (COLUMNS - 1) * GAP) / COLUMNS
     rows = [items[start : start + COLUMNS] for start in range(0, len(items), COLUMNS)]

@@ -14,13 +14,7 @@ GOLD, PREDICTED, MEANT = "gold", "predicted", "meant"
 
 @dataclass(frozen=True)
 class Box:
-    """A box to draw.
-
-    Args:
-        role (`str`): `"gold"`, `"predicted"` or `"meant"` (the object of the example).
-        corners (`tuple[float, float, float, float]`): x1, y1, x2, y2 divided by width and height of the image.
-        label (`str`, *optional*, defaults to `""`): text of its label.
-    """
+    """A box to draw."""
 
     role: str
     corners: tuple[float, float, float, float]
@@ -38,26 +32,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Judged:
-    """One prediction with its gold answer and score.
-
-    Args:
-        example_id (`str`): id of the row.
-        image_id (`str`): id of its image.
-        group (`str`): kind of decision, the prefix of its figures (`identification`, `vgp`, `words`, ...).
-        score (`float | None`): score in [0, 1]; None if the gold answer is unknown.
-        confidence (`float`): the model's probability of its prediction, in [0, 1].
-        gold (`str`): the gold answer as text; empty if unknown.
-        predicted (`str`): the prediction as text.
-        texts (`tuple[tuple[str, str], ...]`, *optional*, defaults to `()`): (name, text) of each input text of the
-            model.
-        kinds (`Mapping[str, str]`, *optional*): for tables: name of a category -> category of this example (`answer
-            type` -> `number`).
-        chance (`float`, *optional*): expected score of a random prediction, if known.
-        worth (`Mapping[str, float]`, *optional*): prediction -> the score that it would have; only predictions with a
-            score above 0.
-        boxes (`tuple[Box, ...]`, *optional*, defaults to `()`): boxes to draw in the image.
-        choices (`tuple[Choice, ...]`, *optional*, defaults to `()`): the texts of the choice.
-    """
+    """One prediction with its gold answer and score."""
 
     example_id: str
     image_id: str
@@ -104,13 +79,6 @@ def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 
 
     The draws depend on the seed and the ids, not on the order of `items`. Predictions without a score and empty
     selections are omitted.
-
-    Args:
-        items (`Sequence[Judged]`): predictions of one group.
-        seed (`int`): seed of the draws.
-        confident (`int`, *optional*, defaults to `8`): largest number of the first kind.
-        drawn (`int`, *optional*, defaults to `4`): largest number of the second kind.
-        right (`int`, *optional*, defaults to `4`): largest number of the third kind.
     """
     scored = sorted((item for item in items if item.score is not None), key=lambda item: item.example_id)
     wrong = [item for item in scored if not item.right]
@@ -150,15 +118,15 @@ def by_group(items: Iterable[Judged]) -> dict[str, list[Judged]]:
 
 def by_kind(items: Iterable[Judged], name: str) -> dict[str, list[Judged]]:
     """Category of `name` -> its predictions with a score, most frequent categories first."""
-    found = _gather((i for i in items if name in i.kinds and i.score is not None), lambda item: item.kinds[name])
-    return dict(sorted(found.items(), key=lambda pair: (-len(pair[1]), pair[0])))
+    grouped = _gather((i for i in items if name in i.kinds and i.score is not None), lambda item: item.kinds[name])
+    return dict(sorted(grouped.items(), key=lambda pair: (-len(pair[1]), pair[0])))
 
 
 def _gather(items: Iterable[Judged], key: Callable[[Judged], str]) -> dict[str, list[Judged]]:
-    found: dict[str, list[Judged]] = {}
+    gathered: dict[str, list[Judged]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        gathered.setdefault(key(item), []).append(item)
+    return gathered
 
 
 def mean_score(items: Iterable[Judged]) -> float | None:
@@ -170,14 +138,14 @@ def mean_score(items: Iterable[Judged]) -> float | None:
 def baselines(items: Sequence[Judged]) -> dict[str, float]:
     """Baselines without a model: `chance`, and `majority`, the best constant prediction for the whole split."""
     scored = [item for item in items if item.score is not None]
-    found: dict[str, float] = {}
+    baselines: dict[str, float] = {}
     chances = [item.chance for item in scored if item.chance is not None]
     if scored and len(chances) == len(scored):
-        found["chance"] = sum(chances) / len(chances)
+        baselines["chance"] = sum(chances) / len(chances)
     worth: dict[str, float] = {}
     for item in scored:
         for prediction, score in item.worth.items():
             worth[prediction] = worth.get(prediction, 0.0) + score
     if worth:
-        found["majority"] = max(worth.values()) / len(scored)
-    return found
+        baselines["majority"] = max(worth.values()) / len(scored)
+    return baselines

@@ -1,9 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Shared by all figures: colours, size, and saving with the same bytes for the same figure.
-
-The colours are those of Okabe and Ito (2008), which are distinct for people with a colour vision deficiency. Line
-style, width or text repeat the meaning of a colour.
-"""
+"""Shared by all figures: size, and saving with the same bytes for the same figure. Colours are in `colours.py`."""
 
 from pathlib import Path
 from typing import Any
@@ -14,9 +10,6 @@ from matplotlib.text import Text
 
 from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.whole_files import whole_file
-
-ORANGE, SKY, GREEN, YELLOW = "#E69F00", "#56B4E9", "#009E73", "#F0E442"
-BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#666666"
 
 DPI = 100
 TICK = "$\\mathdefault{"  # how matplotlib begins the numbers of a logarithmic axis
@@ -31,11 +24,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 
 def save(figure: Figure, path: str | Path) -> Figure:
-    """Writes the figure to a .png, .pdf or .svg file (its folder is created) and returns it.
-
-    Raises:
-        ValueError: if the file type is unknown.
-    """
+    """Writes the figure to a .png, .pdf or .svg file (its folder is created) and returns it."""
     path = Path(path)
     kind = path.suffix.lower()
     if kind not in _METADATA:

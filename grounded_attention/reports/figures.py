@@ -22,7 +22,8 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodF
 from numpy.typing import ArrayLike
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
-from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 __all__ = [
     "WordAttention",
@@ -47,23 +48,7 @@ def heads_figure(
     layers: Sequence[str] | None = None,
     chosen: Mapping[str, tuple[int, int]] | None = None,
 ) -> Figure:
-    """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1.
-
-    Args:
-        accuracy_by_method (`Mapping[str, ArrayLike]`): method -> (L, H) float in [0, 1]; NaN for heads without a
-            measurement.
-        chance (`float`): accuracy of a random choice, in [0, 1]; shown in the title and in the colour bar.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        layers (`Sequence[str]`, *optional*): names of the L layers, see `layer_labels`; their numbers by default.
-        chosen (`Mapping[str, tuple[int, int]]`, *optional*): method -> layer and head that were chosen on validation,
-            which get a frame. Without one, the title of a panel has the best accuracy.
-
-    Returns:
-        `Figure`: the figure, already saved. Cells show their number if L * H <= 64.
-
-    Raises:
-        ValueError: if there is no method, an array does not have the shape (L, H), or there are not L names.
-    """
+    """Draws one heat map per method, with layers on y and heads on x, counted from 0; one scale from 0 to 1."""
     arrays = _layers_by_heads(accuracy_by_method, layers)
     depth, heads = (max(values.shape[i] for values in arrays.values()) for i in (0, 1))
     columns = min(len(arrays), 4 if heads <= 4 else 2)
@@ -111,22 +96,7 @@ def layer_curve_figure(
 def loss_curves_figure(
     histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, components: Sequence[str] | None = None
 ) -> Figure:
-    """Draws training logs: one panel per component, one line per method.
-
-    Args:
-        histories (`Mapping[str, Sequence[Mapping[str, Any]]]`): method -> `trainer.state.log_history`, dicts with
-            `step` and figures. If a step was logged twice, as after a resume, the last entry counts.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        components (`Sequence[str]`, *optional*): figures to draw; defaults to `loss`, every `loss_*` and every
-            `eval_*accuracy*`.
-
-    Returns:
-        `Figure`: the figure, already saved. A positive component with a range of more than a factor of 20 has a log
-        axis.
-
-    Raises:
-        ValueError: if the logs contain none of the components.
-    """
+    """Draws training logs: one panel per component, one line per method."""
     names = list(components) if components is not None else _components(histories)
     curves = {name: {m: curve for m, h in histories.items() if (curve := _curve(h, name))} for name in names}
     curves = {name: by_method for name, by_method in curves.items() if by_method}
@@ -240,8 +210,8 @@ def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[st
 
 
 def _curve(history: Sequence[Mapping[str, Any]], name: str) -> dict[int, float]:
-    found = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
-    return {step: float(found[step]) for step in sorted(found) if np.isfinite(found[step])}
+    by_step = {int(record["step"]): record[name] for record in history if "step" in record and name in record}
+    return {step: float(by_step[step]) for step in sorted(by_step) if np.isfinite(by_step[step])}
 
 
 def _draw_curves(axes: Axes, name: str, by_method: Mapping[str, dict[int, float]], methods: Iterable[str]) -> None:

@@ -4,7 +4,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.utils.plain_text import aligned_table
 
 MISSING = "–"
@@ -39,13 +39,6 @@ NOTES = {
 def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
     """
     Makes a Markdown table, aligned for a terminal.
-
-    Args:
-        models (`Mapping[str, Mapping[str, Mapping[str, Any]]]`): name of a model -> split -> its figures, as the task
-            `grounded_generation` measures them. Splits without answers are left out.
-
-    Returns:
-        `str`: one line for each model and split, an empty line, and what the columns are.
     """
     lines = [(name, split, figures) for name, splits in models.items() for split, figures in _measured(splits)]
     columns = [name for name in COLUMNS if any(name in figures for _, _, figures in lines)]

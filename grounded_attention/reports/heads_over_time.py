@@ -17,8 +17,8 @@ HEADS = "text_to_region_by_head"  # key of an entry of the logs with an (L, H) a
 
 def measured_heads(history: Sequence[Mapping[str, Any]]) -> dict[int, np.ndarray]:
     """Step -> (L, H) float in [0, 1]: the measurements in the logs of a training; of one step the last counts."""
-    found = {int(entry["step"]): np.asarray(entry[HEADS], dtype=float) for entry in history if HEADS in entry}
-    return dict(sorted(found.items()))
+    by_step = {int(entry["step"]): np.asarray(entry[HEADS], dtype=float) for entry in history if HEADS in entry}
+    return dict(sorted(by_step.items()))
 
 
 def heads_over_time_figure(
@@ -26,17 +26,6 @@ def heads_over_time_figure(
 ) -> Figure:
     """
     Draws one heat map for each method: steps on x, heads on y from the first layer at the bottom to the last.
-
-    Args:
-        measured (`Mapping[str, Mapping[int, np.ndarray]]`): method -> step -> (L, H) float in [0, 1].
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        layers (`Sequence[str]`, *optional*): names of the L layers; their numbers by default.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if no method was measured.
     """
     shown = {name: steps for name, steps in measured.items() if steps}
     if not shown:

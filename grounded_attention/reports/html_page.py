@@ -12,7 +12,7 @@ from typing import Any
 
 from grounded_attention.utils.plain_text import REPLACEMENT
 
-from .figure_style import BLUE, SKY, VERMILLION
+from .colours import BLUE, SKY, VERMILLION
 
 # Of no use in HTML; a terminal that shows the file would obey them.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -58,15 +58,7 @@ summary {{ cursor: pointer; font-weight: 600; }}
 
 
 def html_page(title: str, body: str, style: str = "", script: str = "", about: Sequence[tuple[str, str]] = ()) -> str:
-    """Builds a page.
-
-    Args:
-        title (`str`): plain text.
-        body (`str`): HTML below the heading; text from data must be escaped.
-        style (`str`, *optional*, defaults to `""`): additional CSS.
-        script (`str`, *optional*, defaults to `""`): the only script that may run; the policy contains its hash.
-        about (`Sequence[tuple[str, str]]`, *optional*, defaults to `()`): (name, text) lines below the heading.
-    """
+    """Builds a page."""
     rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in about)
     page = (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'

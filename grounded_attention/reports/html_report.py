@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
+from .colours import GREY
 from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
-from .figure_style import GREY
 from .html_page import html_page
 from .report_figures import Figure, Grid, to_figures, to_grids
 from .report_pictures import TEXT_HEIGHT, Picture, draw, empty_frame
@@ -42,15 +42,7 @@ ol.choices {{ margin: 6px 0 0; padding-left: 22px; }}
 
 @dataclass(frozen=True)
 class Measured:
-    """The results of one split on one track.
-
-    Args:
-        heading (`str`): name of the split and track.
-        figures (`Mapping[str, Any]`): figures as the metrics return them.
-        judged (`Sequence[Judged]`, *optional*, defaults to `()`): the predictions.
-        remarks (`Sequence[str]`, *optional*, defaults to `()`): lines at the top.
-        layers (`Sequence[str]`, *optional*, defaults to `()`): names of the layers; their numbers by default.
-    """
+    """The results of one split on one track."""
 
     heading: str
     figures: Mapping[str, Any]
@@ -61,16 +53,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Report:
-    """The content of the page.
-
-    Args:
-        title (`str`): title of the page.
-        about (`Sequence[tuple[str, str]]`): (name, text) lines about the checkpoint and the data.
-        parts (`Sequence[Measured]`): the splits.
-        pictures (`Mapping[str, Picture]`, *optional*): image id -> image; other images are shown as an empty frame.
-        sizes (`Mapping[str, tuple[int, int]]`, *optional*): image id -> width and height in pixels, for the frames.
-        seed (`int`, *optional*, defaults to `0`): seed of the random choice of predictions.
-    """
+    """The content of the page."""
 
     title: str
     about: Sequence[tuple[str, str]]

@@ -19,8 +19,9 @@ from PIL import Image
 
 from grounded_attention.processing.image_frames import ImageFrame
 
-from .attention_overlay import COLOURS, UNSEEN, attention_overlay
-from .figure_style import BLUE, DPI, VERMILLION, WIDTH, save
+from .attention_overlay import UNSEEN, attention_overlay
+from .colours import BLUE, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 # Characters of a caption in a line of a panel.
 CAPTION_WIDTH = 34
@@ -29,15 +30,7 @@ LONGEST = 800  # pixels, longer side of a picture
 
 @dataclass(frozen=True, eq=False)
 class PatchAttention:
-    """The attention of a phrase on the patches of an image.
-
-    Args:
-        phrase (`str`): the phrase.
-        map (`np.ndarray`): (Y, X) float, attention on the cells of a grid, not negative.
-        frame (`tuple[float, ...]`): x1, y1, x2, y2 of the grid, divided by width and height of the image.
-        box (`tuple[float, ...]`): the box found, likewise.
-        share (`float`): the part of the attention that is in the box.
-    """
+    """The attention of a phrase on the patches of an image."""
 
     phrase: str
     map: np.ndarray
@@ -46,17 +39,8 @@ class PatchAttention:
     share: float
 
 
-def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path) -> Figure:
-    """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box.
-
-    Args:
-        image (`Image.Image`): the image.
-        phrases (`Sequence[PatchAttention]`): one or more phrases.
-        path (`str` or `Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
-    """
+def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None) -> Figure:
+    """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box."""
     across = min(len(phrases), 3)
     down = math.ceil(len(phrases) / across)
     width = min(WIDTH / DPI, 4.2 * across)
@@ -68,7 +52,7 @@ def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: st
     for axes in panels[len(phrases) :]:
         axes.set_axis_off()
     _draw_legend(figure)
-    return save(figure, path)
+    return figure if path is None else save(figure, path)
 
 
 def patch_comparison_figure(
@@ -77,17 +61,7 @@ def patch_comparison_figure(
     gold: Sequence[np.ndarray],
     path: str | Path,
 ) -> Figure:
-    """Draws the same phrases for several models: one row for each model, one column for each phrase.
-
-    Args:
-        image (`Image.Image`): the image.
-        phrases_by_model (`Mapping[str, Sequence[PatchAttention]]`): name of a model -> its P phrases.
-        gold (`Sequence[np.ndarray]`): the gold boxes (G, 4) of each of the P phrases, drawn with dashes.
-        path (`str` or `Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
-    """
+    """Draws the same phrases for several models: one row for each model, one column for each phrase."""
     down, across = len(phrases_by_model), len(gold)
     width = min(WIDTH / DPI, 4.2 * across)
     height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
@@ -104,7 +78,7 @@ def patch_comparison_figure(
 
 
 def _draw_legend(figure: Figure, more: str = "") -> None:
-    scale = ScalarMappable(PowerNorm(0.5, 0, 1), COLOURS)
+    scale = ScalarMappable(PowerNorm(0.5, 0, 1), "cividis")
     bar = figure.colorbar(
         scale, ax=figure.axes, location="bottom", shrink=0.6, ticks=[0, 0.25, 1], fraction=0.03, aspect=40
     )

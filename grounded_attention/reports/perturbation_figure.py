@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, PerturbationCurves
 
-from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 NAMES = {
     "raw_last": "attention, last layer",
@@ -26,19 +27,7 @@ _COLUMNS = 2
 
 
 def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str = "") -> Figure:
-    """Draws the curves of every map and of the random order; the legend shows the area of each curve.
-
-    Args:
-        curves (`PerturbationCurves`): result of `perturb`.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-        title (`str`, *optional*, defaults to `""`): title of the figure.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if the file type is unknown.
-    """
+    """Draws the curves of every map and of the random order; the legend shows the area of each curve."""
     maps = curves.maps
     columns = min(_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)

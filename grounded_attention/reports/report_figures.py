@@ -42,15 +42,7 @@ BASELINES = ("majority", "chance")
 
 @dataclass(frozen=True)
 class Figure:
-    """One number of a report.
-
-    Args:
-        name (`str`): its name in metrics.json.
-        value (`float | int`): the number; a float is a share in [0, 1].
-        meaning (`str`): its meaning; empty if unknown.
-        baselines (`Mapping[str, float]`): `majority` and `chance`, if known.
-        count (`int`, *optional*): number of items.
-    """
+    """One number of a report."""
 
     name: str
     value: float | int
@@ -68,13 +60,7 @@ class Grid:
 
 
 def to_figures(figures: Mapping[str, Any], baselines: Mapping[str, Mapping[str, float]]) -> list[Figure]:
-    """Makes figures of all plain numbers; baselines and counts are attached to their accuracy.
-
-    Args:
-        figures (`Mapping[str, Any]`): figures of one split, as metrics return them.
-        baselines (`Mapping[str, Mapping[str, float]]`): group -> its baselines, for accuracies without baselines in
-            `figures`.
-    """
+    """Makes figures of all plain numbers; baselines and counts are attached to their accuracy."""
     folded = {key for name in figures for key in _beside(name) if key in figures}
     plain = {k: v for k, v in figures.items() if isinstance(v, int | float) and k not in folded}
     return [Figure(name, value, _meaning(name), *_context(name, figures, baselines)) for name, value in plain.items()]

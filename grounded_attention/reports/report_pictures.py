@@ -9,9 +9,8 @@ from html import escape
 
 from PIL import Image
 
-from .attention_pictures import HIT
+from .colours import BLUE, GREEN, HIT, VERMILLION
 from .failures import GOLD, MEANT, PREDICTED, Box
-from .figure_style import BLUE, GREEN, VERMILLION
 
 LONGEST = 420  # pixels, longer side
 QUALITY = 80
@@ -23,13 +22,7 @@ LETTER = 0.68  # width of a letter in wide fonts, relative to its height
 
 @dataclass(frozen=True)
 class Picture:
-    """An image of a report.
-
-    Args:
-        width (`int`): width of the drawing in its units; lines and letters have the same size in every image.
-        height (`int`): height of the drawing in its units.
-        source (`str`, *optional*, defaults to `""`): the image as a data URI; empty for an empty frame.
-    """
+    """An image of a report."""
 
     width: int
     height: int
@@ -50,25 +43,13 @@ def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
 def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:
     """
     An empty frame with the proportions of a missing image.
-
-    Args:
-        width (`int`): width of the image in pixels.
-        height (`int`): height of the image in pixels.
-        longest (`int`, *optional*, defaults to `LONGEST`): longer side of the frame.
     """
     factor = longest / max(width, height, 1)
     return Picture(max(1, round(width * factor)), max(1, round(height * factor)))
 
 
 def draw(picture: Picture, boxes: Sequence[Box], title: str) -> str:
-    """Draws the picture and its boxes as one SVG element.
-
-    Args:
-        picture (`Picture`): the image below the boxes.
-        boxes (`Sequence[Box]`): boxes with corners divided by width and height; later boxes are drawn above earlier
-            ones.
-        title (`str`): text for screen readers.
-    """
+    """Draws the picture and its boxes as one SVG element."""
     width, height = picture.width, picture.height
     below = f'<image href="{escape(picture.source)}" width="{width}" height="{height}"/>' if picture.source else ""
     frame = f'<rect class="frame" width="{width}" height="{height}"/>'

@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from .figure_style import BLUE, DPI, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY, "black")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -24,18 +25,6 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
 
     Each row has its own marker and line style, so that the figure can be read without colour. With groups there is one
     panel for each curve and group, and rows with the same label look the same.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`: `curves`, name -> list of `{"column", "rows"}` in
-            ascending order of training rows; `groups`, name -> label -> row, may be empty; and `rows` and `figures`,
-            see `study_table`.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
-
-    Raises:
-        ValueError: if there are no curves.
     """
     curves = results["curves"]
     if not curves:
@@ -76,16 +65,16 @@ def _panel(
 ) -> None:
     for number, (label, row) in enumerate(labelled.items()):
         known = figures.get(row, {})
-        found = [(p["rows"], known[p["column"]]) for p in points if p["column"] in known]
-        if not found:
+        known_points = [(p["rows"], known[p["column"]]) for p in points if p["column"] in known]
+        if not known_points:
             continue
-        sizes = [rows for rows, _ in found]
-        seeds = [[100 * value for value in figure["seeds"].values()] for _, figure in found]
+        sizes = [rows for rows, _ in known_points]
+        seeds = [[100 * value for value in figure["seeds"].values()] for _, figure in known_points]
         colour = COLOURS[number % len(COLOURS)]
         axes.fill_between(sizes, [min(s) for s in seeds], [max(s) for s in seeds], color=colour, alpha=0.13, lw=0)
         axes.plot(
             sizes,
-            [100 * figure["mean"] for _, figure in found],
+            [100 * figure["mean"] for _, figure in known_points],
             color=colour,
             marker=MARKERS[number % len(MARKERS)],
             ls=LINES[number % len(LINES)],

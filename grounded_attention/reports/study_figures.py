@@ -22,7 +22,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .figure_style import BLUE, DPI, GREY, VERMILLION, WIDTH, save
+from .colours import BLUE, GREY, VERMILLION
+from .figure_style import DPI, WIDTH, save
 
 MISSING = "–"
 BASELINES = {"majority": "always the most frequent answer", "chance": "chance", "upper_bound": "best possible"}
@@ -30,11 +31,7 @@ PANELS_ACROSS = 4
 
 
 def study_table(results: Mapping[str, Any]) -> str:
-    """Makes the table: figures of every row and seed, differences to other rows, and notes on their meaning.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
-    """
+    """Makes the table: figures of every row and seed, differences to other rows, and notes on their meaning."""
     sections = [_figures_table(results)]
     sections += [text for other in _others(results) if (text := _differences_table(results, other))]
     sections += [text] if (text := _costs_table(results)) else []
@@ -48,25 +45,25 @@ def _figures_table(results: Mapping[str, Any]) -> str:
     best = {name: _best(results, name) for name in names}
     rows = [[row, *(_cell(results, row, name, best[name]) for name in names)] for row in results["rows"]]
     for kind, title in BASELINES.items():
-        given = [column["baselines"].get(kind) for column in results["columns"]]
-        if any(value is not None for value in given):
-            rows.append([f"*{title}*", *(MISSING if value is None else _percent(value) for value in given)])
+        shares = [column["baselines"].get(kind) for column in results["columns"]]
+        if any(value is not None for value in shares):
+            rows.append([f"*{title}*", *(MISSING if value is None else _percent(value) for value in shares)])
     return _markdown(["Row", *names], rows)
 
 
 def _cell(results: Mapping[str, Any], row: str, column: str, best: Sequence[str]) -> str:
-    found = results["figures"][row].get(column)
-    if found is None:
+    cell = results["figures"][row].get(column)
+    if cell is None:
         return MISSING
-    mean, seeds = _percent(found["mean"]), _by_seed(results, found["seeds"])
+    mean, seeds = _percent(cell["mean"]), _by_seed(results, cell["seeds"])
     return f"{f'**{mean}**' if row in best else mean} ({' '.join(map(_percent_or_dash, seeds))})"
 
 
 def _best(results: Mapping[str, Any], column: str) -> tuple[str, ...]:
     """The rows with the highest printed mean among those with the most seeds; empty if there is only one such row."""
-    found = {row: cells[column] for row, cells in results["figures"].items() if column in cells}
-    most = max((len(cell["seeds"]) for cell in found.values()), default=0)
-    full = {row: float(_percent(cell["mean"])) for row, cell in found.items() if len(cell["seeds"]) == most}
+    cells_of_rows = {row: cells[column] for row, cells in results["figures"].items() if column in cells}
+    most = max((len(cell["seeds"]) for cell in cells_of_rows.values()), default=0)
+    full = {row: float(_percent(cell["mean"])) for row, cell in cells_of_rows.items() if len(cell["seeds"]) == most}
     return tuple(row for row, mean in full.items() if mean == max(full.values())) if len(full) > 1 else ()
 
 
@@ -87,12 +84,14 @@ def _differences_table(results: Mapping[str, Any], other: str) -> str:
 
 
 def _compared(results: Mapping[str, Any], row: str, column: str, other: str) -> str:
-    found = _difference(results, row, column, other)
-    if found is None:
+    difference = _difference(results, row, column, other)
+    if difference is None:
         return MISSING
-    mark = "\\*" if found["claimed"] else ""
-    low, high = _points(found["low"]), _points(found["high"])
-    return f"{_points(found['mean'])}{mark} " + (f"[{low}, {high}]" if found["interval"] else f"({low} to {high})")
+    mark = "\\*" if difference["claimed"] else ""
+    low, high = _points(difference["low"]), _points(difference["high"])
+    return f"{_points(difference['mean'])}{mark} " + (
+        f"[{low}, {high}]" if difference["interval"] else f"({low} to {high})"
+    )
 
 
 def _difference(results: Mapping[str, Any], row: str, column: str, other: str) -> dict[str, Any] | None:
@@ -165,15 +164,15 @@ def _claims(results: Mapping[str, Any]) -> list[str]:
     for other in _others(results):
         for column in results["columns"]:
             for row in results["rows"]:
-                found = _difference(results, row, column["name"], other)
-                if found is not None and found["interval"]:
-                    compared.append(found)
-                    if found["claimed"]:
-                        better = "better" if found["mean"] > 0 else "worse"
+                difference = _difference(results, row, column["name"], other)
+                if difference is not None and difference["interval"]:
+                    compared.append(difference)
+                    if difference["claimed"]:
+                        better = "better" if difference["mean"] > 0 else "worse"
                         claimed.append(f"{row} is {better} than {other} on {column['name']}")
     if not compared:
         return ["No difference is claimed, because no two rows can be compared yet."]
-    seeds = max(len(found["seeds"]) for found in compared)
+    seeds = max(len(difference["seeds"]) for difference in compared)
     if seeds < results["fewest_seeds"]:
         few = f"{seeds} seed{'s' * (seeds > 1)}"
         return [
@@ -192,13 +191,13 @@ def _claims(results: Mapping[str, Any]) -> list[str]:
 
 def _spread(results: Mapping[str, Any]) -> list[str]:
     """A note on differences without an interval."""
-    found = [
+    differences = [
         difference
         for of_row in results["figures"].values()
         for figure in of_row.values()
         for difference in figure["differences"].values()
     ]
-    if all(difference["interval"] for difference in found):
+    if all(difference["interval"] for difference in differences):
         return []
     return [
         "A difference in round brackets has no interval, because single items are not saved: the brackets contain the "
@@ -249,13 +248,6 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
 
     Claimed differences have a filled square and a thick line, others a hollow circle and a thin line; the line is
     dotted from the lowest to the highest seed where there is no interval.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`, see the docstring of the module.
-        path (`str | Path`): a .png, .pdf or .svg file; its folder is created.
-
-    Returns:
-        `Figure`: the figure, already saved.
     """
     common, columns = results["against"][0], results["columns"]
     pairs = [(row, others[0]) for row, others in results["compared"].items() if others and row != common]
@@ -286,9 +278,9 @@ def _panel(axes: Axes, results: Mapping[str, Any], column: str, pairs: Sequence[
     axes.tick_params(axis="x", labelsize=8)
     axes.grid(axis="x", lw=0.4, color="#dddddd")
     for place, (row, other) in enumerate(pairs):
-        found = _difference(results, row, column, other)
-        if found is not None:
-            _draw_difference(axes, place, found)
+        difference = _difference(results, row, column, other)
+        if difference is not None:
+            _draw_difference(axes, place, difference)
 
 
 def _draw_difference(axes: Axes, place: int, found: Mapping[str, Any]) -> None:

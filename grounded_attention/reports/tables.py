@@ -38,12 +38,6 @@ def best_method(results: Mapping[str, Any]) -> str:
     """
     The method with the highest main figure: best head from text to regions, VGP, the other accuracies, all heads, and
     the lowest perplexity; of methods that are equal in one, the next decides.
-
-    Args:
-        results (`Mapping[str, Any]`): see `comparison_table`; of other tasks than VGP too.
-
-    Returns:
-        `str`: its name; of equal methods the first supervised one of the table.
     """
     methods = _ordered(results["methods"], METHODS)
     names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
@@ -57,20 +51,7 @@ def best_method(results: Mapping[str, Any]) -> str:
 
 
 def comparison_table(results: Mapping[str, Any]) -> str:
-    """Makes a Markdown table of methods and baselines; the best method of each column is bold.
-
-    Args:
-        results (`Mapping[str, Any]`): `{"methods": {name: {"identification_accuracy", "vgp_accuracy",
-            "text_to_region_accuracy": {"all_heads", "best_layer", "best_head", "rollout", "chance"}}}, "baselines":
-            {name: {...}}}`, figures in [0, 1]. The four known methods and their baselines always come first. A missing
-            figure, None or NaN is shown as a dash. Chance is taken from the methods.
-
-    Returns:
-        `str`: the table, an empty line, and a caption that explains the columns.
-
-    Raises:
-        ValueError: if the results have no entry "methods".
-    """
+    """Makes a Markdown table of methods and baselines; the best method of each column is bold."""
     rows = _rows(results, "**{}**")
     head = ["Method", *(heading for heading, _ in _COLUMNS.values())]
     rule = [":--", *["--:"] * len(_COLUMNS)]
@@ -79,12 +60,7 @@ def comparison_table(results: Mapping[str, Any]) -> str:
 
 
 def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:
-    """Prints the same table aligned for a terminal; a star marks the best method of each column.
-
-    Args:
-        results (`Mapping[str, Any]`): see `comparison_table`, also for the errors.
-        file (`TextIO`, *optional*): output file; defaults to standard output.
-    """
+    """Prints the same table aligned for a terminal; a star marks the best method of each column."""
     # Figures without a star get a space instead, so that the decimal points are aligned.
     rows = [
         [row[0], *(cell if cell.endswith("*") else cell + " " for cell in row[1:])] for row in _rows(results, "{}*")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The figure that a visitor downloads: what the page shows, as a PNG file."""
+"""The picture that a visitor downloads: what the page shows, as a PNG file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,24 +17,12 @@ MOST_COLUMNS = 3
 
 
 def write_figure(captures: Sequence[Capture], choice: Choice, path: Path) -> Path:
-    """Draws the chosen word, or the first phrases, of every checkpoint.
-
-    Args:
-        captures (`Sequence[Capture]`): the checkpoints, with the same image and caption.
-        choice (`Choice`): what the page shows.
-        path (`Path`): a .png file.
-
-    Returns:
-        `Path`: the file.
-
-    Raises:
-        VisitorError: if nothing is shown.
-    """
+    """Draws the chosen word, or the first phrases, of every checkpoint."""
     if not captures:
         raise VisitorError("There is nothing to draw yet: choose a picture first.")
     shown = [_shown(capture, choice.within(capture)) for capture in captures]
     if not all(shown):
-        raise VisitorError("The caption names nothing that can be seen, so there is no figure; choose “one word”.")
+        raise VisitorError("The caption names nothing that can be seen, so there is no picture; choose “one word”.")
     first = captures[0]
     if first.grid is not None:
         patch_figure(first.example.image, [_patches(first, *one) for one in shown[0]], path)

@@ -15,14 +15,12 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from PIL import Image
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.example_attention import ExampleAttention
-from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.maps import TokenGrid
-from grounded_attention.analysis.image_attention import capture_image
 from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import load_vlm
+from grounded_attention.heads.example_attention import ExampleAttention, capture_image, capture_patches
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.ranking import ChosenHeads
 from grounded_attention.modeling.caption_phrases import name_unknown
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
@@ -43,15 +41,7 @@ class VisitorError(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Capture:
-    """The attention of one checkpoint in one image.
-
-    Args:
-        name (`str`): the checkpoint, as the page calls it.
-        example (`ExampleAttention`): the attention of all words, layers and heads.
-        grid (`TokenGrid`, *optional*): the grid of a vision-language model, whose cells are the regions.
-        notes (`tuple[str, ...]`, *optional*, defaults to `()`): warnings.
-        heads (`tuple[tuple[int, int], ...]`, *optional*, defaults to `()`): heads that are known to ground.
-    """
+    """The attention of one checkpoint in one image."""
 
     name: str
     example: ExampleAttention
@@ -77,11 +67,7 @@ class _Kept:
 
 
 class Captures:
-    """Captures attention for a page. One at a time, since a capture exchanges the attention function of the model.
-
-    Args:
-        settings (`SpaceSettings`): the checkpoints and the source of regions.
-    """
+    """Captures attention for a page. One at a time, since a capture exchanges the attention function of the model."""
 
     def __init__(self, settings: SpaceSettings):
         self.settings = settings
@@ -89,19 +75,11 @@ class Captures:
         self._models, self._captures = _Kept(KEPT_MODELS), _Kept(KEPT_CAPTURES)
 
     def grounded(self, image: Image.Image, caption: str, name: str) -> Capture:
-        """The attention of a checkpoint of this package.
-
-        Raises:
-            VisitorError: if there is no such checkpoint, or it cannot read the image with this caption.
-        """
+        """The attention of a checkpoint of this package."""
         return self._capture("grounded", image, caption, name, self._capture_regions)
 
     def vision_language(self, image: Image.Image, caption: str, name: str) -> Capture:
-        """The attention of a vision-language model on its image tokens.
-
-        Raises:
-            VisitorError: as for `grounded`.
-        """
+        """The attention of a vision-language model on its image tokens."""
         return self._capture("vlm", image, caption, name, self._capture_tokens)
 
     def _capture(
@@ -132,8 +110,10 @@ class Captures:
         return Capture(self._title(name), example, notes=(*notes, *pipe.remarks))
 
     def _load_pipeline(self, place: str) -> Any:
-        given = self.settings
-        options = Namespace(model=place, detector=given.detector, features=given.features, queries=None, regions=None)
+        settings = self.settings
+        options = Namespace(
+            model=place, detector=settings.detector, features=settings.features, queries=None, regions=None
+        )
         try:
             return load_pipeline(options)
         except ValueError as error:
@@ -164,11 +144,7 @@ class Captures:
         return Path(name).name if name not in self.settings.models and Path(name).is_dir() else name
 
     def place(self, name: str) -> str:
-        """The folder or Hub name of a checkpoint as the page calls it.
-
-        Raises:
-            VisitorError: if it is neither one of the page's nor a name that a visitor may give.
-        """
+        """The folder or Hub name of a checkpoint as the page calls it."""
         if not name:
             raise VisitorError("No checkpoint is chosen: choose one of the list, or write its name on the Hub.")
         if name in self.settings.models:
@@ -197,9 +173,6 @@ def _load_vlm(options: Namespace) -> tuple[Any, Any, tuple[tuple[int, int], ...]
 def open_picture(path: str | Path) -> Image.Image:
     """
     Opens the picture of a visitor, upright and not larger than needed.
-
-    Raises:
-        VisitorError: if the file is no picture, is damaged or has too many pixels.
     """
     try:
         picture = open_image(path)

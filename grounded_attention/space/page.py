@@ -43,17 +43,7 @@ class Shown:
 
 
 def build_page(settings: SpaceSettings) -> gr.Blocks:
-    """Builds the page, and captures the first pictures, so that it opens with one.
-
-    Args:
-        settings (`SpaceSettings`): what the page offers.
-
-    Returns:
-        `gr.Blocks`: the page; `launch_page` serves it.
-
-    Raises:
-        ValueError: if a checkpoint of the settings cannot be used, or a picture is missing.
-    """
+    """Builds the page, and captures the first pictures, so that it opens with one."""
     captures, scenes = Captures(settings), read_scenes()
     names = list(settings.models)
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
@@ -71,21 +61,12 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
 
 def launch_page(page: gr.Blocks, **options: Any) -> Any:
     """Serves a page of `build_page`, without telemetry; `options` are those of `gr.Blocks.launch`."""
-    given: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
-    return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **given | options)
+    launched: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
+    return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **launched | options)
 
 
 class _Tab:
-    """One tab.
-
-    Args:
-        capture (`Callable`): captures an image and a caption with the checkpoint of a name.
-        scenes (`Sequence[Scene]`): pictures to begin with.
-        names (`Sequence[str]`): the checkpoints of the lists.
-        first (`Sequence[str]`): those that are chosen at the start; without any, the tab starts empty.
-        key (`str`): begin of the ids of its elements.
-        compares (`bool`, *optional*, defaults to `True`): whether a second checkpoint can be chosen.
-    """
+    """One tab."""
 
     def __init__(
         self,
@@ -249,7 +230,7 @@ class _Tab:
             elem_id=f"{self.key}-view",
             js_on_load=script(),
         )
-        self.download = gr.Button("Download the figure", elem_id=f"{self.key}-download")
+        self.download = gr.Button("Download the picture", elem_id=f"{self.key}-download")
         self.ready = gr.DownloadButton(visible="hidden", elem_id=f"{self.key}-ready")
 
     def _connect(self) -> None:

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The files of a Space on the Hub, and the commit that puts them there.
 
-The package travels in the repository, since a Space installs only what a package registry has.
+The package is shipped in the repository, since a Space installs only what a package registry has.
 """
 
 import json
@@ -37,34 +37,23 @@ Files = dict[str, Path | bytes]
 
 
 def space_files(settings: SpaceSettings) -> Files:
-    """The files of a Space.
-
-    Args:
-        settings (`SpaceSettings`): what the page offers. Checkpoints in folders of this machine travel in the
-            repository; the Space loads names on the Hub.
-
-    Returns:
-        `Files`: path in the repository -> local file or content.
-
-    Raises:
-        ValueError: if a folder contains no model, or a small checkpoint of the package is missing.
-    """
+    """The files of a Space."""
     # Also behind the links of the package.
     paths = [Path(place, name) for place, _, names in os.walk(PACKAGE, followlinks=True) for name in names]
     files: Files = {
         f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}": p for p in paths if p.suffix in SUFFIXES
     }
-    given: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
+    written: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
     if settings.models == SMALL_MODELS:  # these are in the package
         for place in SMALL_MODELS.values():
             _check_model(place)
     else:
-        given["models"] = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
-    given["vlm"] = None if settings.vlm is None else _add_model(files, settings.vlm)
+        written["models"] = {name: _add_model(files, str(place)) for name, place in settings.models.items()}
+    written["vlm"] = None if settings.vlm is None else _add_model(files, settings.vlm)
     files[APP] = HERE / APP
-    files[SETTINGS] = (json.dumps(given, indent=1) + "\n").encode()
+    files[SETTINGS] = (json.dumps(written, indent=1) + "\n").encode()
     files[REQUIREMENTS] = requirements().encode()
-    places = [*given.get("models", {}).values(), *([given["vlm"]] if given["vlm"] else [])]
+    places = [*written.get("models", {}).values(), *([written["vlm"]] if written["vlm"] else [])]
     files[CARD] = space_card([place for place in places if not place.startswith(f"{MODELS}/")]).encode()
     return files
 
@@ -98,11 +87,7 @@ def requirements() -> str:
 
 
 def space_card(models: list[str]) -> str:
-    """The README of a Space, whose first lines configure it.
-
-    Args:
-        models (`list[str]`): names on the Hub of the models that it shows.
-    """
+    """The README of a Space, whose first lines configure it."""
     about = {
         "title": TITLE,
         "emoji": "👁️",
@@ -121,20 +106,7 @@ def space_card(models: list[str]) -> str:
 
 
 def push_space(name: str, settings: SpaceSettings, private: bool = False) -> str:
-    """Pushes a Space in one commit; it is created if it is missing.
-
-    Args:
-        name (`str`): `ORG/NAME`, or a name in the namespace of the token's user.
-        settings (`SpaceSettings`): what the page offers.
-        private (`bool`, *optional*, defaults to `False`): whether a new Space is private.
-
-    Returns:
-        `str`: the address of the commit.
-
-    Raises:
-        ValueError: if a checkpoint cannot be pushed.
-        HubError: if the Hub cannot be reached, refuses, or the Space contains other files.
-    """
+    """Pushes a Space in one commit; it is created if it is missing."""
     files, api = space_files(settings), HfApi()
     with hub_errors("the push", name, "nothing was written; run the same command again"):
         api.whoami()

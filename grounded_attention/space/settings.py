@@ -24,18 +24,7 @@ class Scene(NamedTuple):
 
 @dataclass(frozen=True)
 class SpaceSettings:
-    """What a page offers.
-
-    Args:
-        models (`Mapping[str, str | Path]`, *optional*): name on the page -> folder or name on the Hub; the first two
-            are compared at the start. The default is the small checkpoints of drawn scenes.
-        vlm (`str`, *optional*): folder or name of a vision-language model.
-        detector (`str`, *optional*, defaults to `"scenes"`): finds the regions of an image.
-        features (`str`, *optional*, defaults to `"scenes"`): computes their features; not used by models that read
-            pixels.
-        folders (`bool`, *optional*, defaults to `True`): whether visitors may name folders of this machine; names on
-            the Hub are always allowed.
-    """
+    """What a page offers."""
 
     models: Mapping[str, str | Path] = field(default_factory=lambda: dict(SMALL_MODELS))
     vlm: str | None = None
@@ -45,11 +34,7 @@ class SpaceSettings:
 
 
 def read_scenes(folder: Path = SCENES) -> list[Scene]:
-    """The pictures to begin with, and their captions.
-
-    Raises:
-        ValueError: if a picture is missing.
-    """
+    """The pictures to begin with, and their captions."""
     scenes = [Scene(folder / name, caption) for name, caption in read_json(folder / CAPTIONS).items()]
     for scene in scenes:
         if not scene.path.is_file():

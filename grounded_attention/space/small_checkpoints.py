@@ -21,16 +21,6 @@ def write_small(source: Path, target: Path) -> int:
     """Writes the base model of a checkpoint with weights in half precision, its tokenizer and its processor.
 
     The configuration keeps its type, so that the weights are float32 again once they are loaded.
-
-    Args:
-        source (`Path`): a checkpoint of this package.
-        target (`Path`): the folder to write; an older one is replaced.
-
-    Returns:
-        `int`: the bytes of the new folder.
-
-    Raises:
-        ValueError: if the model belongs to no family of this package.
     """
     kind = AutoConfig.from_pretrained(source).model_type
     if kind not in FAMILIES:

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from PIL import Image
 
-from grounded_attention.analysis.heads.maps import attended_cells
-from grounded_attention.analysis.image_attention import phrase_attention
+from grounded_attention.heads.example_attention import phrase_attention
+from grounded_attention.heads.maps import attended_cells
 from grounded_attention.modeling.caption_phrases import BY_WORDS, find_phrases
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.reports.attention_overlay import UNSEEN, attention_overlay, css_gradient
-from grounded_attention.reports.figure_style import BLUE, GREEN, PURPLE, VERMILLION
+from grounded_attention.reports.colours import BLUE, GREEN, PURPLE, VERMILLION
 from grounded_attention.reports.report_pictures import embed
 
 from .loading import Capture
@@ -35,14 +35,7 @@ WORD, PHRASES = "one word", "all phrases"
 
 @dataclass(frozen=True)
 class Choice:
-    """What the visitor looks at.
-
-    Args:
-        word (`int`, *optional*, defaults to 0): index of the word.
-        layer (`int`, *optional*, defaults to 0): index of the layer.
-        head (`int`, *optional*, defaults to -1): index of the head; -1 is the mean over heads.
-        show (`str`, *optional*, defaults to `"one word"`): `"one word"` or `"all phrases"`.
-    """
+    """What the visitor looks at."""
 
     word: int = 0
     layer: int = 0
@@ -66,15 +59,7 @@ class Choice:
 
 
 def view_html(captures: Sequence[Capture], choice: Choice) -> str:
-    """Draws the words and one picture for each checkpoint.
-
-    Args:
-        captures (`Sequence[Capture]`): one or two checkpoints with the same image and caption.
-        choice (`Choice`): word, layer and head.
-
-    Returns:
-        `str`: HTML; empty without checkpoints.
-    """
+    """Draws the words and one picture for each checkpoint."""
     if not captures:
         return ""
     panes = "".join(_pane(capture, choice.within(capture)) for capture in captures)
@@ -89,8 +74,8 @@ def grounded_phrases(capture: Capture, choice: Choice) -> list[tuple[Phrase, np.
     except ValueError:  # the caption has only words such as "the" and "of"
         return []
     phrases = join_neighbours(example.caption, phrases) if way == BY_WORDS else phrases
-    found = [(phrase, phrase_attention(example, phrase, choice.layer, choice.one_head)) for phrase in phrases]
-    return [(phrase, weights) for phrase, weights in found if weights is not None][:MOST_PHRASES]
+    attention = [(phrase, phrase_attention(example, phrase, choice.layer, choice.one_head)) for phrase in phrases]
+    return [(phrase, weights) for phrase, weights in attention if weights is not None][:MOST_PHRASES]
 
 
 def join_neighbours(caption: str, words: Sequence[Phrase]) -> list[Phrase]:
@@ -105,15 +90,7 @@ def join_neighbours(caption: str, words: Sequence[Phrase]) -> list[Phrase]:
 
 
 def attended_box(capture: Capture, weights: np.ndarray) -> tuple[tuple[float, ...], float]:
-    """The box that attention points to, and its share: the top region, or the largest bright part of a grid.
-
-    Args:
-        capture (`Capture`): the checkpoint.
-        weights (`np.ndarray`): (R,) float with the sum 1.
-
-    Returns:
-        `tuple[tuple[float, ...], float]`: x1, y1, x2, y2 divided by width and height, and the share in [0, 1].
-    """
+    """The box that attention points to, and its share: the top region, or the largest bright part of a grid."""
     if capture.grid is None:
         top = int(weights.argmax())
         return tuple(np.clip(capture.example.boxes[top], 0, 1).tolist()), float(weights[top])

@@ -10,18 +10,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-
-from .row_states import FLOATS_PER_VECTOR
 
 # In the order in which the model reports them.
 DIRECTIONS = ("text_to_region", "region_to_text")
 
 # Rows are padded to a multiple of this: torch.compile compiles a size of 1 apart. More padding takes time.
 _ROW_MULTIPLE = 2
-# 8 to 15 columns are padded to a vector, on which a CPU computes log_softmax faster. With fewer columns the padding
-# takes more time than it saves.
-_PADDED_COLUMNS = range(FLOATS_PER_VECTOR // 2, FLOATS_PER_VECTOR)
 
 
 @dataclass(frozen=True)
@@ -32,7 +26,6 @@ class GroundingTargets:
         rows (`Tensor`): (B, Q) int64, token indices (text to region) or region indices (region to text); -1 is
             padding.
         columns (`Tensor`): (B, K) int64, all regions including the whole image, or all text tokens; -1 is padding.
-            8 to 15 of them are padded to 16.
         gold (`Tensor`): (B, Q, K) bool, the columns that a row should attend to; at least one in each row that is not
             padding.
     """
@@ -43,20 +36,7 @@ class GroundingTargets:
 
 
 def align(batch: Mapping[str, Any]) -> Tensor:
-    """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region.
-
-    Args:
-        batch (`Mapping[str, Any]`): `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), bool or 0 and 1. Optional
-            entries remove padding: `attention_mask` (B, T), `region_attention_mask` (B, R), and `text_positions`
-            (B, T) and `region_positions` (B, R), where -1 is padding. With `text_positions`, `attention_mask` may
-            also be (B, N), the mask of the whole sequence of the model.
-
-    Returns:
-        `Tensor`: (B, T, R) bool.
-
-    Raises:
-        ValueError: if a mask has another length than the phrases and the batch has no positions.
-    """
+    """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region."""
     phrase_mask, phrase_regions = batch["phrase_mask"].float(), batch["phrase_regions"].float()
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
     tokens, regions = token_mask(batch), region_mask(batch)
@@ -95,17 +75,7 @@ def first_region(aligned: Tensor) -> Tensor:
 
 
 def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str) -> GroundingTargets:
-    """Finds the rows, columns and targets of one direction.
-
-    Args:
-        aligned (`Tensor`): (B, T, R) bool, see [`align`].
-        batch (`Mapping[str, Any]`): the same batch as for [`align`].
-        direction (`str`): `"text_to_region"`: rows are the tokens with a region, columns the regions.
-            `"region_to_text"`: rows are the regions with a token, columns the tokens.
-
-    Returns:
-        `GroundingTargets`: the targets.
-    """
+    """Finds the rows, columns and targets of one direction."""
     valid = region_mask(batch)
     if direction == "region_to_text":
         aligned, valid = aligned.transpose(1, 2), token_mask(batch)
@@ -114,9 +84,7 @@ def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str)
     columns = torch.arange(aligned.shape[2], device=aligned.device).expand(len(aligned), -1)
     if valid is not None:
         columns = columns.masked_fill(~valid, -1)
-    padding = FLOATS_PER_VECTOR - columns.shape[1] if columns.shape[1] in _PADDED_COLUMNS else 0
-    gold = gold & (rows >= 0)[..., None]
-    return GroundingTargets(rows, F.pad(columns, (0, padding), value=-1), F.pad(gold, (0, padding)))
+    return GroundingTargets(rows, columns, gold & (rows >= 0)[..., None])
 
 
 def _row_indices(wanted: Tensor) -> Tensor:
@@ -130,16 +98,7 @@ def _row_indices(wanted: Tensor) -> Tensor:
 def sequence_pairs(
     targets: Mapping[str, GroundingTargets], batch: Mapping[str, Any]
 ) -> dict[str, tuple[Tensor, Tensor]]:
-    """Converts the rows and columns of each direction to positions in the sequence of the model.
-
-    Args:
-        targets (`Mapping[str, GroundingTargets]`): direction -> targets.
-        batch (`Mapping[str, Any]`): `text_positions` (B, T) and `region_positions` (B, R) int64, the position of each
-            token and region in the sequence. Without them the sequence starts with T tokens, then R regions.
-
-    Returns:
-        `dict[str, tuple[Tensor, Tensor]]`: direction -> rows (B, Q) and columns (B, K), int64; -1 is padding.
-    """
+    """Converts the rows and columns of each direction to positions in the sequence of the model."""
     text, regions = _positions(batch)
     places = {"text_to_region": (text, regions), "region_to_text": (regions, text)}
     return {

@@ -38,46 +38,23 @@ class AlignmentMatrix:
     phrases: Tensor
 
 
-def alignment_matrix(
-    batch: Mapping[str, Any],
-    level: str,
-    negatives: str = "all",
-    masked: bool = True,
-    whole_image: bool = False,
-    confidence: bool = True,
-) -> AlignmentMatrix:
-    """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens.
-
-    Args:
-        batch (`Mapping[str, Any]`): a batch, see [`GroundingAlignment`].
-        level, negatives, masked, whole_image, confidence: the options of [`GroundingAlignment`].
-
-    Returns:
-        `AlignmentMatrix`: the matrix.
-    """
+def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:
+    """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens."""
     tokens, matches = batch["phrase_mask"].bool(), batch["phrase_regions"].bool()
     valid, regions = token_mask(batch), region_mask(batch)
     tokens = tokens if valid is None else tokens & valid[:, None]
-    if not whole_image and batch.get("region_candidate_mask") is not None:
+    if batch.get("region_candidate_mask") is not None:
         regions = batch["region_candidate_mask"].bool()
-    scores = batch.get("phrase_scores") if confidence else None
+    scores = batch.get("phrase_scores")
     weights = torch.ones_like(matches, dtype=torch.float32) if scores is None else scores.float()
-    hidden = None if masked else _hidden_words(batch)
     if level == "token":
         phrases = torch.arange(tokens.shape[2], device=tokens.device).expand(len(tokens), -1)[..., None]
         matches, weights = _token_entries(tokens, matches, weights)
-        rows = tokens.any(1) if hidden is None else tokens.any(1) & ~hidden
+        rows = tokens.any(1)
     else:
-        phrases = _token_columns(tokens)
-        rows = tokens.any(2) if hidden is None else tokens.any(2) & ~(tokens & hidden[:, None]).any(2)
+        phrases, rows = _token_columns(tokens), tokens.any(2)
     allowed = rows[..., None].expand_as(matches)
-    if regions is not None:
-        allowed = allowed & regions[:, None]
-    if not masked and batch.get("masked_regions") is not None:
-        allowed = allowed & ~batch["masked_regions"].bool()[:, None]
-    if negatives == "grounded":
-        allowed = allowed & (matches & allowed).any(-1, keepdim=True)
-    return AlignmentMatrix(matches, allowed, weights, phrases)
+    return AlignmentMatrix(matches, allowed if regions is None else allowed & regions[:, None], weights, phrases)
 
 
 def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,8 +67,8 @@ def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Te
     tokens = F.pad(tokens, (0, 0, 0, 1))[..., None]  # (B, P + 1, T, 1)
     both = tokens & matches[:, :, None]  # (B, P + 1, T, R)
     shared = weights[:, :, None] * tokens
-    found = both.any(1)
-    return found, torch.where(found, (shared * both).amax(1), shared.amax(1))
+    matched = both.any(1)
+    return matched, torch.where(matched, (shared * both).amax(1), shared.amax(1))
 
 
 def _token_columns(tokens: Tensor) -> Tensor:
@@ -103,47 +80,30 @@ def _token_columns(tokens: Tensor) -> Tensor:
     return ordered if ordered.shape[1] else F.pad(ordered, (0, 0, 0, 1), value=-1)
 
 
-def _hidden_words(batch: Mapping[str, Any]) -> Tensor | None:
-    """The words that pre-training predicts, (B, T) bool; None in other tasks."""
-    labels, words = batch.get("labels"), batch.get("input_ids")
-    return None if labels is None or words is None or labels.shape != words.shape else labels >= 0
-
-
-def draw_pairs(matrix: AlignmentMatrix, most: int | None, generators: RowGenerators) -> dict[str, Tensor]:
-    """Draws as many matching pairs as other pairs of each example, without repetition.
-
-    Args:
-        matrix (`AlignmentMatrix`): the matrix.
-        most (`int`, *optional*): largest number of each of the two; by default as many as there are of the rarer one.
-        generators (`RowGenerators`): the random generator of each example.
-
-    Returns:
-        `dict[str, Tensor]`: `pairs` (B, N, 2) int64, a row of the matrix and a region, -1 for padding; `labels` (B, N)
-        float32, 1 for matching pairs; `weights` (B, N) float32, 0 for padding. N is at least 1.
-    """
+def draw_pairs(matrix: AlignmentMatrix, generators: RowGenerators) -> dict[str, Tensor]:
+    """Draws as many matching pairs as other pairs of each example, without repetition."""
     arrays = (matrix.matches.cpu().numpy(), matrix.allowed.cpu().numpy())
     drawn = [
-        _draw_example(matches & allowed, allowed & ~matches, most, generators, row)
+        _draw_example(matches & allowed, allowed & ~matches, generators, row)
         for row, (matches, allowed) in enumerate(zip(*arrays, strict=True))
     ]
     width = -(-max(1, *(len(pairs) for pairs, _ in drawn)) // _PAIR_MULTIPLE) * _PAIR_MULTIPLE
     pairs = torch.full((len(drawn), width, 2), -1)
     labels, weights = torch.zeros(len(drawn), width), torch.zeros(len(drawn), width)
-    for row, (found, matching) in enumerate(drawn):
-        pairs[row, : len(found)] = torch.from_numpy(found)
+    for row, (drawn_pairs, matching) in enumerate(drawn):
+        pairs[row, : len(drawn_pairs)] = torch.from_numpy(drawn_pairs)
         labels[row, :matching] = 1.0
-        weights[row, : len(found)] = matrix.weights[row].cpu()[found[:, 0], found[:, 1]]
+        weights[row, : len(drawn_pairs)] = matrix.weights[row].cpu()[drawn_pairs[:, 0], drawn_pairs[:, 1]]
     device = matrix.matches.device
     return {"pairs": pairs.to(device), "labels": labels.to(device), "weights": weights.to(device)}
 
 
 def _draw_example(
-    matching: np.ndarray, others: np.ndarray, most: int | None, generators: RowGenerators, row: int
+    matching: np.ndarray, others: np.ndarray, generators: RowGenerators, row: int
 ) -> tuple[np.ndarray, int]:
     """The pairs of an example (n, 2), the matching ones first, and their number."""
     sides = [np.argwhere(matching), np.argwhere(others)]
     count = min(len(sides[0]), len(sides[1]))
-    count = count if most is None else min(count, most)
     if not count:
         return np.zeros((0, 2), dtype=np.int64), 0
     rng = generators(row)

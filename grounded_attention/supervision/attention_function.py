@@ -11,7 +11,7 @@ columns, d head width.
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +24,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys, needs_pa
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
-from .row_states import AttentionPair, RowStates, layers_at_once, log_softmax, score
+from .row_states import AttentionPair, RowStates, cap, layers_at_once, log_softmax, score
 from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
@@ -39,7 +39,7 @@ SUPERVISED_IMPLEMENTATIONS = {
 _MASKED = ("sdpa", "eager", "flex_attention")
 
 # Arguments that change the scores in ways that this file does not compute.
-_UNSUPPORTED_ARGUMENTS = ("softcap", "s_aux", "position_bias")
+_UNSUPPORTED_ARGUMENTS = ("position_bias",)
 
 AttentionQueries = tuple[AttentionQuery | None, ...]
 
@@ -84,18 +84,7 @@ def reads_other_sequence(module: nn.Module) -> bool:
 
 
 def supervised_implementation(model_or_config: Any) -> str:
-    """Finds the supervised version of the attention back end of a model, for `model.set_attn_implementation(name)`.
-
-    Args:
-        model_or_config (`PreTrainedModel` or `PreTrainedConfig`): the model or its configuration. If its back end is
-            already a supervised version, the name stays the same.
-
-    Returns:
-        `str`: the name.
-
-    Raises:
-        ValueError: if the back end has no supervised version.
-    """
+    """Finds the supervised version of the attention back end of a model, for `model.set_attn_implementation(name)`."""
     name = getattr(model_or_config, "config", model_or_config)._attn_implementation or "eager"
     if name in SUPERVISED_IMPLEMENTATIONS.values():
         return name
@@ -118,32 +107,22 @@ def attend_rows(
     scaling: float,
     mask: Any,
     share: bool,
-    causal: bool = False,
+    causal: bool | int = False,
     plans: RowPlans | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[AttentionPair, ...]:
     """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map.
 
-    Args:
-        query (`Tensor`): (B, H, N, d).
-        key (`Tensor`): (B, G, M, d); H is a multiple of G (grouped-query attention).
-        queries (`Sequence[AttentionQuery]`): pairs of rows (B, Q) and columns (B, K), int64 positions on the query and
-            the key axis; -1 is padding.
-        scaling (`float`): factor of the scores.
-        mask (`Any`): the mask in the form of any back end, see [`mask_of_rows`]; None for no mask.
-        share (`bool`): whether to compute `log_share`, which needs Q x M scores instead of Q x K.
-        causal (`bool`, *optional*, defaults to `False`): whether keys after a row are hidden; not read if the mask has
-            rows of its own.
-        plans (`RowPlans`, *optional*): what other layers of this forward pass have found already.
-
-    Returns:
-        `tuple[AttentionPair, ...]`: `(log_alpha, log_share)` of each pair, see [`SupervisedAttention`].
+    `softcap` limits the scores (Gemma 2); `sinks` (H,) are scores of a column without a value (gpt-oss).
     """
     if not share:
-        return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans))
+        return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans, softcap))
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=True)
     rows = [each * scaling for each in plan.rows.read(query)]
     keys = [key] * len(rows)
-    return tuple(map(_attend_whole_rows, rows, keys, plan.columns.positions, plan.padded, plan.masks))
+    parts = zip(rows, keys, plan.columns.positions, plan.padded, plan.masks, strict=True)
+    return tuple(_attend_whole_rows(*part, softcap, sinks) for part in parts)
 
 
 def read_rows(
@@ -152,23 +131,32 @@ def read_rows(
     queries: Sequence[AttentionQuery],
     scaling: float,
     mask: Any,
-    causal: bool,
+    causal: bool | int,
     plans: RowPlans | None,
+    softcap: float | None = None,
 ) -> list[RowStates]:
     """Reads what the attention of chosen rows is computed from; see [`attend_rows`] for the arguments."""
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
     parts = zip(plan.rows.read(query), plan.columns.read(key), plan.masks, strict=True)
-    return [RowStates(rows, keys, scaling, part) for rows, keys, part in parts]
+    return [RowStates(rows, keys, scaling, part, softcap) for rows, keys, part in parts]
 
 
 def _attend_whole_rows(
-    query_rows: Tensor, key: Tensor, columns: Tensor, padded: Tensor, mask: ScoreMask
+    query_rows: Tensor,
+    key: Tensor,
+    columns: Tensor,
+    padded: Tensor,
+    mask: ScoreMask,
+    softcap: float | None,
+    sinks: Tensor | None,
 ) -> AttentionPair:
     """Scores rows (B, H, Q, d) against all keys (B, G, M, d), which `log_share` needs."""
-    scores = mask.apply(score(query_rows, key))
+    scores = mask.apply(cap(score(query_rows, key), softcap))
     selected = gather_columns(scores, columns).masked_fill(padded, LOWEST_SCORE)
     log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
-    return log_alpha, selected.logsumexp(-1) - scores.logsumexp(-1)
+    total = scores.logsumexp(-1)
+    total = total if sinks is None else torch.logaddexp(total, sinks.float().view(-1, 1))
+    return log_alpha, selected.logsumexp(-1) - total
 
 
 def _observe(
@@ -176,38 +164,47 @@ def _observe(
     key: Tensor,
     mask: Any,
     scaling: float,
-    causal: bool,
+    causal: bool | int,
     queries: AttentionQueries,
     share: bool,
     mean: bool | tuple[int, ...],
     call: Any,
     plans: RowPlans | None,
     states: bool,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> SupervisedAttention:
-    given = [each for each in queries if each is not None]
-    found: Iterator[AttentionPair | RowStates] = iter(())
-    if given and not share:
-        read = read_rows(query, key, given, scaling, mask, causal, plans)
+    asked = [each for each in queries if each is not None]
+    pairs: Iterator[AttentionPair | RowStates] = iter(())
+    if asked and not share:
+        read = read_rows(query, key, asked, scaling, mask, causal, plans, softcap)
         # Larger ones are not stacked, and attention takes less memory than they do.
-        found = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
-    elif given:
-        found = iter(attend_rows(query, key, given, scaling, mask, share, causal, plans))
-    reports = tuple(None if each is None else next(found) for each in queries)
+        pairs = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
+    elif asked:
+        pairs = iter(attend_rows(query, key, asked, scaling, mask, share, causal, plans, softcap, sinks))
+    reports = tuple(None if each is None else next(pairs) for each in queries)
     averaged = None
     if mean:
         all_rows = torch.arange(query.shape[2], device=query.device)[None]
         row_mask = mask_of_rows(mask, all_rows, key.shape[2], causal)
         heads = mean if isinstance(mean, tuple) else None
-        averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE)
+        averaged = head_mean(query, key, row_mask, scaling, heads, LOWEST_SCORE, softcap, sinks)
     return SupervisedAttention(reports, averaged, call)
 
 
-def _is_causal(implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]) -> bool:
-    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention and kernels always."""
+def _is_causal(
+    implementation: str, module: nn.Module, mask: Any, query_length: int, kwargs: dict[str, Any]
+) -> bool | int:
+    """Whether the back end itself hides later keys: SDPA does so without a mask, FlashAttention and kernels always.
+
+    A kernel's window is the number of keys that a row then sees.
+    """
     if implementation in ("eager", "flex_attention") or (isinstance(mask, Tensor) and mask.dim() == 4):
         return False
     causal = kwargs.get("is_causal")
-    return query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
+    causal = query_length > 1 and (causal if causal is not None else getattr(module, "is_causal", True))
+    window = None if implementation in _MASKED else kwargs.get("sliding_window")
+    return causal if window is None or not causal else window
 
 
 class _Override:
@@ -251,7 +248,7 @@ def _supervised(implementation: str) -> Callable:
         attention_mask: Any = None,
         dropout: float = 0.0,
         scaling: float | None = None,
-        attention_queries: AttentionQueries = (),
+        attention_queries: AttentionQueries | Mapping[str, AttentionQuery] = (),
         attention_share: bool = True,
         attention_mean: bool | tuple[int, ...] = False,
         attention_layers: tuple[int, ...] | None = None,
@@ -261,41 +258,20 @@ def _supervised(implementation: str) -> Callable:
         output_attentions: bool | None = None,  # not passed on, because the back ends warn about it
         **kwargs: Any,
     ) -> tuple[Tensor, SupervisedAttention | None]:
-        """Computes attention and reports the attention of the queried rows.
-
-        Args:
-            attention_queries (`AttentionQueries`, *optional*, defaults to `()`): pairs of rows (B, Q) and columns
-                (B, K), int64 positions on the query and the key axis; -1 is padding. None for a pair that this call
-                cannot answer.
-            attention_share (`bool`, *optional*, defaults to `True`): whether to report `log_share`.
-            attention_mean (`bool` or `tuple[int, ...]`, *optional*, defaults to `False`): whether to report the
-                head-averaged map, or the heads to average.
-            attention_layers (`tuple[int, ...]`, *optional*): the layers (`module.layer_idx`) that report; all by
-                default.
-            attention_call (`AttentionCall`, *optional*): the call, for the report.
-            attention_plans (`RowPlans`, *optional*): what the layers of a forward pass share.
-            attention_states (`bool`, *optional*, defaults to `False`): whether small pairs are reported as
-                [`RowStates`], so that the attention of several layers can be computed at once; without
-                `attention_share` only.
-
-        Returns:
-            `tuple[Tensor, SupervisedAttention | None]`: the output (B, N, H, d), and the report, or None if nothing
-            was requested.
-
-        Raises:
-            ValueError: if a report was requested and the model changes the scores, for example with `softcap`.
-        """
+        """Computes attention and reports the attention of the queried rows."""
         report = None
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.
         reports = reports and (attention_call is not None or not reads_other_sequence(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
-            _check_plain_scores(implementation, attention_mask, kwargs)
             factor = query.shape[-1] ** -0.5 if scaling is None else scaling
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-            request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-            report = _observe(query, key, attention_mask, factor, causal, *request, attention_states)
+            _check_plain_scores(implementation, attention_mask, causal, kwargs)
+            queries = attention_queries.values() if isinstance(attention_queries, Mapping) else attention_queries
+            request = (tuple(queries), attention_share, attention_mean, attention_call, attention_plans)
+            rule = (kwargs.get("softcap"), kwargs.get("s_aux"))
+            report = _observe(query, key, attention_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
         output = _run_back_end(
@@ -306,16 +282,16 @@ def _supervised(implementation: str) -> Callable:
     return supervised_attention_forward
 
 
-def _check_plain_scores(implementation: str, mask: Any, kwargs: dict[str, Any]) -> None:
-    """Raises a ValueError if the scores are more than scaled and masked products of queries and keys."""
-    found = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
+def _check_plain_scores(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:
+    """Raises a ValueError if the scores are more than scaled, capped and masked products of queries and keys."""
+    unsupported = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
     in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
-    if not in_mask and kwargs.get("sliding_window") is not None:
-        found.append("sliding_window")
-    if found:
+    if not in_mask and not causal and kwargs.get("sliding_window") is not None:
+        unsupported.append("sliding_window to both sides")
+    if unsupported:
         raise ValueError(
-            f"attention with {', '.join(found)} cannot be supervised: its scores are not only products of queries "
-            "and keys; use a model without these options"
+            f"attention with {', '.join(unsupported)} cannot be supervised: its scores are not only products of "
+            "queries and keys; use a model without these options"
         )
 
 

@@ -24,20 +24,9 @@ class BoxLoss:
 
     Args:
         weight (`float`, *optional*, defaults to `0.0`): factor of the loss; with 0 there is no loss.
-        layer (`int`, *optional*, defaults to 0): the layer, counted from 0, whose output states predict the boxes.
-
-    Raises:
-        ValueError: if the weight is negative, infinite or not a number, if the layer is not an index, or if a layer is
-            given without a weight.
     """
 
     def __init__(self, weight: float = 0.0, layer: int = 0):
-        if type(weight) not in (int, float) or not 0 <= weight < float("inf"):
-            raise ValueError(f"box_weight={weight!r}: expected a finite number of at least 0")
-        if type(layer) is not int or layer < 0:
-            raise ValueError(f"box_layer={layer!r}: expected the index of a layer, 0 or more")
-        if layer and not weight:
-            raise ValueError(f"box_layer={layer} has no effect because box_weight is 0: give both, or neither")
         self.weight, self.layer = float(weight), layer
 
     @property
@@ -46,75 +35,41 @@ class BoxLoss:
         return {"box_layer": self.layer if self.weight else None}
 
     def check_model(self, model: Any) -> None:
-        """Checks that a model has a box head in this layer.
-
-        Args:
-            model (`PreTrainedModel`): the model. A model whose configuration has no field `box_layer` is not checked
-                here but in [`losses`], by its outputs.
-
-        Raises:
-            ValueError: if the model has no box head in this layer.
-        """
+        """Checks that a model has a box head in this layer."""
         if not self.weight or not hasattr(model.config, "box_layer"):
             return
-        found = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
-        if found != f"one in layer {self.layer}":
+        head = "none" if getattr(model, "box_head", None) is None else f"one in layer {model.config.box_layer}"
+        if head != f"one in layer {self.layer}":
             raise ValueError(
                 f"box_weight={self.weight:g} needs a box head in layer {self.layer}, but this "
-                f"{type(model).__name__} has {found}: make a model for VGP with config.box_layer={self.layer}, or "
+                f"{type(model).__name__} has {head}: make a model for VGP with config.box_layer={self.layer}, or "
                 "set box_weight=0"
             )
 
     def prepare_batch(self, aligned: Tensor, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Computes the entry `WORD_BOXES`, which the methods below read.
-
-        Args:
-            aligned (`Tensor`): (B, T, R) bool, see [`align`].
-            batch (`Mapping[str, Any]`): a batch with `region_boxes` (B, R, 4).
-
-        Returns:
-            `dict[str, Any]`: the entry; empty if the weight is 0.
-
-        Raises:
-            ValueError: if the batch has no `region_boxes`.
-        """
-        if not self.weight:
-            return {}
+        """Computes the entry `WORD_BOXES`, which the methods below read."""
         if batch.get("region_boxes") is None:
             raise ValueError("the batch has no region_boxes (B, R, 4), corners in [0, 1]: box_weight needs them")
         return {WORD_BOXES: dict(zip(("boxes", "named"), word_boxes(aligned, batch["region_boxes"]), strict=True))}
 
     def counts(self, prepared: Mapping[str, Any]) -> dict[str, Tensor]:
         """Returns component -> number of words with a region, () int64."""
-        return {BOXES: prepared[WORD_BOXES]["named"].sum()} if self.weight else {}
+        return {BOXES: prepared[WORD_BOXES]["named"].sum()}
 
     def losses(self, outputs: Any, prepared: Mapping[str, Any]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Returns component -> (sum, count).
-
-        Raises:
-            ValueError: if the outputs have no box for each word.
-        """
-        if not self.weight:
-            return {}
+        """Returns component -> (sum, count)."""
         boxes, named = prepared[WORD_BOXES]["boxes"], prepared[WORD_BOXES]["named"]
         pred_boxes = getattr(outputs, "pred_boxes", None)
         if pred_boxes is None or pred_boxes.shape != boxes.shape:
-            found = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
-            raise ValueError(f"the outputs have {found}: box_weight needs a box for each word, {tuple(boxes.shape)}")
+            returned = "no pred_boxes" if pred_boxes is None else f"pred_boxes of the shape {tuple(pred_boxes.shape)}"
+            raise ValueError(
+                f"the outputs have {returned}: box_weight needs a box for each word, {tuple(boxes.shape)}"
+            )
         return {BOXES: (self.weight * box_loss(pred_boxes, boxes, named), named.sum())}
 
 
 def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
-    """Computes the box that encloses the regions of each word.
-
-    Args:
-        aligned (`Tensor`): (B, T, R) bool, see [`align`].
-        region_boxes (`Tensor`): (B, R, 4), corners (x1, y1, x2, y2) in [0, 1].
-
-    Returns:
-        `tuple[Tensor, Tensor]`: boxes (B, T, 4) float32, (center_x, center_y, width, height), 0 for words without a
-        region; and (B, T) bool, True for words with a region.
-    """
+    """Computes the box that encloses the regions of each word."""
     # One extra region that belongs to no word, because amin and amax fail on an empty axis.
     aligned, boxes = F.pad(aligned, (0, 1)), F.pad(region_boxes.float(), (0, 0, 0, 1))
     without = ~aligned[..., None]
@@ -125,14 +80,5 @@ def word_boxes(aligned: Tensor, region_boxes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def box_loss(pred_boxes: Tensor, boxes: Tensor, named: Tensor) -> Tensor:
-    """Computes the squared error of the four numbers, summed over the words with a region.
-
-    Args:
-        pred_boxes (`Tensor`): (B, T, 4), predicted boxes (center_x, center_y, width, height).
-        boxes (`Tensor`): (B, T, 4), target boxes, see [`word_boxes`].
-        named (`Tensor`): (B, T) bool, True for words with a region.
-
-    Returns:
-        `Tensor`: () float32 with a graph; 0 if no word has a region.
-    """
+    """Computes the squared error of the four numbers, summed over the words with a region."""
     return ((pred_boxes.float() - boxes) * named[..., None]).square().sum()

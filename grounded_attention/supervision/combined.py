@@ -9,8 +9,6 @@ from torch import Tensor
 from .draws import RowGenerators, fixed_generator
 from .method import AttentionMethod, Batch, SupervisionMethod
 
-SEPARATOR = "+"  # between the names of the methods
-
 
 class CombinedSupervision(SupervisionMethod):
     """Adds the losses of several methods, each with its own weight.
@@ -26,7 +24,7 @@ class CombinedSupervision(SupervisionMethod):
 
     def __init__(self, parts: Sequence[SupervisionMethod]):
         names = [part.name for part in parts]
-        self.name = SEPARATOR.join(names)
+        self.name = "+".join(names)  # as `registry.py` splits it
         if len(parts) < 2 or len(set(names)) < len(names) or "none" in names:
             raise ValueError(f"method {self.name!r}: expected two or more different methods, without 'none'")
         reading = [part.name for part in parts if isinstance(part, AttentionMethod)]

@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LABELS = ("gold", "random", "random_each_epoch", "shuffled", "irrelevant")
+from grounded_attention.utils.schema import check_names
+
+from .registry import LABELS
 
 # Annotated entities of phrases that have no entity, or that name nothing visible.
 NO_ENTITY = (None, "", "0")
@@ -24,14 +26,7 @@ DonorTargets = Callable[[str], Sequence[np.ndarray]]
 
 
 def keyed_generator(*key: Any) -> np.random.Generator:
-    """Makes the random generator of a key; it is the same in every process, worker and batch.
-
-    Args:
-        *key (`Any`): values that are converted to strings.
-
-    Returns:
-        `np.random.Generator`: the generator.
-    """
+    """Makes the random generator of a key; it is the same in every process, worker and batch."""
     digest = hashlib.blake2b("\0".join(map(str, key)).encode(), digest_size=16).digest()
     return np.random.default_rng(int.from_bytes(digest, "big"))
 
@@ -51,35 +46,8 @@ def control_labels(
     Phrases without a gold region stay without regions, and the whole image is never a target. The draws depend only on
     the seed, image and entity (and on the epoch for `"random_each_epoch"`). Phrases of the same entity get the same
     regions in all examples of the image, and other examples in the batch do not matter.
-
-    Args:
-        labels (`str`): one of
-            - `"gold"`: the regions of the batch;
-            - `"random"`: as many regions as the phrase has gold regions, drawn uniformly from the other regions; all
-              other regions if there are fewer;
-            - `"random_each_epoch"`: the same, with new draws in each epoch;
-            - `"shuffled"`: the target of a phrase of another image (the donor). An index beyond the last region of the
-              image becomes the last;
-            - `"irrelevant"`: all regions that are not gold.
-        batch (`Mapping[str, Tensor]`): `phrase_regions` (B, P, R), 1 and 0, and `region_candidate_mask` (B, R) bool.
-        image_ids (`Sequence[str]`): B image ids.
-        entities (`Sequence[Sequence[str | None]]`): for each example the entities of its phrases, in order; may be
-            shorter than P. Phrases without an entity (`None`, `""`, `"0"`) count as one entity if they have the same
-            gold regions.
-        seed (`int`, *optional*, defaults to 0): seed of the draws.
-        epoch (`int`, *optional*, defaults to 0): the epoch, counted from 0.
-        donor_targets (`Callable[[str], Sequence[np.ndarray]]`, *optional*): function from an image id to the targets
-            of the phrases of its donor, each (n,) int64 indices of candidate regions; at least one target with at
-            least one region. Required for `"shuffled"`.
-
-    Returns:
-        `Tensor`: (B, P, R) bool.
-
-    Raises:
-        ValueError: if the labels are unknown, or `"shuffled"` without `donor_targets`.
     """
-    if labels not in LABELS:
-        raise ValueError(f"labels={labels!r} is unknown; expected one of {', '.join(LABELS)}")
+    check_names([labels], LABELS, "labels=")
     if labels == "gold":
         return batch["phrase_regions"]
     if labels == "shuffled" and donor_targets is None:

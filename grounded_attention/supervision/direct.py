@@ -19,8 +19,7 @@ class DirectSupervision(AttentionMethod):
     heads.
 
     Args:
-        variant, layers, heads, directions, weights, target, normalization, box_weight, box_layer: see
-            [`AttentionMethod`].
+        layers, heads, directions, weights, target, box_weight: see [`AttentionMethod`].
 
     References:
         Samaran et al. (2021), section 2.2.3, equations 6 to 8.

@@ -1,25 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Grounding alignment: the final states of a phrase and a region predict whether they belong together."""
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
 
+from grounded_attention.utils.schema import Weight
+
 from .alignment_pairs import alignment_matrix, draw_pairs
 from .draws import RowGenerators, fixed_generator
-from .method import Batch, SupervisionMethod, check_choice
+from .method import Batch, SupervisionMethod
 
 COMPONENT = "alignment"  # the loss component
 PAIRS = "alignment_pairs"  # the entry that `prepare_batch` adds to a batch
-# Options of the head -> the configuration field of a model.
-HEAD_FIELDS = {
-    "level": "alignment_level",
-    "size": "alignment_size",
-    "fusion": "alignment_fusion",
-    "pooling": "alignment_pooling",
-    "bidirectional": "alignment_bidirectional",
-}
+LEVEL = "alignment_level"  # the field of a model that has the head
 
 
 class GroundingAlignment(SupervisionMethod):
@@ -33,22 +28,11 @@ class GroundingAlignment(SupervisionMethod):
         level (`str`, *optional*, defaults to `"phrase"`): `"phrase"`: an LSTM reads the words of a phrase. `"token"`:
             each word of a phrase has entries of its own.
         weight (`float`, *optional*, defaults to `20.0`): factor of the loss, the paper's lambda_gnd.
-        pairs (`int`, *optional*): largest number of entries with 1, and of those with 0, of an example; by default as
-            many as there are of the rarer kind.
-        negatives (`str`, *optional*, defaults to `"all"`): the entries with 0: `"all"`, of all phrases, or
-            `"grounded"`, only of phrases that match a region. Both are of the same image.
-        masked (`bool`, *optional*, defaults to `True`): whether words and regions that pre-training predicts have
-            entries. If not, a phrase without all its words has none.
-        whole_image (`bool`, *optional*, defaults to `False`): whether the region of the whole image, which matches no
-            phrase, has entries.
-        confidence (`bool`, *optional*, defaults to `True`): whether an entry counts with the confidence of its box
-            (`phrase_scores`), if the phrases have any. It multiplies the loss of the entry and not the count.
-        size (`int`, *optional*): width of the head and of its LSTM; by default that of the pooled state.
-        fusion (`str`, *optional*, defaults to `"product"`): how the head joins phrase and region: `"product"` or
-            `"concat"`.
-        pooling (`str`, *optional*, defaults to `"last"`): the state of a phrase: `"last"`, the LSTM's state after its
-            last word, or `"mean"`, of all its words. Only for phrases, as the next one.
-        bidirectional (`bool`, *optional*, defaults to `False`): whether a second LSTM reads the phrase from its end.
+
+    Entries with 0 are those of all phrases and of the same image. Words and regions that pre-training predicts have
+    entries, the whole image has none. The confidence of a box (`phrase_scores`), if the phrases have any, multiplies
+    the loss of an entry and not the count. The width of the head and what it reads of a phrase are fields of the model
+    (`config.alignment_size`, `alignment_fusion`, `alignment_pooling`, `alignment_bidirectional`).
 
     References:
         Chou et al. (2022), section III.
@@ -65,10 +49,7 @@ class GroundingAlignment(SupervisionMethod):
         | `phrase_scores`         | (B, P, R) | optional: the confidence of each entry of `phrase_regions`   |
         | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
         | `region_candidate_mask` | (B, R)    | the regions without whole image and padding                  |
-        | `region_attention_mask` | (B, R)    | used if there is no `region_candidate_mask`, and with        |
-        |                         |           | `whole_image`                                                |
-        | `masked_regions`        | (B, R)    | with `masked=False`: the regions to leave out                |
-        | `labels`, `input_ids`   | (B, T)    | with `masked=False`: a word with a label is left out         |
+        | `region_attention_mask` | (B, R)    | used if there is no `region_candidate_mask`                  |
 
     Example:
         >>> import torch
@@ -95,83 +76,33 @@ class GroundingAlignment(SupervisionMethod):
     year = "2022",
 }"""
 
-    def __init__(
-        self,
-        level: str = "phrase",
-        weight: float = 20.0,
-        pairs: int | None = None,
-        negatives: str = "all",
-        masked: bool = True,
-        whole_image: bool = False,
-        confidence: bool = True,
-        size: int | None = None,
-        fusion: str = "product",
-        pooling: str = "last",
-        bidirectional: bool = False,
-    ):
-        check_choice("level", level, ("phrase", "token"))
-        check_choice("negatives", negatives, ("all", "grounded"))
-        check_choice("fusion", fusion, ("product", "concat"))
-        check_choice("pooling", pooling, ("last", "mean"))
-        for name, value in (("pairs", pairs), ("size", size)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name}={value!r}: expected an integer of at least 1, or null")
-        flags = {
-            "masked": masked,
-            "whole_image": whole_image,
-            "confidence": confidence,
-            "bidirectional": bidirectional,
-        }
-        for name, flag in flags.items():
-            if type(flag) is not bool:
-                raise ValueError(f"{name}={flag!r}: expected true or false")
-        if type(weight) not in (int, float) or not 0 <= weight < float("inf"):
-            raise ValueError(f"weight={weight!r}: expected a finite number of at least 0")
-        if level == "token" and (pooling != "last" or bidirectional):
-            raise ValueError("pooling and bidirectional have no effect with level='token': remove them")
-        self.weight, self.pairs = float(weight), pairs
-        self.matrix: dict[str, Any] = {
-            "level": level,
-            "negatives": negatives,
-            "masked": masked,
-            "whole_image": whole_image,
-            "confidence": confidence,
-        }
-        self.head: dict[str, Any] = {
-            "level": level,
-            "size": size,
-            "fusion": fusion,
-            "pooling": pooling,
-            "bidirectional": bidirectional,
-        }
+    def __init__(self, level: Literal["phrase", "token"] = "phrase", weight: Weight = 20.0):
+        self.level, self.weight = level, float(weight)
 
     @property
     def model_config(self) -> dict[str, Any]:
-        return {**super().model_config, **{HEAD_FIELDS[name]: value for name, value in self.head.items()}}
+        return {**super().model_config, LEVEL: self.level}
 
     def prepare(self, model: Any) -> None:
         """Checks that the model has the head. A model whose configuration has no field for it is checked in
         [`losses`], by its outputs.
 
         Raises:
-            ValueError: if the model has no head, or another one.
+            ValueError: if the model has no head, or that of another level.
         """
-        if not hasattr(model.config, HEAD_FIELDS["level"]):
+        if not hasattr(model.config, LEVEL):
             return
-        wanted = {HEAD_FIELDS[name]: value for name, value in self.head.items()}
-        different = [name for name, value in wanted.items() if getattr(model.config, name) != value]
-        if getattr(model, "alignment_head", None) is None or different:
-            name = different[0] if different else HEAD_FIELDS["level"]
-            found = getattr(model.config, name) if different else "no head in this class of models"
+        level, head = getattr(model.config, LEVEL), getattr(model, "alignment_head", None)
+        if head is None or level != self.level:
             raise ValueError(
                 f"grounding_alignment needs a model with its head, but this {type(model).__name__} has "
-                f"config.{name}={found!r}: make it with config.{name}={wanted[name]!r}, for pre-training, vgp or "
-                "phrase_grounding"
+                f"{'no' if head is None else 'another'} head, and config.{LEVEL}={level!r}: make a model for "
+                f"pre-training, vgp or phrase_grounding with config.{LEVEL}={self.level!r}"
             )
 
     def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
-        matrix = alignment_matrix(batch, **self.matrix)
-        return {PAIRS: {**draw_pairs(matrix, self.pairs, generators), "phrases": matrix.phrases}}
+        matrix = alignment_matrix(batch, self.level)
+        return {PAIRS: {**draw_pairs(matrix, generators), "phrases": matrix.phrases}}
 
     def _prepared(self, batch: Batch) -> dict[str, Tensor]:
         return (batch if PAIRS in batch else self.prepare_batch(batch))[PAIRS]
@@ -198,9 +129,9 @@ class GroundingAlignment(SupervisionMethod):
         drawn, labels = self.drawn(batch)
         losses = F.binary_cross_entropy_with_logits(logits.float(), labels, reduction="none").masked_fill(~drawn, 0.0)
         total = (losses * self._prepared(batch)["weights"]).sum()
-        found = {COMPONENT: (self.weight * total, drawn.sum())}
-        self.visible_rows.check(found, dict)
-        return found
+        components = {COMPONENT: (self.weight * total, drawn.sum())}
+        self.visible_rows.check(components, dict)
+        return components
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "weight": self.weight, "pairs": self.pairs, **self.matrix, **self.head}
+        return {"name": self.name, "level": self.level, "weight": self.weight}

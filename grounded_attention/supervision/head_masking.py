@@ -18,45 +18,24 @@ def attention_modules(model: Any) -> dict[int, Any]:
     """Finds the attention modules of the language model, by the index of their layer.
 
     Layers without softmax attention have none. Of a layer with self-attention and cross-attention it is the first.
-
-    Args:
-        model (`PreTrainedModel`): a model whose attention modules have a `layer_idx` and an output projection, as the
-            decoders of transformers do.
-
-    Returns:
-        `dict[int, nn.Module]`: layer -> its module, in the order of the layers.
-
-    Raises:
-        ValueError: if the model is built in another way.
     """
     language_model = find_language_model(model)
     layers, known = language_model.config.num_hidden_layers, numbered_attention(language_model)
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
     modules = [each for each in modules if any(hasattr(each, name) for name in OUTPUT_PROJECTIONS)]
     own, other = ([each for each in modules if reads_other_sequence(each) is kind] for kind in (False, True))
-    found = {module.layer_idx: module for module in (*other, *own)}
-    complete = len({module.layer_idx for module in own}) == len(own) and set(found) <= set(range(layers))
-    if not found or not complete or (not known and len(found) < layers):
+    by_layer = {module.layer_idx: module for module in (*other, *own)}
+    complete = len({module.layer_idx for module in own}) == len(own) and set(by_layer) <= set(range(layers))
+    if not by_layer or not complete or (not known and len(by_layer) < layers):
         raise ValueError(
             f"{type(language_model).__name__} has {layers} layers, but attention modules for the layers "
-            f"{sorted(found)}; its heads cannot be changed one by one"
+            f"{sorted(by_layer)}; its heads cannot be changed one by one"
         )
-    return {layer: found[layer] for layer in sorted(found)}
+    return {layer: by_layer[layer] for layer in sorted(by_layer)}
 
 
 def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
-    """Groups (layer, head) pairs by layer.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
-
-    Returns:
-        `dict[int, list[int]]`: layer -> its heads, sorted, each once.
-
-    Raises:
-        ValueError: if the model does not have a layer or head, or the layer has no softmax attention.
-    """
+    """Groups (layer, head) pairs by layer."""
     config = find_language_model(model).config
     widths = {layer: head_count(module, config) for layer, module in attention_modules(model).items()}
     grouped: dict[int, list[int]] = {}

@@ -9,32 +9,41 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from .row_states import cap
 
 # Limit of map elements in memory. Also at most half of the heads are in memory, so (B, H, N, M) never exists.
 CHUNK_ELEMENTS = 2**23
 
 
 def head_mean(
-    query: Tensor, key: Tensor, mask: Tensor | None, scaling: float, heads: tuple[int, ...] | None, lowest: float
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    scaling: float,
+    heads: tuple[int, ...] | None,
+    lowest: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
     """Computes the mean over heads of softmax(scaling * query key^T + mask), before dropout.
 
-    Args:
-        query (`Tensor`): (B, H, N, d).
-        key (`Tensor`): (B, G, M, d); H is a multiple of G (grouped-query attention).
-        mask (`Tensor`, *optional*): (B or 1, 1 or H, 1 or N, M), bool (True attends) or additive.
-        scaling (`float`): factor of the scores.
-        heads (`tuple[int, ...]`, *optional*): the heads to average; None for all.
-        lowest (`float`): score of masked keys.
-
-    Returns:
-        `Tensor`: (B, N, M) float32.
+    `softcap` limits the scores, and `sinks` (H,) are scores of one more column, which is left out.
     """
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     if heads is not None:
         query, key = query[:, list(heads)], key[:, list(heads)]
         mask = mask[:, list(heads)] if mask is not None and mask.shape[1] > 1 else mask
+        sinks = sinks if sinks is None else sinks[list(heads)]
+    if softcap is not None or sinks is not None:
+        rest = (scaling, lowest, softcap, sinks)
+        parts = [
+            checkpoint(_probabilities, query, key, mask, each, *rest, use_reentrant=False).sum(1)
+            for each in _chunks(query, key)
+        ]
+        return torch.stack(parts).sum(0) / query.shape[1]
     return _HeadMean.apply(query, key, mask, scaling, lowest)
 
 
@@ -73,12 +82,22 @@ def _chunks(query: Tensor, key: Tensor) -> Iterator[slice]:
 
 
 def _probabilities(
-    query: Tensor, key: Tensor, mask: Tensor | None, heads: slice, scaling: float, lowest: float
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    heads: slice,
+    scaling: float,
+    lowest: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> Tensor:
-    scores = (query[:, heads] @ key[:, heads].transpose(2, 3)).float().mul_(scaling)
+    scores = cap((query[:, heads] @ key[:, heads].transpose(2, 3)).float().mul_(scaling), softcap)
     if mask is not None:
         mask = mask[:, heads] if mask.shape[1] > 1 else mask
         # float16 has no number as low.
         added = mask.dtype != torch.bool
         scores = scores.add_(mask.float().clamp(min=lowest)) if added else scores.masked_fill_(~mask, lowest)
-    return scores.softmax(-1)
+    if sinks is None:
+        return scores.softmax(-1)
+    column = sinks[heads].float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    return torch.cat([scores, column], -1).softmax(-1)[..., :-1]

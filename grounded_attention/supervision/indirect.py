@@ -1,12 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Indirect attention supervision: the final states of a phrase and a region predict whether they belong together."""
 
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from .method import Batch, SupervisionMethod, check_choice
+from grounded_attention.utils.schema import Weight
+
+from .method import Batch, SupervisionMethod
 
 
 class IndirectSupervision(SupervisionMethod):
@@ -15,9 +17,6 @@ class IndirectSupervision(SupervisionMethod):
     The attention has no loss of its own. The classifier can succeed only if attention connects phrases with regions.
 
     Args:
-        variant (`str`, *optional*, defaults to `"paper"`): `"paper"`: for each phrase the mean over regions, then the
-            mean over phrases. `"released"`: the mean over all (phrase, region) pairs, as in the VGP public code
-            (without its error of pooling the words after a phrase).
         weight (`float`, *optional*, defaults to `1.0`): factor of the loss.
 
     References:
@@ -53,9 +52,12 @@ class IndirectSupervision(SupervisionMethod):
 
     name = "indirect"
 
-    def __init__(self, variant: str = "paper", weight: float = 1.0):
-        check_choice("variant", variant, ("paper", "released"))
-        self.variant, self.weight = variant, float(weight)
+    # "paper": for each phrase the mean over regions, then the mean over phrases. "released": the mean over all pairs,
+    # as in the public VGP code (without its error of pooling the words after a phrase).
+    variant: Literal["paper", "released"] = "paper"
+
+    def __init__(self, weight: Weight = 1.0):
+        self.weight = float(weight)
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -95,12 +97,12 @@ class IndirectSupervision(SupervisionMethod):
         losses = F.binary_cross_entropy_with_logits(logits, gold.to(logits.dtype), reduction="none") * pairs
         if self.variant == "paper":
             losses = losses / pairs.sum(-1, keepdim=True).clamp(min=1)
-        found = {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
-        self.visible_rows.check(found, dict)
-        return found
+        components = {"grounding": (self.weight * losses.sum(), self.counts(batch)["grounding"])}
+        self.visible_rows.check(components, dict)
+        return components
 
     def get_config_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "variant": self.variant, "weight": self.weight}
+        return {"name": self.name, "weight": self.weight}
 
 
 def _grounded_pairs(batch: Batch) -> tuple[Tensor, Tensor]:

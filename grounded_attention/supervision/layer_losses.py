@@ -20,17 +20,7 @@ Report = AttentionPair | RowStates
 def sum_layers(
     reports: Sequence[Report], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row.
-
-    Args:
-        reports (`Sequence[Report]`): the reports of the layers, which may have different numbers of heads.
-        gold (`Tensor`): (B, Q, K) bool, the gold columns.
-        rows_loss (`Callable`): the loss of each row, averaged over heads, (L, B, Q), of small layers together; the
-            targets may have 1 for L.
-
-    Returns:
-        `tuple[Tensor, Tensor]`: the sum () and the number () of rows that see a gold column in any layer.
-    """
+    """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row."""
     losses: list[Tensor] = []
     heads: list[Tensor] = []  # that see a gold column of the row
     for group in _group_layers(reports):

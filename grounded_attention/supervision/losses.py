@@ -21,17 +21,7 @@ _EPSILON = 1e-6
 
 
 def from_attention_maps(maps: Tensor, rows: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
-    """Converts attention maps to a pair like those of `SupervisedAttention.pairs`.
-
-    Args:
-        maps (`Tensor`): (B, H, N, M), not negative: attention probabilities, or a rollout with H = 1. An exact 0 means
-            that the mask hides the column; a softmax gives 0 elsewhere only if scores differ by about 100.
-        rows (`Tensor`): (B, Q) int64 positions; -1 is padding.
-        columns (`Tensor`): (B, K) int64 positions; -1 is padding.
-
-    Returns:
-        `tuple[Tensor, Tensor]`: `log_alpha` (B, H, Q, K) and `log_share` (B, H, Q), float32.
-    """
+    """Converts attention maps to a pair like those of `SupervisedAttention.pairs`."""
     index = rows.clamp(min=0)[:, None, :, None].expand(-1, maps.shape[1], -1, maps.shape[3])
     selected = maps.gather(2, index)
     index = columns.clamp(min=0)[:, None, None].expand(-1, *selected.shape[1:3], -1)

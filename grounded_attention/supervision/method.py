@@ -7,13 +7,15 @@ Shape letters: B batch, H heads, T text, R regions, P phrases, Q queried rows, K
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from annotated_types import Len
 from torch import Tensor
 from torch.utils._pytree import tree_iter
 
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
+from grounded_attention.utils.schema import Index, Pair, Weight
 
 from .alignment import (
     DIRECTIONS,
@@ -40,6 +42,7 @@ from .supervise import call_layers, hides_later_words, supervise
 from .visible_rows import VisibleRows
 
 Batch = Mapping[str, Any]
+Direction = Literal["text_to_region", "region_to_text"]
 
 TARGETS = "attention_targets"  # the entry that `prepare_batch` adds to a batch
 
@@ -147,8 +150,6 @@ class AttentionMethod(SupervisionMethod):
     """Base class of methods that read attention: options, queries, and the losses of equations 6 to 8.
 
     Args:
-        variant (`str`, *optional*, defaults to `"paper"`): `"paper"`, or `"released"` for the VGP public code: one
-            region per token, its epsilons, and binary cross-entropy on log-probabilities from regions to text.
         layers (`Sequence[int | str]`, *optional*): the layers to supervise, by number from 0 or by name in
             `config.grounding_calls`, such as `"cross 3"`; all by default.
         heads (`Sequence[int]` or `Sequence[Sequence[int]]`, *optional*): the heads to supervise in each of these
@@ -158,58 +159,45 @@ class AttentionMethod(SupervisionMethod):
             chooses.
         weights (`Mapping[str, float]`, *optional*): direction -> factor of its loss, 1 by default.
         target (`str`, *optional*, defaults to `"uniform"`): for tokens (or regions) with several gold columns:
-            `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention. `"any"` requires
-            `variant="paper"`.
-        normalization (`str`, *optional*, defaults to `"linear"`): `"linear"` or `"softmax"`, for
-            `variant="released"`.
+            `"uniform"`, cross-entropy with equal shares, or `"any"`, -log of their total attention.
         box_weight (`float`, *optional*, defaults to `0.0`): factor of one more loss, 0 for no such loss: the squared
             error of (center_x, center_y, width, height) between the box around the regions of a grounded word and the
-            box that its state after layer `box_layer` predicts (`outputs.pred_boxes`). This loss is not in the papers.
+            box that its state after the first layer predicts (`outputs.pred_boxes`). This loss is not in the papers.
             Words such as "left of" decide which of two similar objects is meant, and attention alone learns this late.
-        box_layer (`int`, *optional*, defaults to 0): the layer, counted from 0.
 
     Raises:
         ValueError: if an option has another value.
     """
 
     choosable: tuple[str, ...] = ("layers",)
+    # "released" is for comparisons with the public VGP code: one region a token, its epsilons, its `normalization`,
+    # and binary cross-entropy on log-probabilities from regions to text.
+    variant: Literal["paper", "released"] = "paper"
+    normalization: Literal["linear", "softmax"] = "linear"
 
     def __init__(
         self,
-        variant: str = "paper",
-        layers: Sequence[int | str] | None = None,
-        heads: Sequence[int] | Sequence[Sequence[int]] | None = None,
-        directions: Sequence[str] | None = None,
-        weights: Mapping[str, float] | None = None,
-        target: str = "uniform",
-        normalization: str = "linear",
-        box_weight: float = 0.0,
-        box_layer: int = 0,
+        layers: Annotated[Sequence[Index | str], Len(1)] | None = None,
+        heads: Annotated[Sequence[Index] | Sequence[Pair], Len(1)] | None = None,
+        directions: Annotated[Sequence[Direction], Len(1)] | None = None,
+        weights: Mapping[Direction, Weight] | None = None,
+        target: Literal["uniform", "any"] = "uniform",
+        box_weight: Weight = 0.0,
     ):
-        check_choice("variant", variant, ("paper", "released"))
-        check_choice("target", target, ("uniform", "any"))
-        check_choice("normalization", normalization, ("linear", "softmax"))
-        self._chooses_directions, directions = directions is None, DIRECTIONS if directions is None else directions
-        for direction in (*directions, *(weights or {})):
-            check_choice("direction", direction, DIRECTIONS)
-        if variant == "released" and target != "uniform":
-            raise ValueError(
-                "target='any' requires variant='paper': with variant='released' a token has one region only"
-            )
-        self.variant, self.target, self.normalization = variant, target, normalization
-        self.boxes = BoxLoss(box_weight, box_layer)
+        self._chooses_directions = directions is None
+        self.target = target
+        self.boxes = BoxLoss(box_weight)
         self.pairs = _check_pairs(heads, layers) if _are_pairs(heads) else None
         if self.pairs is not None and "heads" not in self.choosable:
             raise ValueError(
                 f"heads={heads}: {self.name} averages heads and cannot supervise single heads: give layers instead"
             )
         chosen = None if self.pairs is None else [layer for layer, _ in self.pairs]
-        self.layers: tuple[Any, ...] | None = _check_indices("layers", layers if chosen is None else chosen)
-        self.heads = None if self.pairs is not None else _check_indices("heads", heads)
-        self.directions = tuple(direction for direction in DIRECTIONS if direction in directions)
-        if not self.directions:
-            raise ValueError(f"directions is empty; expected at least one of {', '.join(DIRECTIONS)}")
-        self.weights = {direction: float((weights or {}).get(direction, 1.0)) for direction in self.directions}
+        self.layers: tuple[Any, ...] | None = _sorted_indices(layers if chosen is None else chosen)
+        self.heads = None if self.pairs is not None else _sorted_indices(heads)
+        self.directions = tuple(name for name in DIRECTIONS if directions is None or name in directions)
+        factors: Mapping[Any, float] = weights or {}
+        self.weights = {direction: float(factors.get(direction, 1.0)) for direction in self.directions}
 
     @property
     def model_config(self) -> dict[str, Any]:
@@ -267,7 +255,7 @@ class AttentionMethod(SupervisionMethod):
         aligned = self._align(batch)
         targets = {name: grounding_targets(aligned, batch, name) for name in self.directions}
         made = {TARGETS: {name: vars(target) for name, target in targets.items()}}
-        return {**made, **self.boxes.prepare_batch(aligned, batch)}
+        return {**made, **(self.boxes.prepare_batch(aligned, batch) if self.boxes.weight else {})}
 
     def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
         """Returns direction -> the rows, columns and gold columns of the batch (`dict[str, GroundingTargets]`)."""
@@ -280,13 +268,16 @@ class AttentionMethod(SupervisionMethod):
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         prepared = self._prepared(batch)
         counts = {name: (target["rows"] >= 0).sum() for name, target in prepared[TARGETS].items()}
-        return {**counts, **self.boxes.counts(prepared)}
+        return {**counts, **(self.boxes.counts(prepared) if self.boxes.weight else {})}
 
     def losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         prepared = {**batch, **self._prepared(batch)}
-        found = {**self.attention_losses(outputs, prepared), **self.boxes.losses(outputs, prepared)}
-        self.visible_rows.check(found, lambda: self.counts(prepared))
-        return found
+        losses = {
+            **self.attention_losses(outputs, prepared),
+            **(self.boxes.losses(outputs, prepared) if self.boxes.weight else {}),
+        }
+        self.visible_rows.check(losses, lambda: self.counts(prepared))
+        return losses
 
     @abstractmethod
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
@@ -303,15 +294,12 @@ class AttentionMethod(SupervisionMethod):
     def get_config_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,
-            "variant": self.variant,
             "layers": None if self.layers is None or self.pairs is not None else list(self.layers),
             "heads": self._heads_config(),
             "directions": list(self.directions),
             "weights": dict(self.weights),
             "target": self.target,
-            "normalization": self.normalization,
             "box_weight": self.boxes.weight,
-            "box_layer": self.boxes.layer,
         }
 
     def _heads_config(self) -> list[Any] | None:
@@ -378,34 +366,15 @@ class AttentionMethod(SupervisionMethod):
 
 
 def query_arguments(targets: Mapping[str, GroundingTargets], batch: Batch) -> dict[str, Any]:
-    """Makes the keyword argument with which a model reports the attention of these rows.
-
-    Args:
-        targets (`Mapping[str, GroundingTargets]`): direction -> rows and columns.
-        batch (`Mapping[str, Any]`): for models outside this package, a batch with `text_positions` (B, T) and
-            `region_positions` (B, R).
-
-    Returns:
-        `dict[str, Any]`: `grounding_queries` with token and region indices, for models of this package; or
-        `attention_queries` with sequence positions, if the batch has positions.
-    """
+    """Makes the keyword argument with which a model reports the attention of these rows."""
     if batch.get("text_positions") is not None:
-        return {"attention_queries": tuple(sequence_pairs(targets, batch).values())}
+        return {"attention_queries": sequence_pairs(targets, batch)}
+    # By hand, or by the processor of an earlier version's checkpoint: the model finds the positions itself.
     return {"grounding_queries": {name: (target.rows, target.columns) for name, target in targets.items()}}
 
 
 def observed_layers(outputs: Any) -> tuple[SupervisedAttention, ...]:
-    """Reads the reports of the supervised layers, in order.
-
-    Args:
-        outputs (`ModelOutput`): outputs of a model, with `attentions`.
-
-    Returns:
-        `tuple[SupervisedAttention, ...]`: the reports.
-
-    Raises:
-        ValueError: if the outputs have no reports, or if the reports have no gradient although other outputs have one.
-    """
+    """Reads the reports of the supervised layers, in order."""
     # Some models also record the outputs of linear attention here.
     layers = [each for each in getattr(outputs, "attentions", None) or () if isinstance(each, SupervisedAttention)]
     if not layers:
@@ -427,12 +396,6 @@ def _require_grad(nested: Any) -> bool:
     return any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_iter(nested))
 
 
-def check_choice(option: str, value: str, choices: Sequence[str]) -> None:
-    """Raises a ValueError if the value of an option is not one of the choices."""
-    if value not in choices:
-        raise ValueError(f"{option}={value!r} is unknown; expected one of {', '.join(choices)}")
-
-
 def _are_pairs(heads: Sequence[Any] | None) -> bool:
     return heads is not None and any(isinstance(head, Sequence) for head in heads)
 
@@ -441,17 +404,12 @@ def _check_pairs(pairs: Any, layers: Any) -> tuple[tuple[int, int], ...]:
     """Sorts (layer, head) pairs and removes duplicates."""
     if layers is not None:
         raise ValueError(f"heads={list(pairs)} are pairs of layer and head: remove layers={list(layers)}")
-    for pair in pairs:
-        if not isinstance(pair, Sequence) or len(pair) != 2 or not all(type(i) is int and i >= 0 for i in pair):
-            raise ValueError(f"heads={list(pairs)}: {pair!r} is not a pair of layer and head, two integers from 0 on")
     return tuple(sorted({(layer, head) for layer, head in pairs}))
 
 
-def _check_indices(option: str, indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
+def _sorted_indices(indices: Sequence[Any] | None) -> tuple[Any, ...] | None:
     """Sorts indices and removes duplicates; names of layers come last, because only a model has their numbers."""
     if indices is None:
         return None
     numbers, names = ([i for i in indices if isinstance(i, str) is named] for named in (False, True))
-    if not indices or any(index < 0 for index in numbers):
-        raise ValueError(f"{option}={list(indices)}: expected at least one index, each from 0 on, or null for all")
     return (*sorted(set(numbers)), *dict.fromkeys(names))

@@ -12,14 +12,7 @@ from torch import Tensor
 
 
 def gold_pairs(batch: Mapping[str, Tensor]) -> Tensor:
-    """A token and a region belong together if a phrase contains both.
-
-    Args:
-        batch (`Mapping[str, Tensor]`): `phrase_mask` (B, P, T) and `phrase_regions` (B, P, R), 0 or 1.
-
-    Returns:
-        `Tensor`: (B, T, R) bool.
-    """
+    """A token and a region belong together if a phrase contains both."""
     (size, phrases, tokens), regions = batch["phrase_mask"].shape, batch["phrase_regions"].shape[2]
     gold = torch.zeros(size, tokens, regions, dtype=torch.bool)
     for b in range(size):
@@ -34,19 +27,7 @@ def gold_pairs(batch: Mapping[str, Tensor]) -> Tensor:
 def direct_loss(
     maps: Sequence[Tensor], gold: Tensor, rows: Tensor, columns: Tensor, target: str = "uniform"
 ) -> Tensor:
-    """Computes equations 6 and 7 of Samaran et al. (2021); equation 8 is the same with words and regions exchanged.
-
-    Args:
-        maps (`Sequence[Tensor]`): the attention probabilities of each layer, (B, H, N, M).
-        gold (`Tensor`): (B, rows, columns) bool, see [`gold_pairs`]; its transpose for the other direction.
-        rows (`Tensor`): (B, rows) int64, where each token (or region) is in the map; -1 is padding.
-        columns (`Tensor`): (B, columns) int64, where each region (or token) is in the map; -1 is padding.
-        target (`str`, *optional*, defaults to `"uniform"`): `"uniform"`: equal attention to all gold columns;
-            `"any"`: attention to any of them is enough.
-
-    Returns:
-        `Tensor`: () the mean over the rows with a gold column, each averaged over layers and heads.
-    """
+    """Computes equations 6 and 7 of Samaran et al. (2021); equation 8 is the same with words and regions exchanged."""
     losses = []
     for b in range(len(gold)):
         kept = [y for y in range(gold.shape[2]) if columns[b, y] >= 0]

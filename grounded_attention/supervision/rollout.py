@@ -41,36 +41,20 @@ def rollout_blocks(means: Sequence[Tensor], calls: Sequence[AttentionCall]) -> l
     Let A be the head-averaged attention of a call. For each source, R[queries] becomes (A R[keys] + R[queries]) with
     normalised rows. Calls with the same name, such as the two directions of a co-attention, read the state before the
     first of them. With one stream the result equals [`attention_rollout`].
-
-    Args:
-        means (`Sequence[Tensor]`): one (B, S, K) head-averaged attention map per call, in the order of execution,
-            including the self-attention of each stream.
-        calls (`Sequence[AttentionCall]`): the streams of each call.
-
-    Returns:
-        `list[Blocks]`: for each call the blocks after it. A stream without any call so far has no blocks.
     """
     state: Blocks = {}
     before, name = state, None
-    found = []
+    states = []
     for mean, call in zip(means, calls, strict=True):
         if call.name != name:
             before, name = state, call.name
         state = {**state, **_mix(mean, call.query_stream, call.key_stream, before)}
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
 def rollout_layers(observed: Sequence[Any]) -> list[Blocks]:
-    """Computes the rollout after each layer in which words and regions meet, from the reports of the layers.
-
-    Args:
-        observed (`Sequence[SupervisedAttention]`): a report with a `mean` for each call, in the order of execution.
-            Reports without `call` are the layers of a model with one sequence.
-
-    Returns:
-        `list[Blocks]`: the blocks after each layer. A layer is one call, or all calls with the same name.
-    """
+    """Computes the rollout after each layer in which words and regions meet, from the reports of the layers."""
     calls = [layer.call or AttentionCall(f"layer {i}", SEQUENCE, SEQUENCE, 1) for i, layer in enumerate(observed)]
     blocks = rollout_blocks([layer.mean for layer in observed], calls)
     after = {call.name: state for call, state in zip(calls, blocks, strict=True) if call.directions}

@@ -42,8 +42,8 @@ class Places(NamedTuple):
             return [states.gather(2, each[:, None, :, None].expand(-1, heads, -1, width)) for each in self.positions]
         # All numbers of a position are one row here: whole rows are copied, which is several times as fast on a CPU,
         # and the gradients of all queries are added to the states at once.
-        found = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
-        parts = zip(found.split([each.numel() for each in self.shapes]), self.shapes, strict=True)
+        chosen = by_position.reshape(batch * length, heads * width).index_select(0, self.flat)
+        parts = zip(chosen.split([each.numel() for each in self.shapes]), self.shapes, strict=True)
         return [part.view(*each, heads, width).transpose(1, 2) for part, each in parts]
 
 
@@ -82,7 +82,7 @@ class RowPlans:
         query_length: int,
         key_length: int,
         mask: Any,
-        causal: bool,
+        causal: bool | int,
         whole_rows: bool,
     ) -> RowPlan:
         """Finds the plan of these queries, or makes it; the arguments are those of [`make_plan`]."""
@@ -111,21 +111,14 @@ def _is_constant(source: Any) -> bool:
 
 
 def make_plan(
-    queries: Sequence[AttentionQuery], query_length: int, key_length: int, mask: Any, causal: bool, whole_rows: bool
+    queries: Sequence[AttentionQuery],
+    query_length: int,
+    key_length: int,
+    mask: Any,
+    causal: bool | int,
+    whole_rows: bool,
 ) -> RowPlan:
-    """Makes the plan of some queries.
-
-    Args:
-        queries (`Sequence[AttentionQuery]`): pairs of rows (B, Q) and columns (B, K), int64 positions; -1 is padding.
-        query_length (`int`): N.
-        key_length (`int`): M.
-        mask (`Any`): a mask in the form of any back end, see [`mask_of_rows`].
-        causal (`bool`): whether the back end itself hides later keys.
-        whole_rows (`bool`): whether rows are scored against all keys, or against the queried columns only.
-
-    Returns:
-        `RowPlan`: the plan.
-    """
+    """Makes the plan of some queries."""
     rows = _find_places([row for row, _ in queries], query_length)
     columns = _find_places([column for _, column in queries], key_length)
     padded = [(column < 0)[:, None, None] for _, column in queries]

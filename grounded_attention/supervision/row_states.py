@@ -31,23 +31,22 @@ class RowStates(NamedTuple):
         keys (`Tensor`): (B, G, K, d) or (L, B, G, K, d).
         scaling (`float`): factor of the scores.
         mask (`ScoreMask`): what is hidden, for scores (B, H, Q, K); padded columns are.
+        softcap (`float`, *optional*): limit of the scores, see [`cap`].
     """
 
     rows: Tensor
     keys: Tensor
     scaling: float
     mask: ScoreMask
+    softcap: float | None = None
 
     def log_alpha(self) -> Tensor:
-        """Computes the log-probabilities over the columns (equation 6).
-
-        Returns:
-            `Tensor`: (B, H, Q, K) or (L, B, H, Q, K) float32; values at hidden columns have no meaning.
-        """
+        """Computes the log-probabilities over the columns (equation 6)."""
         rows, keys, offsets = self.rows * self.scaling, self.keys, self.mask.offsets()
         if rows.shape[-3] > keys.shape[-3] or not _is_slow(keys.shape[-2], keys.device):
-            return log_softmax(score(rows, keys) + offsets)
-        return (score(keys, rows) + offsets.transpose(-2, -1)).log_softmax(-2).transpose(-2, -1)
+            return log_softmax(cap(score(rows, keys), self.softcap) + offsets)
+        scores = cap(score(keys, rows), self.softcap) + offsets.transpose(-2, -1)
+        return scores.log_softmax(-2).transpose(-2, -1)
 
     def pair(self) -> AttentionPair:
         """Computes `log_alpha`, -1e9 at hidden columns, and no `log_share`."""
@@ -63,7 +62,7 @@ class RowStates(NamedTuple):
         """Returns the states of some heads of one layer."""
         shared = self.rows.shape[-3] // self.keys.shape[-3]
         keys = self.keys[:, [head // shared for head in heads]]
-        return RowStates(self.rows[:, heads], keys, self.scaling, self.mask.select_heads(heads))
+        return RowStates(self.rows[:, heads], keys, self.scaling, self.mask.select_heads(heads), self.softcap)
 
     def size(self) -> int:
         """The number of numbers."""
@@ -74,7 +73,7 @@ class RowStates(NamedTuple):
         if self.mask.hidden is not other.mask.hidden or self.mask.bias is not other.mask.bias:
             return False
         shapes = self.rows.shape == other.rows.shape and self.keys.shape == other.keys.shape
-        return shapes and self.scaling == other.scaling
+        return shapes and (self.scaling, self.softcap) == (other.scaling, other.softcap)
 
 
 def layers_at_once(numbers: int) -> int:
@@ -85,7 +84,7 @@ def layers_at_once(numbers: int) -> int:
 def stack_states(states: Sequence[RowStates]) -> RowStates:
     """Stacks the states of layers that fit together: the layers become a dimension in front of the batch."""
     rows, keys = torch.stack([each.rows for each in states]), torch.stack([each.keys for each in states])
-    return RowStates(rows, keys, states[0].scaling, states[0].mask)
+    return RowStates(rows, keys, *states[0][2:])
 
 
 def log_softmax(scores: Tensor) -> Tensor:
@@ -102,6 +101,11 @@ def _is_slow(columns: int, device: torch.device) -> bool:
     rows it takes a tenth of the time for 15 columns on a CPU with AVX-512.
     """
     return columns < FLOATS_PER_VECTOR and device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def cap(scores: Tensor, softcap: float | None) -> Tensor:
+    """Keeps scaled scores within the limit of a model that has one (Gemma 2): softcap * tanh(scores / softcap)."""
+    return scores if softcap is None else softcap * torch.tanh(scores / softcap)
 
 
 def score(rows: Tensor, keys: Tensor) -> Tensor:

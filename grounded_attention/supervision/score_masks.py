@@ -45,12 +45,14 @@ class ScoreMask(NamedTuple):
         return ScoreMask(*(part if part is None or part.shape[1] == 1 else part[:, heads] for part in self))
 
 
-def mask_whole_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> ScoreMask:
+def mask_whole_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -> ScoreMask:
     """Finds what a mask does to the scores of rows (B, Q) against all keys; see [`mask_of_rows`] for the arguments."""
     return _split_mask(mask_of_rows(mask, rows, key_length, causal))
 
 
-def mask_columns(mask: Any, rows: Tensor, columns: Tensor, padded: Tensor, key_length: int, causal: bool) -> ScoreMask:
+def mask_columns(
+    mask: Any, rows: Tensor, columns: Tensor, padded: Tensor, key_length: int, causal: bool | int
+) -> ScoreMask:
     """Finds what a mask does to the scores of rows (B, Q) against columns (B, K); see [`mask_of_rows`].
 
     Columns are int64, from 0 on; those that are `padded` (B, 1, 1, K) are hidden too.
@@ -82,18 +84,10 @@ def _split_mask(mask: Tensor | None) -> ScoreMask:
     return ScoreMask(hidden, mask.masked_fill(hidden, 0.0))
 
 
-def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tensor | None:
+def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -> Tensor | None:
     """Converts the mask of a back end to the mask of some rows.
 
-    Args:
-        mask (`Any`): a mask in the form of any back end: (B or 1, 1 or H, 1 or N, M), bool or additive; (B, M) or None
-            of FlashAttention; FlexAttention's `BlockMask`.
-        rows (`Tensor`): (B, Q) int64, from 0 on; or (1, N) for all rows.
-        key_length (`int`): M.
-        causal (`bool`): whether the back end itself hides later keys; not read if the mask has rows of its own.
-
-    Returns:
-        `Tensor` or `None`: (B or 1, 1 or H, 1 or Q, M), bool or additive.
+    `causal` is True if a row sees the keys up to its own position, or how many of these it sees at most.
     """
     if isinstance(mask, Tensor) and mask.dim() == 4:
         mask = mask[..., :key_length]
@@ -110,4 +104,6 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool) -> Tens
     if not causal:
         return padding
     past = keys <= rows[:, None, :, None]
+    if causal is not True:
+        past &= keys > rows[:, None, :, None] - causal
     return past if padding is None else past & padding

@@ -17,7 +17,7 @@ class SemiDirectSupervision(AttentionMethod):
     layers together connect a word with its region.
 
     Args:
-        variant, directions, weights, target, normalization, box_weight, box_layer: see [`AttentionMethod`].
+        directions, weights, target, box_weight: see [`AttentionMethod`].
         layers (`Sequence[int | str]`, *optional*): the layers whose rollout is supervised, all by default. Their
             rollout includes the layers below.
         heads (`Sequence[int]`, *optional*): the heads that are averaged, all by default.

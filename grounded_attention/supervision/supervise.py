@@ -101,17 +101,7 @@ def _drop_request(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tup
 
 
 def find_language_model(model: Any) -> PreTrainedModel:
-    """Finds the part of a model whose attention reads words and image: the part with the text configuration.
-
-    Args:
-        model (`nn.Module`): a model, or a model in a wrapper.
-
-    Returns:
-        `PreTrainedModel`: the part; the model itself if it has no separate text configuration.
-
-    Raises:
-        ValueError: if the model is not a transformers model, or has no such part.
-    """
+    """Finds the part of a model whose attention reads words and image: the part with the text configuration."""
     model = unwrap_model(model)
     config = getattr(model, "config", None)
     if config is None:
@@ -135,15 +125,6 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
     Any other model is treated as a model with one sequence: one call for each layer of its language model that has
     softmax attention over this sequence, named by the index of the layer. Layers of linear attention, convolutions,
     state spaces and cross-attention have no call.
-
-    Args:
-        model (`PreTrainedModel` or `PreTrainedConfig`): the model or its configuration.
-
-    Returns:
-        `tuple[AttentionCall, ...]`: the calls.
-
-    Raises:
-        ValueError: if several attention modules have the same index, so that heads have no names.
     """
     model = unwrap_model(model)
     config = getattr(model, "config", model)
@@ -160,13 +141,13 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
             return everywhere
     language_model = find_language_model(model)
     modules = [each for each in numbered_attention(language_model) if not reads_other_sequence(each)]
-    found = {module.layer_idx: head_count(module, text) for module in modules}
-    if len(found) < len(modules) or min(found, default=0) < 0:
+    heads = {module.layer_idx: head_count(module, text) for module in modules}
+    if len(heads) < len(modules) or min(heads, default=0) < 0:
         raise ValueError(
             f"{type(language_model).__name__} has attention modules with the layer indices "
             f"{sorted(module.layer_idx for module in modules)}, expected each once: its heads cannot be told apart"
         )
-    calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, found[layer]) for layer in sorted(found)]
+    calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, heads[layer]) for layer in sorted(heads)]
     return tuple(calls) or everywhere
 
 
@@ -182,11 +163,11 @@ def head_layers(model: Any) -> list[int]:
 
 def numbered_attention(language_model: nn.Module) -> list[Any]:
     """The modules with a layer index that call an attention function of transformers' interface."""
-    found = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
-    codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in found]
+    numbered = [module for module in language_model.modules() if getattr(module, "layer_idx", None) is not None]
+    codes = [getattr(inspect.unwrap(type(module).forward), "__code__", None) for module in numbered]
     return [
         module
-        for module, code in zip(found, codes, strict=True)
+        for module, code in zip(numbered, codes, strict=True)
         if "ALL_ATTENTION_FUNCTIONS" in getattr(code, "co_names", ())
     ]
 
@@ -199,9 +180,6 @@ def head_count(module: nn.Module, config: Any) -> int:
 def hides_later_words(model: Any) -> bool:
     """
     Returns whether image tokens cannot attend to the words after them (`bool`): the attention of the model is causal.
-
-    Args:
-        model (`nn.Module`): a model, or a model in a wrapper.
     """
     config = unwrap_model(model).config
     if config.model_type in PREFIX_MODELS or getattr(config, "grounding_calls", None) is not None:

@@ -40,9 +40,6 @@ class VisibleRows:
         """Checks the losses of one batch: component -> (sum, number of rows that see a gold column).
 
         `counts` returns component -> number of rows with a gold column.
-
-        Raises:
-            ValueError: after too many batches without a row that sees a gold column; one line comes first.
         """
         for name, (_, seen) in losses.items() if torch.is_grad_enabled() else ():
             waited = self._waited.setdefault(name, {HIDDEN: 0, EMPTY: 0})

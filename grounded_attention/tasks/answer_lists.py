@@ -3,48 +3,25 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Len
 
 from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.schema import Count, Of, section
 
 FEWEST = "fewest"
 EXPECTED = 'a JSON file with a list of answers, a list of answers, or {"fewest": n}'
+# The field `answers` of a recipe, see [`read_answers`].
+Answers = Annotated[
+    Any, Of(Annotated[str, Len(1)] | Annotated[list[str], Len(1)] | Annotated[section({FEWEST: Count}), Len(1)])
+]
 LXMERT_ANSWER = "ans"  # the key of an answer in LXMERT's all_ans.json, whose entries also list data sets
 
 
-def check_answers(answers: Any) -> None:
-    """Checks the field `answers` of a recipe, see [`read_answers`].
-
-    Args:
-        answers (`Any`): value of the field.
-
-    Raises:
-        ValueError: if the value is not a path, a list of different strings, or `{"fewest": n}`.
-    """
-    if isinstance(answers, Mapping):
-        least = answers.get(FEWEST)
-        if set(answers) != {FEWEST} or not isinstance(least, int) or isinstance(least, bool) or least < 1:
-            raise ValueError(f"answers is {dict(answers)}, expected {EXPECTED} with a whole number n of at least 1")
-    elif isinstance(answers, list | tuple):
-        check_list(answers, "answers")
-    elif not isinstance(answers, str) or not answers:
-        raise ValueError(f"answers is {answers!r}, expected {EXPECTED}")
-
-
 def check_list(answers: Sequence[Any], source: str) -> list[str]:
-    """Checks a list of answers.
-
-    Args:
-        answers (`Sequence[Any]`): the list.
-        source (`str`): file or field of the list, for error messages.
-
-    Returns:
-        `list[str]`: the answers.
-
-    Raises:
-        ValueError: if the list is empty, an answer is not a string, or an answer occurs twice.
-    """
+    """Checks a list of answers."""
     wrong = [answer for answer in answers if not isinstance(answer, str)]
     if wrong or not answers:
         found = repr(wrong[0]) if wrong else "an empty list"
@@ -63,21 +40,7 @@ def normalise_vqa(answer: str) -> str:
 def read_answers(
     answers: Any, train: Iterable[Sequence[str]], normalise: Callable[[str], str] = normalise_vqa
 ) -> list[str]:
-    """Reads the list of answers of a recipe.
-
-    Args:
-        answers (`Any`): the path of a JSON list (such as LXMERT's `trainval_label2ans.json`; or its `all_ans.json`,
-            a list of objects with `ans`), a list, or `{"fewest": n}`: the answers that are the most frequent answer of
-            at least n training questions.
-        train (`Iterable[Sequence[str]]`): the human answers of each training question.
-        normalise (`Callable[[str], str]`, *optional*): how answers are written when they are counted.
-
-    Returns:
-        `list[str]`: the answers.
-
-    Raises:
-        ValueError: if the file cannot be read or is not a list of different strings, or no answer is frequent enough.
-    """
+    """Reads the list of answers of a recipe."""
     if isinstance(answers, Mapping):
         return frequent_answers(train, answers[FEWEST], normalise)
     if not isinstance(answers, str):
@@ -101,16 +64,6 @@ def frequent_answers(
     in the evaluation, and their commas are removed. The official files contain the most frequent answer of each
     question; here it is counted, and the first of several equally frequent answers is taken. The public list counts
     train2014 and val2014; this function counts the training questions.
-
-    Args:
-        train (`Iterable[Sequence[str]]`): the human answers of each training question.
-        fewest (`int`): minimum number of questions.
-
-    Returns:
-        `list[str]`: the answers, sorted by frequency, then alphabetically.
-
-    Raises:
-        ValueError: if no answer is frequent enough.
     """
     usual: Counter[str] = Counter()
     for answers in train:

@@ -1,70 +1,121 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Shared by the tasks in which a model chooses an answer of a list: options, inputs, loss, start."""
+"""What the tasks share in which a model chooses an answer of a list: options, inputs, loss, start."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
+from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.modeling.task_losses import answer_sum
+from grounded_attention.reports.failures import Judged
+from grounded_attention.utils.schema import Section
 
-from .answer_lists import check_answers
-from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, seen_arguments
-
-MODEL_INPUTS = (*TEXT_AND_REGIONS, "answer_positions")
-# Code for model cards, see `Task.example`.
-EXAMPLE = """inputs = processor(caption, layout=processor.answer_layout, **seen)
-with torch.no_grad():
-    best = model(**inputs).logits[0].argmax().item()
-print(f"answer: {{model.config.id2label[best]}}")"""
+from .answer_lists import Answers
+from .judges import JudgeContext, Rows
+from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
 
 
 @dataclass(frozen=True)
-class AnswerOptions:
-    """Options of such a task.
+class AnswerOptions(Section):
+    """Options of such a task."""
 
-    Args:
-        answers (`str`, `list[str]` or `dict[str, int]`): the path of a JSON list, a list, or `{"fewest": n}`.
-        initialise_answers (`bool`, *optional*, defaults to `False`): whether the classifier weights of each answer
-            start as the mean of its word embeddings (VL-BERT public code).
-        majority (`str`, *optional*): answer of the baseline, which is also evaluated; by default the most frequent
-            answer of the training questions.
-
-    Raises:
-        ValueError: if `answers` is none of these.
-    """
-
-    answers: Any
+    answers: Answers
     initialise_answers: bool = False
     majority: str | None = None
 
-    def __post_init__(self) -> None:
-        check_answers(self.answers)
-
     @cached_property
     def index(self) -> dict[str, int]:
-        """Answer -> its class.
-
-        Raises:
-            ValueError: if the list has not been read yet.
-        """
+        """Answer -> its class."""
         if not isinstance(self.answers, list):
             raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
         return {answer: number for number, answer in enumerate(self.answers)}
 
 
-def question_inputs(examples: Examples, processor: Any) -> dict[str, Any]:
-    """Makes the model inputs of rows with a `question`."""
-    return processor(
-        text=[row["question"] for row in examples.rows],
-        layout=processor.answer_layout,
-        return_tensors="pt",
-        **seen_arguments(examples.images, examples.regions),
-    )
+class AnsweringTask(Task):
+    """Base class of these tasks; the answers to predict are known when the options are fitted to the rows."""
+
+    head = "vqa"
+    model_inputs = (*TEXT_AND_REGIONS, "answer_positions")
+    Options = AnswerOptions
+    explains = True
+    hub_task = "visual-question-answering"
+    example = """inputs = processor(caption, layout=processor.answer_layout, **seen)
+with torch.no_grad():
+    best = model(**inputs).logits[0].argmax().item()
+print(f"answer: {{model.config.id2label[best]}}")"""
+
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        return (answer_loss("binary_cross_entropy" if self.config is None else self.config.vqa_loss),)
+
+    def model_config(self) -> dict[str, Any]:
+        return {"answers": list(self.options.index)}
+
+    def initialise(self, model: Any, processor: Any) -> None:
+        """Initialises the classifier with embeddings of the words of answers, if `initialise_answers` is True."""
+        if self.options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
+            raise ValueError(
+                f"{type(model).__name__} does not support options.initialise_answers, only VL-BERT does: set it to "
+                "false"
+            )
+        if self.options.initialise_answers:
+            model.init_classifier_from_answers(processor.tokenizer)
+
+    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+        return {"answers": list(config.answers)}
+
+    def question_inputs(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        """The model inputs of rows with a `question`, and their ids."""
+        inputs = processor(
+            text=[row["question"] for row in examples.rows],
+            layout=processor.answer_layout,
+            return_tensors="pt",
+            **seen_arguments(examples.images, examples.regions),
+        )
+        return {**inputs, **identify(examples.rows)}
+
+    def chosen_answers(self, outputs: Any) -> list[str]:
+        """The answer with the highest score of each row."""
+        known = list(self.options.index)
+        return [known[number] for number in outputs.logits.argmax(-1).tolist()]
+
+    def score(self, outputs: Any, batch: Batch) -> Scored:
+        """The scores of each question's best answer, and the answer."""
+        raise NotImplementedError
+
+    def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
+        """Judges an answer to a question."""
+        raise NotImplementedError
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        logits = outputs.logits.float()
+        binary = context.config.vqa_loss == "binary_cross_entropy"
+        confidences, best = (logits.sigmoid() if binary else logits.softmax(-1)).max(-1)
+        for row, confidence, number in zip(rows, confidences.tolist(), best.tolist(), strict=True):
+            yield self.judge_answer(row, context.config.answers[number], confidence)
+
+    def read_out(self, outputs: Any, inputs: Batch) -> ReadOut:
+        """The score of the chosen answer, read from [MASK], or [CLS] for a pooled state."""
+        scores = outputs.logits.max(-1).values
+        return ReadOut(scores, inputs.get("answer_positions", torch.zeros(len(scores), dtype=torch.long)))
+
+    def export(self, items: Mapping[str, list], path: Path) -> bool:
+        answers = dict(zip(items["example_id"], items["answer"], strict=True))
+        self.write_predictions(path.with_name(path.name + ".json"), answers)
+        return True
+
+    def write_predictions(self, path: Path, answers: Mapping[str, str]) -> None:
+        """Writes an official file of predictions."""
+        raise NotImplementedError
+
+    def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
+        return {"answers": sorted({*predictions.values()})}
 
 
 def answer_loss(form: str) -> LossComponent:
@@ -74,44 +125,3 @@ def answer_loss(form: str) -> LossComponent:
         return (batch["labels"].sum(-1) > 0).sum() if form == "cross_entropy" else torch.tensor(len(batch["labels"]))
 
     return LossComponent("answers", lambda outputs, batch: answer_sum(outputs.logits, batch["labels"], form)[0], count)
-
-
-def chosen_answers(outputs: Any, options: AnswerOptions) -> list[str]:
-    """The answer with the highest score of each row."""
-    known = list(options.index)
-    return [known[number] for number in outputs.logits.argmax(-1).tolist()]
-
-
-def initialise(model: Any, processor: Any, options: AnswerOptions) -> None:
-    """Initialises the classifier with embeddings of the words of answers, if `initialise_answers` is True.
-
-    Raises:
-        ValueError: if the model does not support this.
-    """
-    if options.initialise_answers and not hasattr(model, "init_classifier_from_answers"):
-        raise ValueError(
-            f"{type(model).__name__} does not support options.initialise_answers, only VL-BERT does: set it to false"
-        )
-    if options.initialise_answers:
-        model.init_classifier_from_answers(processor.tokenizer)
-
-
-def read_answer(outputs: Any, inputs: Batch) -> ReadOut:
-    """The score of the chosen answer and the position that it is read from: [MASK], or [CLS] for a pooled state."""
-    scores = outputs.logits.max(-1).values
-    return ReadOut(scores, inputs.get("answer_positions", torch.zeros(len(scores), dtype=torch.long)))
-
-
-def answers_of_options(options: AnswerOptions) -> dict[str, Any]:
-    """The configuration fields of a model with these answers."""
-    return {"answers": list(options.index)}
-
-
-def answers_of_model(config: Any, grounded: bool) -> dict[str, Any]:
-    """The options with which a trained model is evaluated."""
-    return {"answers": list(config.answers)}
-
-
-def different_answers(predictions: Iterable[str]) -> dict[str, Any]:
-    """The options with which a file of answers is scored."""
-    return {"answers": sorted(set(predictions))}

@@ -7,33 +7,26 @@ statements of NLVR2, which match if they are true.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import datasets
 import numpy as np
 import torch
+from annotated_types import Ge
 
 from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.task_losses import UNLABELLED
+from grounded_attention.utils.schema import Section, Share, Weight
 
-from . import caption_rows
+from .caption_rows import to_rows
 from .exchanges import draw_other_caption
-from .judges import judge_pretraining
-from .masking import WORD_PROBABILITY
-from .pretraining import HIDDEN_WORD, mask_words, weigh_relationship, word_masker
-from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
-from .pretraining_options import check_weight
+from .masked_task import WORDS, MaskedTask
+from .masking import WORD_PROBABILITY, mask_words, word_masker
+from .pretraining_losses import relationship_labels, word_labels
 from .row_phrases import phrases_of_text, row_phrases
-from .task import (
-    TEXT_AND_REGIONS,
-    Examples,
-    LossComponent,
-    Task,
-    joined_arguments,
-    region_arguments,
-)
+from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, joined_arguments, region_arguments
 from .vcr import tag_records
 
 # Columns that contain the text, in the rows of builders for tasks.
@@ -41,73 +34,81 @@ TASK_TEXTS = ("question", "sentence")
 
 
 @dataclass(frozen=True)
-class CaptionMatchOptions:
-    """Options of the task.
-
-    Args:
-        second_caption (`bool`, *optional*, defaults to `True`): whether a second caption follows the first, and the
-            model predicts whether both belong to the image. If False, there is one text, and the match is the label of
-            the row, if it has one.
-        exchanged (`float`, *optional*, defaults to `0.5`): probability that the second caption is of another image.
-        word_probability (`float`, *optional*, defaults to `0.15`): probability that a word is predicted.
-        max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including special tokens;
-            the end of the longer text is cut (128 in the paper).
-        relationship_weight (`float`, *optional*, defaults to `1.0`): factor of the loss of the match.
-
-    Raises:
-        ValueError: if a probability is outside [0, 1], or the length leaves no room for words.
-    """
+class CaptionMatchOptions(Section):
+    """Options of the task."""
 
     second_caption: bool = True
-    exchanged: float = 0.5
-    word_probability: float = WORD_PROBABILITY
-    max_text_length: int | None = 128
-    relationship_weight: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("exchanged", "word_probability"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} is {getattr(self, name)}, expected a share in [0, 1]")
-        check_weight("relationship_weight", self.relationship_weight, True)
-        if self.max_text_length is not None and self.max_text_length < 5:
-            raise ValueError(f"max_text_length is {self.max_text_length}, expected 5 or more")
+    exchanged: Share = 0.5
+    word_probability: Share = WORD_PROBABILITY
+    max_text_length: Annotated[int, Ge(5)] | None = 128
+    relationship_weight: Weight = 1.0
 
 
-def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per text: `image_id` (or `image_ids`), `caption_id`, `text`, and some of the columns below.
+class CaptionMatchPretraining(MaskedTask):
+    """Masked words of one or two texts, and the match."""
 
-    `others`: the other captions of the image. `match`: the label of a statement about its images. `second`: the
-    correct choice for a question of VCR, with `tags`, the objects that words of both texts name. Rows of VCR without a
-    label are left out.
+    name = "caption_match_pretraining"
+    builder = "coco_captions"
+    model_inputs = (*TEXT_AND_REGIONS, "token_regions", "image_text_alignment", "phrase_mask")
+    Options = CaptionMatchOptions
 
-    Args:
-        split (`datasets.Dataset`): a split of a builder with captions, questions or sentences.
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        return (WORDS, self.relationship)
 
-    Returns:
-        `datasets.Dataset`: the rows.
+    def metrics(self) -> list[Metric]:
+        return [
+            ClassificationAccuracy("words", "mlm_logits", word_labels),
+            ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
+        ]
 
-    Raises:
-        ValueError: if the rows have no captions, questions or sentences.
-    """
-    return _texts(split, caption_rows.to_rows)
+    def model_config(self) -> dict[str, Any]:
+        return {"relationship_head": True}
 
+    def to_rows(self, split: Any, grounded: bool = False) -> Any:
+        """Makes one row per text: `image_id` (or `image_ids`), `caption_id`, `text`, and some of the columns below.
 
-def to_grounded_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes the rows of [`to_rows`]; captions with their `phrases` and `other_phrases`, those of the other captions,
-    if the split has phrases with boxes (see `caption_rows.to_grounded_rows`)."""
-    return _texts(split, caption_rows.to_grounded_rows)
+        `others`: the other captions of the image. `match`: the label of a statement about its images. `second`: the
+        correct choice for a question of VCR, with `tags`, the objects that words of both texts name. Rows of VCR
+        without a label are left out. `grounded`: captions with their `phrases` and `other_phrases`, those of the other
+        captions, if the split has phrases with boxes (see `caption_rows.to_rows`).
+        """
+        if {"question", "choices", "label"} <= set(split.column_names):
+            labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
+            return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
+        text = next((name for name in TASK_TEXTS if name in split.column_names), None)
+        if text is None or "example_id" not in split.column_names:
+            return _with_others(to_rows(split, grounded))
+        renamed = {"example_id": "caption_id", text: "text"} | ({"label": "match"} if text == "sentence" else {})
+        kept = [name for name in ("image_id", "image_ids", *renamed) if name in split.column_names]
+        return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
 
-
-def _texts(split: datasets.Dataset, captions: Callable[[datasets.Dataset], datasets.Dataset]) -> datasets.Dataset:
-    if {"question", "choices", "label"} <= set(split.column_names):
-        labelled = [place for place, label in enumerate(split["label"]) if label >= 0]
-        return split.select(labelled).map(_with_choice, remove_columns=split.column_names)
-    text = next((name for name in TASK_TEXTS if name in split.column_names), None)
-    if text is None or "example_id" not in split.column_names:
-        return _with_others(captions(split))
-    renamed = {"example_id": "caption_id", text: "text"} | ({"label": "match"} if text == "sentence" else {})
-    kept = [name for name in ("image_id", "image_ids", *renamed) if name in split.column_names]
-    return split.select_columns(kept).rename_columns({old: new for old, new in renamed.items() if old in kept})
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        """Regions are never masked. All draws for a row use the generator of the row. If the rows have phrases, the
+        batch has those of both captions; a caption of another image has none."""
+        rows, options = examples.rows, self.options
+        generators = [examples.generator(row["caption_id"]) for row in rows]
+        match, texts = [row.get("match", -1) for row in rows], {"text": [row["text"] for row in rows]}
+        phrases = None if examples.regions is None else row_phrases(rows)
+        if options.second_caption:
+            split = examples.split or rows
+            drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
+            texts["text_pair"], match = [text for text, _, _ in drawn], [label for _, label, _ in drawn]
+            if phrases is not None:
+                phrases = [own + second for own, (_, _, second) in zip(phrases, drawn, strict=True)]
+        elif "second" in rows[0]:
+            texts["text_pair"] = [row["second"] for row in rows]
+        several = "image_ids" in rows[0]
+        seen = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
+        if "tags" in rows[0] and seen:
+            seen["tags"] = [row["tags"] for row in rows]
+        if phrases is not None:
+            seen["phrases"] = phrases
+        batch = processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen).reported()
+        if max(match) >= 0:
+            batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
+        mask_words(batch, word_masker(processor.tokenizer, options.word_probability), generators)
+        return batch
 
 
 def _with_choice(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,48 +136,6 @@ def _with_others(rows: datasets.Dataset) -> datasets.Dataset:
     return joined.add_column("other_phrases", theirs)
 
 
-def collate(examples: Examples, processor: Any, options: CaptionMatchOptions) -> dict[str, Any]:
-    """Makes a batch of masked model inputs.
-
-    Regions are never masked. All draws for a row use the generator of the row. If the rows have phrases, the batch has
-    those of both captions; a caption of another image has none.
-
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`CaptionMatchOptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs, `labels` (B, T), and `relationship_labels` (B,), 1 if text and image match.
-
-    Raises:
-        ValueError: if a second caption is needed but an image has only one caption, or no other image has a caption.
-    """
-    rows = examples.rows
-    generators = [examples.generator(row["caption_id"]) for row in rows]
-    match, texts = [row.get("match", -1) for row in rows], {"text": [row["text"] for row in rows]}
-    phrases = None if examples.regions is None else row_phrases(rows)
-    if options.second_caption:
-        split = examples.split or rows
-        drawn = [_second(row, split, options.exchanged, rng) for row, rng in zip(rows, generators, strict=True)]
-        texts["text_pair"], match = [text for text, _, _ in drawn], [label for _, label, _ in drawn]
-        if phrases is not None:
-            phrases = [own + second for own, (_, _, second) in zip(phrases, drawn, strict=True)]
-    elif "second" in rows[0]:
-        texts["text_pair"] = [row["second"] for row in rows]
-    several = "image_ids" in rows[0]
-    seen = joined_arguments(examples.regions) if several else region_arguments(examples.regions)
-    if "tags" in rows[0] and seen:
-        seen["tags"] = [row["tags"] for row in rows]
-    if phrases is not None:
-        seen["phrases"] = phrases
-    batch = processor(**texts, max_length=options.max_text_length, return_tensors="pt", **seen).reported()
-    if max(match) >= 0:
-        batch["relationship_labels"] = torch.tensor([label if label >= 0 else UNLABELLED for label in match])
-    mask_words(batch, word_masker(processor.tokenizer, options.word_probability), generators)
-    return batch
-
-
 def _second(
     row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], exchanged: float, rng: np.random.Generator
 ) -> tuple[str, int, list[dict[str, Any]]]:
@@ -194,32 +153,4 @@ def _second(
     return others[place], 1, [] if theirs is None else phrases_of_text(theirs[place], 1)
 
 
-def configure(task: Task, options: CaptionMatchOptions, config: Any) -> Task:
-    """Returns the task with the factor of the loss of the match."""
-    return weigh_relationship(task, options.relationship_weight)
-
-
-TASK = Task(
-    name="caption_match_pretraining",
-    title="pre-training",
-    builder="coco_captions",
-    columns=("image_id", "caption_id", "text"),
-    head="pretraining",
-    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment", "phrase_mask"),
-    losses=(
-        LossComponent("words", word_loss, lambda batch: count(word_labels(batch))),
-        LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch))),
-    ),
-    metrics=lambda: [
-        ClassificationAccuracy("words", "mlm_logits", word_labels),
-        ClassificationAccuracy("relationship", "relationship_logits", relationship_labels),
-    ],
-    collate=collate,
-    options=CaptionMatchOptions,
-    model_config=lambda options: {"relationship_head": True},
-    to_rows=to_rows,
-    to_grounded_rows=to_grounded_rows,
-    configure=configure,
-    judge=judge_pretraining,
-    example=HIDDEN_WORD,
-)
+TASK = CaptionMatchPretraining()

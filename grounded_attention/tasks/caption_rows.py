@@ -10,42 +10,13 @@ KEPT = ("image_id", "file_name", "width", "height")
 CAPTION = ("caption_id", "text", "answers")
 
 
-def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption: `image_id`, `caption_id`, `text`, and `answers` and sizes where the rows have them.
+def to_rows(split: datasets.Dataset, grounded: bool = False) -> datasets.Dataset:
+    """One row a caption: `image_id`, `caption_id`, `text`, and `answers` and sizes if the rows have them.
 
-    Args:
-        split (`datasets.Dataset`): rows with these columns, and perhaps the `answers` to questions; or one row per
-            image with `captions`, of which unrelated captions are left out; or one row per image with `regions` that
-            have descriptions.
-
-    Returns:
-        `datasets.Dataset`: the rows.
-
-    Raises:
-        ValueError: if the rows have no captions in any of these forms.
+    `grounded`: also their `phrases`, if the split has phrases with boxes. These are the phrases with at least one box,
+    `{text, start, end, boxes}`, of rows with `captions` and `entities` (Flickr30K Entities), or the column `phrases`
+    of rows that have one row per caption.
     """
-    return _captions(split, grounded=False)
-
-
-def to_grounded_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes the rows of [`to_rows`] with their `phrases`, if the split has phrases with boxes.
-
-    These are the phrases with at least one box, `{text, start, end, boxes}`, of rows with `captions` and `entities`
-    (Flickr30K Entities), or the column `phrases` of rows that have one row per caption.
-
-    Args:
-        split (`datasets.Dataset`): the rows, see [`to_rows`].
-
-    Returns:
-        `datasets.Dataset`: the rows; without a column `phrases` if the split has no phrases with boxes.
-
-    Raises:
-        ValueError: as in [`to_rows`].
-    """
-    return _captions(split, grounded=True)
-
-
-def _captions(split: datasets.Dataset, grounded: bool) -> datasets.Dataset:
     columns = split.column_names
     if {"caption_id", "text"} <= set(columns):
         wanted = (*KEPT, *CAPTION, "phrases") if grounded else (*KEPT, *CAPTION)

@@ -16,17 +16,6 @@ def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Seq
     """Replaces the features of regions by those of random regions of other images of the split.
 
     The draws use a generator of their own, so that the other draws of a row are the same without them.
-
-    Args:
-        examples (`Examples`): the rows and their split.
-        regions (`Sequence[Regions]`): one region record per row.
-        exchanged (`Sequence[np.ndarray]`): (n,) bool for each image, the regions that get another feature.
-
-    Returns:
-        `list[Regions]`: the records; those without exchanged regions are the same objects.
-
-    Raises:
-        ValueError: if there are no region features, or no other image has regions.
     """
     if examples.find_regions is None or any(record.features is None for record in regions):
         raise ValueError("options.regions_exchanged needs region features (data.regions): set it to 0")
@@ -58,18 +47,7 @@ def _draw_other_feature(
 
 
 def exchange_captions(examples: Examples, generators: Sequence[np.random.Generator]) -> tuple[list[str], list[int]]:
-    """Replaces captions, with probability 0.5, by captions of other images of the split.
-
-    Args:
-        examples (`Examples`): the rows and their split.
-        generators (`Sequence[np.random.Generator]`): one random generator per row.
-
-    Returns:
-        `tuple[list[str], list[int]]`: one caption per row, and 1 if it belongs to the image, else 0.
-
-    Raises:
-        ValueError: if the split has no caption of another image.
-    """
+    """Replaces captions, with probability 0.5, by captions of other images of the split."""
     pairs = [
         (row["text"], 1)
         if rng.random() < 0.5
@@ -82,20 +60,7 @@ def exchange_captions(examples: Examples, generators: Sequence[np.random.Generat
 def draw_other_caption(
     row: Mapping[str, Any], split: Sequence[Mapping[str, Any]], rng: np.random.Generator, option: str
 ) -> str:
-    """Draws a caption of another image of the split.
-
-    Args:
-        row (`Mapping[str, Any]`): row of the image.
-        split (`Sequence[Mapping[str, Any]]`): all rows.
-        rng (`np.random.Generator`): generator of the draws.
-        option (`str`): option that needs the caption, for the error message.
-
-    Returns:
-        `str`: the caption.
-
-    Raises:
-        ValueError: if no other image was found in 1,000 draws.
-    """
+    """Draws a caption of another image of the split."""
     return draw_other_row(row, split, rng, option)["text"]
 
 

@@ -23,19 +23,7 @@ def flip_some(
     probability: float,
     phrases: Sequence[Sequence[Mapping[str, Any]]] | None = None,
 ) -> tuple[list[str], list[Any] | None, list[Any], list[Any] | None]:
-    """Flips some pictures with their boxes and phrases, and exchanges "left" and "right" in their texts.
-
-    Args:
-        texts (`Sequence[str]`): B texts.
-        regions (`Sequence[Regions]`, *optional*): B region records.
-        images (`Sequence[PIL.Image.Image]`): B pictures.
-        generators (`Sequence[np.random.Generator]`): B random generators; each decides about one picture.
-        probability (`float`): probability of a flip, in [0, 1].
-        phrases (`Sequence[Sequence[Mapping[str, Any]]]`, *optional*): B lists of phrases of the texts.
-
-    Returns:
-        `tuple`: texts, regions, pictures and phrases.
-    """
+    """Flips some pictures with their boxes and phrases, and exchanges "left" and "right" in their texts."""
     flips = [rng.random() < probability for rng in generators]
     moved = None
     if phrases is not None:

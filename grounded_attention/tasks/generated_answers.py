@@ -45,18 +45,7 @@ def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], lengt
 
 
 def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
-    """Scores generated answers.
-
-    Args:
-        batch (`Mapping[str, Any]`): the lists `kind`, `answer`, `answers`, `box` and `generated`; `box` is None where
-            the answer is not a box. `box_spelling` (a `BoxSpelling` for each) says how boxes are written.
-        scale (`int`, *optional*, defaults to `1000`): the largest number of a box, without `box_spelling`.
-
-    Returns:
-        `Scored`: `vqa_accuracy` of questions with several human answers; `question_accuracy` of those with one, equal
-        after the normalisation of VQA; `box_accuracy` of referring expressions: IoU with the gold box of at least 0.5;
-        and `boxes_off_scale`, how many boxes have a number beyond the scale of the model, which is a miss.
-    """
+    """Scores generated answers."""
     columns = [batch[name] for name in ("kind", "answer", "answers", "box", "generated")]
     scores: dict[str, list[float | None]] = {
         name: [None] * len(columns[0]) for name in ("vqa_accuracy", "question_accuracy", "box_accuracy")

@@ -48,16 +48,6 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     `text` is the caption, the expression or the question; `answer` is the answer to a question, "" otherwise;
     `phrases` are the phrases of `text` with boxes. A conversation has its texts in `messages`, and each of its phrases
     the index of its message as `sentence`.
-
-    Args:
-        split (`datasets.Dataset`): rows of RefCOCO, VQA, GQA, VGP or LLaVA's instruction data, or of any builder with
-            captions, see [`caption_rows.to_rows`]. Questions may have a column `phrases`.
-
-    Returns:
-        `datasets.Dataset`: the rows.
-
-    Raises:
-        ValueError: if the rows have no texts in any of these forms.
     """
     columns = set(split.column_names)
     if {"caption1", "caption2", "phrases"} <= columns:
@@ -69,7 +59,7 @@ def to_rows(split: datasets.Dataset) -> datasets.Dataset:
     elif "question" in columns and columns & {"answer", "answers"}:
         convert = _of_questions
     else:
-        split, convert = caption_rows.to_grounded_rows(split), _of_captions
+        split, convert = caption_rows.to_rows(split, grounded=True), _of_captions
         columns = set(split.column_names) - {"answers"}
     kept = {name: kind for name, kind in KEPT.items() if name in columns}
     return split.map(

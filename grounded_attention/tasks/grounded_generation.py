@@ -5,10 +5,9 @@ The language model learns the tokens of the answer alone. Supervision methods re
 regions are the image tokens that their boxes cover.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
@@ -18,13 +17,15 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 from grounded_attention.processing.chat_prompts import make_conversation
+from grounded_attention.reports.failures import MEANT, Box, Judged
+from grounded_attention.utils.schema import Count, Index, Section, Weight
 
 from .generated_answers import generate_answers, prompt_inputs, score_generated
-from .generation_judge import judge_generation
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
+from .judges import JudgeContext, Rows
 from .region_words import count_region_words, region_word_loss
 from .row_phrases import phrases_of_text
-from .task import Batch, Examples, LossComponent, Task, identify
+from .task import Batch, Examples, LossComponent, Metric, Task, identify
 from .written_boxes import BoxSpelling, box_spelling
 
 STATES = "output_hidden_states"  # asked for by batches whose loss reads them
@@ -34,80 +35,42 @@ MODEL_INPUTS = (
     "attention_mask",
     "token_type_ids",
     "mm_token_type_ids",
+    "moe_mm_token_type_ids",
     "pixel_values",
     "pixel_attention_mask",
     "image_sizes",
     "image_grid_thw",
+    "image_merge_sizes",
+    "image_position_ids",
     "batch_num_images",
     STATES,
 )
-LOCATE, DESCRIBE = "locate", "describe"
 TEXT, BOX = "{text}", "{box}"
 
 
 @dataclass(frozen=True)
-class GroundedGenerationOptions:
-    """Options of the task.
-
-    Args:
-        caption_prompt (`str`, *optional*, defaults to `"Describe the image."`): what the user says before a caption.
-        expressions (`str`, *optional*, defaults to `"locate"`): `"locate"`: the user gives a referring expression and
-            the answer is its box; `"describe"`: the other way round.
-        locate_prompt (`str`, *optional*, defaults to `"Where is {text}?"`): what the user asks, with `{text}` for the
-            expression.
-        describe_prompt (`str`, *optional*, defaults to `"What is at {box}?"`): what the user asks, with `{box}`.
-        question_prompt (`str`, *optional*, defaults to `"{text}"`): what the user asks, with `{text}` for the
-            question.
-        generate (`int`, *optional*, defaults to `0`): in evaluations, the largest number of tokens of an answer that
-            the model generates; its accuracy is measured beside the likelihood of the gold answer. 0 generates none.
-        box_scale (`int`, *optional*): a box is written as `[x1, y1, x2, y2]`, whole numbers from 0 to this one: the
-            corners divided by width and height of the image, times `box_scale`. By default the model's own scale:
-            pixels of the resized image for Qwen2.5-VL, shares for LLaVA, tokens for PaliGemma, otherwise 1000.
-        region_words (`float`, *optional*, defaults to `0.0`): factor of a loss that brings the image tokens of a
-            phrase near the embeddings of its words ([`region_word_loss`]), for models that are trained from random
-            weights. 0 leaves it out.
-        turns (`int`, *optional*, defaults to `0`): in training, the largest number of turns (a prompt and its answer)
-            of a conversation that one step sees; others are drawn in each epoch. 0 takes all.
-
-    Raises:
-        ValueError: if a prompt lacks its `{text}` or `{box}`, or another value is out of range.
-    """
+class GroundedGenerationOptions(Section):
+    """Options of the task."""
 
     caption_prompt: str = "Describe the image."
-    expressions: str = LOCATE
+    expressions: Literal["locate", "describe"] = "locate"
     locate_prompt: str = "Where is {text}?"
     describe_prompt: str = "What is at {box}?"
     question_prompt: str = "{text}"
-    generate: int = 0
-    box_scale: int | None = None
-    region_words: float = 0.0
-    turns: int = 0
+    generate: Index = 0
+    box_scale: Count | None = None
+    region_words: Weight = 0.0
+    turns: Index = 0
 
     def __post_init__(self) -> None:
-        if self.expressions not in (LOCATE, DESCRIBE):
-            raise ValueError(f"expressions is {self.expressions!r}, expected {LOCATE} or {DESCRIBE}")
         for name, part in (("locate_prompt", TEXT), ("describe_prompt", BOX), ("question_prompt", TEXT)):
             if getattr(self, name).count(part) != 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a text with {part} once")
-        if self.box_scale is not None and self.box_scale < 1:
-            raise ValueError(f"box_scale is {self.box_scale}, expected 1 or more")
-        if self.generate < 0:
-            raise ValueError(f"generate is {self.generate}, expected a number of tokens, 0 or more")
-        if not 0 <= self.region_words < float("inf"):
-            raise ValueError(f"region_words is {self.region_words}, expected a finite number of at least 0")
-        if self.turns < 0:
-            raise ValueError(f"turns is {self.turns}, expected a number of turns, 0 or more")
 
 
 @dataclass(frozen=True)
 class Chat:
-    """The texts of one example.
-
-    Args:
-        messages (`list[tuple[str, str]]`): pairs of the words of the user and of the assistant, in order; the image
-            is before the first. An answer is "" if unknown.
-        phrases (`list[dict[str, Any]]`): phrases of all texts, as the processor takes them.
-    """
+    """The texts of one example."""
 
     messages: list[tuple[str, str]]
     phrases: list[dict[str, Any]]
@@ -154,7 +117,7 @@ def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, boxes:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
         box = (boxes or BoxSpelling((options.box_scale or 1000,) * 2)).write(row["box"])
-        if options.expressions == DESCRIBE:
+        if options.expressions == "describe":
             return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
         return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
     prompt = options.question_prompt.replace(TEXT, text)
@@ -168,47 +131,85 @@ def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, 
     return phrases_of_text(moved, 0)
 
 
-def collate(examples: Examples, processor: Any, options: GroundedGenerationOptions) -> dict[str, Any]:
-    """Makes a batch of rows of [`to_rows`].
+class GroundedGeneration(Task):
+    """The tokens of an answer, of which the language model learns each from those before it."""
 
-    Args:
-        examples (`Examples`): the rows, with pictures or without.
-        processor (`PatchGroundingProcessor`): processor of the model.
-        options (`GroundedGenerationOptions`): options of the task.
+    name = "grounded_generation"
+    title = "grounded generation"
+    builder = "flickr30k_entities"
+    columns = ("example_id", "image_id", "kind", "text", "phrases")
+    head = "generation"
+    model_inputs = MODEL_INPUTS
+    Options = GroundedGenerationOptions
+    image_tokens = True
+    hub_task = "image-text-to-text"
 
-    Returns:
-        `dict[str, Any]`: the inputs of the model and the grounding of phrases, see [`PatchGroundingProcessor`];
-        `labels` (B, N) int64; and the lists `prompt`, `answer`, `example_id` and `image_id`. With
-        `options.generate`, an evaluation batch also has `prompt_inputs` and what the scores of answers need.
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        language = LossComponent("language", language_loss, lambda batch: (batch["labels"][:, 1:] >= 0).sum())
+        weight = self.options.region_words
+        words = LossComponent("region_words", region_word_loss, count_region_words, weight)
+        return (language, words) if weight else (language,)
 
-    Raises:
-        ValueError: if a training row has no answer.
-    """
-    rows = examples.rows
-    if options.box_scale is None:
-        spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]
-    else:
-        spellings = [BoxSpelling((options.box_scale,) * 2)] * len(rows)
-    chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
-    for row, chat in zip(rows, chats, strict=True):
-        if examples.training and not all(answer.strip() for _, answer in chat.messages):
-            raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
-    if options.turns and examples.training:
-        drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
-        chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
-    phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
-    given = _texts(chats, int(examples.images is not None))
-    inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
-    if options.region_words and examples.training:
-        inputs[STATES] = True
-    texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
-    if options.generate and not examples.training:
-        texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
-        texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
-        located = [row["kind"] == EXPRESSION and options.expressions == LOCATE for row in rows]
-        texts["box_spelling"] = spellings
-        texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
-    return {**inputs.reported(), **identify(rows), **texts}
+    def metrics(self) -> list[Metric]:
+        generated = [ItemScores("generated", lambda outputs, batch: score_generated(batch)), ObjectHallucination()]
+        return [AnswerLikelihood(), ItemScores("answers", score), *(generated if self.options.generate else ())]
+
+    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
+        length = self.options.generate
+        return generate_answers(model, tokenizer, batch, length) if length else {}
+
+    def to_rows(self, split: Any, grounded: bool = False) -> Any:
+        return to_rows(split)
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        options = self.options
+        rows = examples.rows
+        if options.box_scale is None:
+            spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]
+        else:
+            spellings = [BoxSpelling((options.box_scale,) * 2)] * len(rows)
+        chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
+        for row, chat in zip(rows, chats, strict=True):
+            if examples.training and not all(answer.strip() for _, answer in chat.messages):
+                raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
+        if options.turns and examples.training:
+            drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
+            chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
+        phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
+        given = _texts(chats, int(examples.images is not None))
+        inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
+        if options.region_words and examples.training:
+            inputs[STATES] = True
+        texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}
+        if options.generate and not examples.training:
+            texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
+            texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
+            located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
+            texts["box_spelling"] = spellings
+            texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
+        return {**inputs.reported(), **identify(rows), **texts}
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        """Judges the generated answer of each example, or the most likely token after each part of the gold one."""
+        for number, row in enumerate(rows):
+            logits, labels = answer_tokens(*one_example(outputs, batch, number))
+            confidence, predicted = logits.float().softmax(-1).max(-1)
+            words = context.tokenizer.decode(predicted, skip_special_tokens=True)
+            if "generated" in batch:
+                words = batch["generated"][number]
+            yield Judged(
+                row["example_id"],
+                row["image_id"],
+                "answers",
+                None,
+                confidence.mean().item() if len(labels) else 0.0,
+                batch["answer"][number],
+                words,
+                texts=(("prompt", batch["prompt"][number]),),
+                kinds={"kind": row["kind"]},
+                boxes=tuple(Box(MEANT, tuple(box), each["text"]) for each in row["phrases"] for box in each["boxes"]),
+            )
 
 
 def _texts(chats: Sequence[Chat], image_count: int) -> dict[str, Any]:
@@ -243,36 +244,4 @@ def _part_exact(right: Tensor, labels: Tensor) -> float:
     return 1.0 - len(wrong) / (int(answer[-1]) + 1)
 
 
-def configure(task: Task, options: GroundedGenerationOptions, config: Any) -> Task:
-    """Returns the task that also learns region words, or generates and measures answers, as the options say."""
-    if options.region_words:
-        words = LossComponent("region_words", region_word_loss, count_region_words, options.region_words)
-        task = replace(task, losses=(*task.losses, words))
-    if not options.generate:
-        return task
-
-    def metrics() -> list[Any]:
-        generated = ItemScores("generated", lambda outputs, batch: score_generated(batch))
-        return [*task.metrics(), generated, ObjectHallucination()]
-
-    return replace(task, metrics=metrics, generate=partial(generate_answers, length=options.generate))
-
-
-TASK = Task(
-    name="grounded_generation",
-    title="grounded generation",
-    builder="flickr30k_entities",
-    columns=("example_id", "image_id", "kind", "text", "phrases"),
-    head="generation",
-    model_inputs=MODEL_INPUTS,
-    losses=(LossComponent("language", language_loss, lambda batch: (batch["labels"][:, 1:] >= 0).sum()),),
-    metrics=lambda: [AnswerLikelihood(), ItemScores("answers", score)],
-    collate=collate,
-    options=GroundedGenerationOptions,
-    to_rows=to_rows,
-    configure=configure,
-    image_tokens=True,
-    judge=judge_generation,
-    example="",
-    hub_task="image-text-to-text",
-)
+TASK = GroundedGeneration()

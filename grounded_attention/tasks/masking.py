@@ -1,16 +1,20 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Masking of words and regions for pre-training (VL-BERT, section 3.3)."""
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from grounded_attention.utils.boxes import box_iou
 
+from .task import pad_labels
+
 WORD_PROBABILITY = 0.15
 REGION_PROBABILITY = 0.15
 # What happens to a region that overlaps a predicted one, and the overlap.
-CO_MASKING = ("none", "paper", "released")
+CoMasking = Literal["none", "paper", "released"]
 OVERLAP = 0.4
 
 
@@ -18,10 +22,6 @@ class WordMasker:
     """Whole-word masking: all pieces of a chosen word are masked together, and predicted.
 
     80% of the chosen words become [MASK], 10% become random pieces of the vocabulary, and 10% do not change.
-
-    Args:
-        tokenizer (`PreTrainedTokenizerBase`): a WordPiece tokenizer; pieces that continue a word start with `##`.
-        probability (`float`, *optional*, defaults to `0.15`): probability that a word is chosen, in [0, 1].
     """
 
     def __init__(self, tokenizer, probability: float = WORD_PROBABILITY):
@@ -33,16 +33,7 @@ class WordMasker:
         self.random_ids = np.setdiff1d(np.arange(len(pieces)), self.special_ids)
 
     def __call__(self, input_ids: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Masks one row.
-
-        Args:
-            input_ids (`np.ndarray`): (T,) int64, without padding, because the draws must not depend on the length of
-                other rows in the batch.
-            rng (`np.random.Generator`): generator of the draws.
-
-        Returns:
-            `tuple[np.ndarray, np.ndarray]`: masked ids (T,), and labels (T,), -100 if a piece is not predicted.
-        """
+        """Masks one row."""
         ordinary = ~np.isin(input_ids, self.special_ids)
         word = np.cumsum(~self.continues[input_ids] | ~ordinary) - 1
         words = word.max(initial=-1) + 1
@@ -54,14 +45,23 @@ class WordMasker:
         return masked, np.where(chosen, input_ids, -100)
 
 
-class ChosenRegions(NamedTuple):
-    """The regions of an image that a model has to predict, (n,) bool each.
+@lru_cache(maxsize=4)
+def word_masker(tokenizer: Any, probability: float) -> WordMasker:
+    """Makes the word masker for a tokenizer; it is cached, because it reads the whole vocabulary."""
+    return WordMasker(tokenizer, probability)
 
-    Args:
-        predicted (`np.ndarray`): regions that are predicted.
-        hidden (`np.ndarray`): those of them that are hidden from the model.
-        exchanged (`np.ndarray`): those of them that get the feature of another region; they are not hidden.
-    """
+
+def mask_words(batch: dict[str, Any], masker: WordMasker, generators: Sequence[np.random.Generator]) -> None:
+    """Masks `input_ids` in place and adds `labels` (B, T), -100 if a token is not predicted."""
+    rows, labels = batch["input_ids"].numpy(), []
+    for row, length, rng in zip(rows, batch["attention_mask"].sum(1).tolist(), generators, strict=True):
+        row[:length], row_labels = masker(row[:length], rng)
+        labels.append(row_labels.tolist())
+    batch["labels"] = pad_labels(labels, rows.shape[1])
+
+
+class ChosenRegions(NamedTuple):
+    """The regions of an image that a model has to predict, (n,) bool each."""
 
     predicted: np.ndarray
     hidden: np.ndarray
@@ -75,20 +75,7 @@ def choose_regions(
     kept: float = 0.0,
     exchanged: float = 0.0,
 ) -> ChosenRegions:
-    """Chooses the regions of an image that are predicted, and those that are hidden from the model.
-
-    Args:
-        count (`int`): number of regions.
-        rng (`np.random.Generator`): generator of the draws; their number does not depend on the shares.
-        probability (`float`, *optional*, defaults to `0.15`): probability that a region is predicted.
-        kept (`float`, *optional*, defaults to `0.0`): share of the predicted regions that keep their features; 0 in
-            the paper of VL-BERT, 0.1 in the public code.
-        exchanged (`float`, *optional*, defaults to `0.0`): share of the predicted regions that get the feature of
-            another region; 0.1 in the public code of LXMERT.
-
-    Returns:
-        `ChosenRegions`: three masks (count,).
-    """
+    """Chooses the regions of an image that are predicted, and those that are hidden from the model."""
     predicted = rng.random(count) < probability
     fate = rng.random(count)
     shown = fate < kept + exchanged
@@ -96,15 +83,7 @@ def choose_regions(
 
 
 def find_overlapping(record: Any, chosen: np.ndarray) -> np.ndarray:
-    """The regions whose overlap with a chosen one is above 0.4, those included; boxes include their last pixel.
-
-    Args:
-        record (`Regions`): the n regions of an image.
-        chosen (`np.ndarray`): (n,) bool.
-
-    Returns:
-        `np.ndarray`: (n,) bool.
-    """
+    """The regions whose overlap with a chosen one is above 0.4, those included; boxes include their last pixel."""
     pixels = record.boxes * np.array([record.width, record.height] * 2)
     return np.any(box_iou(pixels, pixels[chosen], plus_one=True) > OVERLAP, axis=1)
 
@@ -116,17 +95,7 @@ def hide_overlapping(record: Any, chosen: ChosenRegions) -> ChosenRegions:
 
 
 def mean_of_visible(features: np.ndarray, hidden: np.ndarray, counted: np.ndarray | None = None) -> np.ndarray:
-    """Computes the whole-image feature: the mean of regions that are not hidden, or 0.
-
-    Args:
-        features (`np.ndarray`): (n, D).
-        hidden (`np.ndarray`): (n,) bool.
-        counted (`np.ndarray`, *optional*): (n,) bool, the regions whose number, at least 1, divides the sum; those
-            that are not hidden by default. The public code of 12-in-1 counts fewer, so its "mean" is too large.
-
-    Returns:
-        `np.ndarray`: (D,) float32.
-    """
+    """Computes the whole-image feature: the mean of regions that are not hidden, or 0."""
     if hidden.all():
         return np.zeros(features.shape[1], dtype=np.float32)
     if counted is None:

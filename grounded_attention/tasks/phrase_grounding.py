@@ -1,78 +1,107 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Phrase grounding (Flickr30K Entities; VisualBERT, appendix B.4): predict the region of each phrase in a caption."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-import datasets
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
-from grounded_attention.metrics.phrase_grounding import PROTOCOLS
-from grounded_attention.metrics.phrase_recall import PhraseRecall
+from grounded_attention.metrics.phrase_grounding import PROTOCOLS, first_hit
+from grounded_attention.metrics.phrase_recall import PhraseRecall, rank_boxes
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
+from grounded_attention.reports.failures import GOLD, PREDICTED, Box, Judged
+from grounded_attention.utils.schema import Of, Section
 
 from .caption_rows import KEPT, phrases_with_boxes
-from .judges import judge_phrases
-from .task import (
-    TEXT_AND_REGIONS,
-    Batch,
-    Examples,
-    LossComponent,
-    Task,
-    identify,
-    region_arguments,
-)
+from .judges import NO_BOX, JudgeContext, Rows
+from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Metric, Task, identify, region_arguments
 
 
 @dataclass(frozen=True)
-class PhraseGroundingOptions:
-    """Options of the task.
+class PhraseGroundingOptions(Section):
+    """Options of the task."""
 
-    Args:
-        protocol (`str`, *optional*, defaults to `"proposal"`): rule for correct boxes in the evaluation, one of
-            `PROTOCOLS` in `metrics/phrase_grounding.py`. In training, targets are always the regions that overlap a
-            gold box by at least the `iou_threshold` of the processor.
-        max_text_length (`int`, *optional*, defaults to 128): maximum number of text tokens, including [CLS] and [SEP]
-            (128 in the paper). A phrase that is cut counts as wrong.
-
-    Raises:
-        ValueError: if the protocol is unknown, or the length leaves no room for a word.
-    """
-
-    protocol: str = "proposal"
-    max_text_length: int | None = 128
-
-    def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise ValueError(f"protocol is {self.protocol!r}, expected one of {', '.join(PROTOCOLS)}")
-        if self.max_text_length is not None and self.max_text_length < 3:
-            raise ValueError(f"max_text_length is {self.max_text_length}, expected 3 or more")
+    protocol: Annotated[str, Of(PROTOCOLS)] = "proposal"
+    max_text_length: Annotated[int, Ge(3)] | None = 128
 
 
-def to_rows(split: datasets.Dataset) -> datasets.Dataset:
-    """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT` ones.
+class PhraseGrounding(Task):
+    """A choice among the regions for each phrase; it is right if its IoU with a gold box is at least 0.5."""
 
-    `phrases` contains the phrases with at least one box, each with `text`, `start`, `end`, `types` and `boxes`.
-    Captions that do not describe the image are left out.
+    name = "phrase_grounding"
+    title = "phrase grounding"
+    builder = "flickr30k_entities"
+    columns = ("example_id", "image_id", "text", "phrases")
+    head = "phrase_grounding"
+    model_inputs = (*TEXT_AND_REGIONS, "phrase_mask")
+    Options = PhraseGroundingOptions
+    needs_regions = True
+    example = """inputs = processor(caption, phrases=[{{"text": phrase}}], **seen)
+with torch.no_grad():
+    scores = model(**inputs).logits[0, 0][inputs["region_candidate_mask"][0]]
+print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
 
-    Args:
-        split (`datasets.Dataset`): rows of Flickr30K Entities.
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        # The sum is divided by the number of captions, not of phrases, as in the public code.
+        return (LossComponent("grounding", grounding_loss, lambda batch: torch.tensor(len(batch["input_ids"]))),)
 
-    Returns:
-        `datasets.Dataset`: the rows.
+    def metrics(self) -> list[Metric]:
+        return [PhraseRecall(self.options.protocol)]
 
-    Raises:
-        ValueError: if the rows are of another builder.
-    """
-    if not {"captions", "entities"} <= set(split.column_names):
-        raise ValueError(
-            f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and "
-            "entities: use the builder flickr30k_entities"
+    def to_rows(self, split: Any, grounded: bool = False) -> Any:
+        """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT`
+        ones.
+
+        `phrases` contains the phrases with at least one box, each with `text`, `start`, `end`, `types` and `boxes`.
+        Captions that do not describe the image are left out.
+        """
+        if not {"captions", "entities"} <= set(split.column_names):
+            raise ValueError(
+                f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and "
+                "entities: use the builder flickr30k_entities"
+            )
+        return split.map(_flatten, batched=True, batch_size=100, remove_columns=split.column_names)
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        rows, regions = examples.rows, examples.regions
+        if regions is None:
+            raise ValueError("phrase grounding needs regions: set data.regions to a region table")
+        inputs = processor(
+            text=[row["text"] for row in rows],
+            phrases=[row["phrases"] for row in rows],
+            max_length=self.options.max_text_length,
+            return_tensors="pt",
+            **region_arguments(regions),
         )
-    return split.map(_flatten, batched=True, batch_size=100, remove_columns=split.column_names)
+        gold = [
+            [(np.asarray(p["boxes"], dtype=np.float32), tuple(p["types"])) for p in row["phrases"]] for row in rows
+        ]
+        return {**inputs.reported(), **identify(rows), "gold": gold}
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        for number, row in enumerate(rows):
+            for place, phrase in enumerate(row["phrases"]):
+                ranked = rank_boxes(outputs, batch, number, place)
+                best = [Box(PREDICTED, tuple(box), "predicted") for box in ranked[:1].tolist()]
+                rank = first_hit(ranked, phrase["boxes"])
+                confidence = outputs.logits[number, place].float().softmax(-1).max().item() if best else 0.0
+                yield Judged(
+                    f"{row['example_id']}:{place}",
+                    row["image_id"],
+                    "phrases",
+                    float(rank == 1),
+                    confidence,
+                    phrase["text"],
+                    f"found at rank {rank}" if rank else NO_BOX,
+                    texts=(("phrase", phrase["text"]), ("caption", row["text"])),
+                    kinds={"type": phrase["types"][0]} if len(phrase["types"]) else {},
+                    boxes=(*(Box(GOLD, tuple(box), "gold") for box in phrase["boxes"]), *best),
+                )
 
 
 def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
@@ -90,36 +119,6 @@ def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
     return rows
 
 
-def collate(examples: Examples, processor: Any, options: PhraseGroundingOptions) -> dict[str, Any]:
-    """Makes a batch of captions with phrases.
-
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`PhraseGroundingOptions`): options of the task.
-
-    Returns:
-        `dict[str, Any]`: model inputs, `phrase_regions` (B, P, R) float32, 1 for the regions that overlap gold
-        boxes of a phrase, and the list `gold`: for each phrase of each example its boxes and types.
-
-    Raises:
-        ValueError: if there are no regions.
-    """
-    rows, regions = examples.rows, examples.regions
-    if regions is None:
-        raise ValueError("phrase grounding needs regions: set data.regions to a region table")
-    spans = [row["phrases"] for row in rows]
-    inputs = processor(
-        text=[row["text"] for row in rows],
-        phrases=spans,
-        max_length=options.max_text_length,
-        return_tensors="pt",
-        **region_arguments(regions),
-    )
-    gold = [[(np.asarray(p["boxes"], dtype=np.float32), tuple(p["types"])) for p in row["phrases"]] for row in rows]
-    return {**inputs.reported(), **identify(rows), "gold": gold}
-
-
 def grounding_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums over phrases the divergence from the uniform distribution over regions of the phrase (public code).
 
@@ -128,32 +127,4 @@ def grounding_loss(outputs: Any, batch: Batch) -> Tensor:
     return grounding_divergence_sum(outputs.logits, batch["phrase_regions"])[0]
 
 
-def configure(task: Task, options: PhraseGroundingOptions, config: Any) -> Task:
-    """Returns the task with the metric for the protocol."""
-    return replace(task, metrics=lambda: [PhraseRecall(options.protocol)])
-
-
-# Code for model cards, see `Task.example`.
-EXAMPLE = """inputs = processor(caption, phrases=[{{"text": phrase}}], **seen)
-with torch.no_grad():
-    scores = model(**inputs).logits[0, 0][inputs["region_candidate_mask"][0]]
-print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
-
-TASK = Task(
-    name="phrase_grounding",
-    title="phrase grounding",
-    builder="flickr30k_entities",
-    columns=("example_id", "image_id", "text", "phrases"),
-    head="phrase_grounding",
-    model_inputs=(*TEXT_AND_REGIONS, "phrase_mask"),
-    # The sum is divided by the number of captions, not of phrases, as in the public code.
-    losses=(LossComponent("grounding", grounding_loss, lambda batch: torch.tensor(len(batch["input_ids"]))),),
-    metrics=lambda: [PhraseRecall()],
-    collate=collate,
-    options=PhraseGroundingOptions,
-    to_rows=to_rows,
-    configure=configure,
-    needs_regions=True,
-    judge=judge_phrases,
-    example=EXAMPLE,
-)
+TASK = PhraseGrounding()

@@ -48,11 +48,7 @@ def relationship_labels(batch: Batch) -> Tensor | None:
 
 
 def region_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of the predicted regions with the class of the detector, or with its distribution.
-
-    Raises:
-        ValueError: if the numbers of classes of the model and the detector do not fit.
-    """
+    """Sums the cross-entropy of the predicted regions with the class of the detector, or with its distribution."""
     logits, probs = outputs.region_logits, batch.get("region_label_probs")
     labels = region_labels(batch)
     if labels is None:
@@ -104,9 +100,6 @@ def text_word_loss(outputs: Any, batch: Batch) -> Tensor:
 def answer_objective(begin: float) -> LossComponent:
     """
     Makes the loss of answers to questions.
-
-    Args:
-        begin (`float`): share of the training's steps before which it is not part of the total loss.
     """
 
     def total(outputs: Any, batch: Batch) -> Tensor:
@@ -119,9 +112,6 @@ def answer_objective(begin: float) -> LossComponent:
 def region_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
     """
     Makes the losses of masked regions of a family.
-
-    Args:
-        targets (`RegionTargets`): what the family predicts of them, `config.region_targets`.
     """
     if targets.separate_heads:
         return _separate_objectives(targets)

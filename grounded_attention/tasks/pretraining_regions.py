@@ -24,24 +24,7 @@ def region_targets(
     options: Any,
     wanted: RegionTargets,
 ) -> dict[str, Tensor]:
-    """Makes the targets of masked regions.
-
-    Args:
-        candidates (`Tensor`): (B, R) bool, the columns of detected regions. If regions were cut, the first regions of
-            the image are in the sequence.
-        regions (`Sequence[Regions]`): one region record per row.
-        chosen (`Sequence[ChosenRegions]`): for each image the regions that are predicted and those that are hidden.
-        options (`PretrainingOptions`): options of the task: `region_targets` and `background`.
-        wanted (`RegionTargets`): what the family predicts.
-
-    Returns:
-        `dict[str, Tensor]`: `masked_regions` and `predicted_regions` (B, R) bool, and what is wanted of
-        `region_labels` (B, R) or `region_label_probs` (B, R, C), and `attribute_labels` (B, R), each with its
-        `..._weights` (B, R) if all regions are wanted.
-
-    Raises:
-        ValueError: if the region table lacks a column.
-    """
+    """Makes the targets of masked regions."""
     masks = {
         "predicted_regions": [each.predicted for each in chosen],
         "masked_regions": [each.hidden for each in chosen],

@@ -1,31 +1,25 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Referring expressions (VL-BERT, section 4.2.3): predict the region of the image that a sentence names."""
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.metrics.referring_expression_accuracy import get_convention, is_right
+from grounded_attention.metrics.referring_expression_accuracy import CONVENTIONS, get_convention, is_right
 from grounded_attention.modeling.task_losses import region_sum
+from grounded_attention.reports.failures import GOLD, PREDICTED, Box, Judged
 from grounded_attention.utils.boxes import box_iou
+from grounded_attention.utils.schema import Of, Section, Share
 
 from .flipping import flip_some
-from .judges import judge_expressions
-from .task import (
-    TEXT_AND_REGIONS,
-    Batch,
-    Examples,
-    LossComponent,
-    Task,
-    identify,
-    seen_arguments,
-)
+from .judges import NO_BOX, JudgeContext, Rows, corners, format_box
+from .task import Batch, Examples, LossComponent, Metric, Task, identify, seen_arguments
 
 IGNORED = -100.0
 # Boxes are divided by the image size, in float32; the original files have pixels with two decimals. Rounding to this
@@ -33,80 +27,105 @@ IGNORED = -100.0
 DECIMALS = 3
 
 
+Convention = Annotated[str, Of(tuple(CONVENTIONS))]
+
+
 @dataclass(frozen=True)
-class ReferringExpressionOptions:
-    """Options of the task.
+class ReferringExpressionOptions(Section):
+    """Options of the task."""
 
-    Args:
-        label_convention (`str`, *optional*, defaults to `"vl_bert_label"`): rule for positive regions in training, a
-            name in `grounded_attention.metrics.referring_expression_accuracy.CONVENTIONS`; the default is that of the
-            public code.
-        convention (`str`, *optional*, defaults to `"vl_bert"`): rule for correct boxes in the evaluation; the default
-            is that of the public code.
-        whole_image (`bool`, *optional*, defaults to `True`): whether the region of the whole image is a candidate
-            (public code).
-        flip_probability (`float`, *optional*, defaults to `0.0`): probability that a picture is flipped in training,
-            with its boxes, and with "left" and "right" exchanged in the sentence (0.5 in the public code). Only for
-            models that read pixels.
-
-    Raises:
-        ValueError: if a convention is unknown, or the probability is outside [0, 1].
-    """
-
-    label_convention: str = "vl_bert_label"
-    convention: str = "vl_bert"
+    label_convention: Convention = "vl_bert_label"
+    convention: Convention = "vl_bert"
     whole_image: bool = True
-    flip_probability: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name in ("label_convention", "convention"):
-            get_convention(getattr(self, name))
-        if not 0 <= self.flip_probability <= 1:
-            raise ValueError(f"flip_probability is {self.flip_probability}, expected a share in [0, 1]")
+    flip_probability: Share = 0.0
 
 
-def collate(examples: Examples, processor: Any, options: ReferringExpressionOptions) -> dict[str, Any]:
-    """Makes a batch of rows of the RefCOCO builder.
+class ReferringExpressions(Task):
+    """A choice among the regions of an image."""
 
-    Args:
-        examples (`Examples`): the rows and their regions.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`ReferringExpressionOptions`): options of the task.
+    name = "referring_expressions"
+    title = "referring expressions"
+    builder = "refcoco"
+    columns = ("example_id", "image_id", "text", "width", "height", "box")
+    head = "referring_expressions"
+    Options = ReferringExpressionOptions
+    explains = True
+    needs_regions = True
+    empty_images = True
+    example = """inputs = processor(caption, **seen)
+with torch.no_grad():
+    scores = model(**inputs).logits[0][inputs["region_candidate_mask"][0]]
+print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
 
-    Returns:
-        `dict[str, Any]`: model inputs; `region_targets` (B, R) float32, 1 for regions that overlap the named object, 0
-        for other candidates, -100 for the rest; `candidates` (B, R) bool; and the lists `image_pixels` (width and
-        height), `gold_boxes` in pixels, `example_id` and `image_id`.
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        return (LossComponent("regions", region_loss, lambda batch: (batch["region_targets"] >= 0).sum()),)
 
-    Raises:
-        ValueError: if there are no regions.
-    """
-    rows, regions, images = examples.rows, examples.regions, examples.images
-    if regions is None:
-        raise ValueError("referring expressions need regions: set data.regions to a region table")
-    # Computed before the flip, which does not change overlaps.
-    right = [
-        _right_regions(row, record.boxes, options.label_convention) for row, record in zip(rows, regions, strict=True)
-    ]
-    texts = [row["text"] for row in rows]
-    if images is not None and examples.training and options.flip_probability:
-        generators = [examples.generator(row["example_id"]) for row in rows]
-        texts, regions, images, _ = flip_some(texts, regions, images, generators, options.flip_probability)
-    batch = dict(processor(text=texts, layout="caption", return_tensors="pt", **seen_arguments(images, regions)))
-    targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
-    # In a family without a region for the whole image, the first region is a detection, or padding.
-    whole_image = (batch["region_attention_mask"].bool() & ~batch["region_candidate_mask"].bool())[:, :1].any(1)
-    for row, columns, whole, values in zip(targets, batch["region_candidate_mask"], whole_image, right, strict=True):
-        row[:1] = float(values[0]) if options.whole_image and whole else IGNORED
-        row[columns] = torch.from_numpy(values[1:])[: int(columns.sum())]
-    return {
-        **batch,
-        **identify(rows),
-        "region_targets": targets,
-        "candidates": targets >= 0,
-        "image_pixels": [(row["width"], row["height"]) for row in rows],
-        "gold_boxes": [in_pixels([row["box"]], row["width"], row["height"])[0].tolist() for row in rows],
-    }
+    def metrics(self) -> list[Metric]:
+        convention = self.options.convention
+        return [ItemScores("expressions", lambda outputs, batch: score(outputs, batch, convention))]
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        options = self.options
+        rows, regions, images = examples.rows, examples.regions, examples.images
+        if regions is None:
+            raise ValueError("referring expressions need regions: set data.regions to a region table")
+        # Computed before the flip, which does not change overlaps.
+        right = [
+            _right_regions(row, record.boxes, options.label_convention)
+            for row, record in zip(rows, regions, strict=True)
+        ]
+        texts = [row["text"] for row in rows]
+        if images is not None and examples.training and options.flip_probability:
+            generators = [examples.generator(row["example_id"]) for row in rows]
+            texts, regions, images, _ = flip_some(texts, regions, images, generators, options.flip_probability)
+        batch = dict(processor(text=texts, layout="caption", return_tensors="pt", **seen_arguments(images, regions)))
+        targets = torch.full(batch["region_candidate_mask"].shape, IGNORED)
+        # In a family without a region for the whole image, the first region is a detection, or padding.
+        whole_image = (batch["region_attention_mask"].bool() & ~batch["region_candidate_mask"].bool())[:, :1].any(1)
+        for row, columns, whole, values in zip(
+            targets, batch["region_candidate_mask"], whole_image, right, strict=True
+        ):
+            row[:1] = float(values[0]) if options.whole_image and whole else IGNORED
+            row[columns] = torch.from_numpy(values[1:])[: int(columns.sum())]
+        return {
+            **batch,
+            **identify(rows),
+            "region_targets": targets,
+            "candidates": targets >= 0,
+            "image_pixels": [(row["width"], row["height"]) for row in rows],
+            "gold_boxes": [in_pixels([row["box"]], row["width"], row["height"])[0].tolist() for row in rows],
+        }
+
+    def read_out(self, outputs: Any, inputs: Batch) -> ReadOut:
+        """The score of the chosen region and the position that it is read from, its own."""
+        best = outputs.logits.max(-1)
+        return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
+
+    def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
+        """1 if the chosen region overlaps the named object enough."""
+        return score(outputs, batch, self.options.convention).scores["expressions_accuracy"]
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        """The score is added later, from the metric."""
+        confidence = outputs.logits.float().sigmoid().masked_fill(~batch["candidates"], -1.0)
+        for number, row in enumerate(rows):
+            detected, best = bool(batch["region_candidate_mask"][number].any()), int(confidence[number].argmax())
+            boxes = [Box(GOLD, tuple(row["box"]), "gold")]
+            if detected:
+                boxes.append(Box(PREDICTED, corners(batch["region_boxes"][number, best]), "predicted"))
+            named = [format_box(box.corners, row) for box in boxes]
+            yield Judged(
+                row["example_id"],
+                row["image_id"],
+                "expressions",
+                None,
+                confidence[number, best].item() if detected else 0.0,
+                named[0],
+                named[1] if detected else NO_BOX,
+                texts=(("sentence", row["text"]),),
+                boxes=tuple(boxes),
+            )
 
 
 def in_pixels(boxes: Any, width: int, height: int) -> np.ndarray:
@@ -142,15 +161,7 @@ def candidate_boxes(batch: Batch, row: int) -> np.ndarray:
 
 
 def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
-    """Returns the box of the best candidate of each example.
-
-    Args:
-        logits (`Tensor`): (B, R) scores of the regions, the whole image first.
-        batch (`Mapping[str, Any]`): a batch of [`collate`].
-
-    Returns:
-        `list[list[float] | None]`: x1, y1, x2, y2 in pixels; None for an image without detections, which is a miss.
-    """
+    """Returns the box of the best candidate of each example."""
     boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
     scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
     return [found[int(s.argmax())].tolist() if len(found) else None for found, s in zip(boxes, scores, strict=True)]
@@ -159,14 +170,6 @@ def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
 def score(outputs: Any, batch: Batch, convention: str) -> Scored:
     """Scores each sentence: whether the predicted box is right, the expected score of a random candidate, and whether
     any candidate is right.
-
-    Args:
-        outputs (`ModelOutput`): outputs of the model.
-        batch (`Mapping[str, Any]`): a batch of [`collate`].
-        convention (`str`): rule for correct boxes.
-
-    Returns:
-        `Scored`: the scores.
     """
     predicted, gold = predicted_boxes(outputs.logits, batch), batch["gold_boxes"]
     right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]
@@ -181,44 +184,4 @@ def score(outputs: Any, batch: Batch, convention: str) -> Scored:
     )
 
 
-def configure(task: Task, options: ReferringExpressionOptions, config: Any) -> Task:
-    """Returns the task with metrics that use the convention of the options."""
-    metrics: Any = lambda: [ItemScores("expressions", lambda o, b: score(o, b, options.convention))]  # noqa: E731
-    return replace(task, metrics=metrics)
-
-
-def read_expression(outputs: Any, inputs: Batch) -> ReadOut:
-    """Returns the score of the chosen region and the position that it is read from, its own."""
-    best = outputs.logits.max(-1)
-    return ReadOut(best.values, inputs["input_ids"].shape[1] + best.indices)
-
-
-def expression_scores(options: ReferringExpressionOptions) -> Scores:
-    """Returns a function that scores each example: 1 if the chosen region overlaps the named object enough."""
-    return lambda outputs, batch: score(outputs, batch, options.convention).scores["expressions_accuracy"]
-
-
-# Code for model cards, see `Task.example`.
-EXAMPLE = """inputs = processor(caption, **seen)
-with torch.no_grad():
-    scores = model(**inputs).logits[0][inputs["region_candidate_mask"][0]]
-print(f"what the caption names: box {{boxes[scores.argmax()]}}")"""
-
-TASK = Task(
-    name="referring_expressions",
-    title="referring expressions",
-    builder="refcoco",
-    columns=("example_id", "image_id", "text", "width", "height", "box"),
-    head="referring_expressions",
-    model_inputs=TEXT_AND_REGIONS,
-    losses=(LossComponent("regions", region_loss, lambda batch: (batch["region_targets"] >= 0).sum()),),
-    metrics=lambda: [ItemScores("expressions", lambda o, b: score(o, b, ReferringExpressionOptions().convention))],
-    collate=collate,
-    options=ReferringExpressionOptions,
-    configure=configure,
-    needs_regions=True,
-    empty_images=True,
-    judge=judge_expressions,
-    example=EXAMPLE,
-    explained=Explained(read_expression, expression_scores),
-)
+TASK = ReferringExpressions()

@@ -31,14 +31,6 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
     The mean of these image tokens is compared with each different word of the phrases of the batch: cosine of the two
     inputs of the language model, times 20, and the softmax over the words. Each word of the phrase is a target. The
     other words are those of the same batch of one process, so with accumulation or more processes the loss is another.
-
-    Args:
-        outputs (`Any`): outputs of the model, with `hidden_states`; the first, (B, N, H), are the inputs of the
-            language model.
-        batch (`Batch`): `input_ids` (B, N) and the grounding of phrases, see [`PatchGroundingProcessor`].
-
-    Returns:
-        `Tensor`: the sum over the words that [`count_region_words`] counts, () float32.
     """
     states = outputs.hidden_states[0].float()
     used = _grounded(batch)

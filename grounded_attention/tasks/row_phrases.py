@@ -8,16 +8,7 @@ from typing import Any
 def row_phrases(
     rows: Sequence[Mapping[str, Any]], related: Sequence[int] | None = None
 ) -> list[list[dict[str, Any]]] | None:
-    """Returns the phrases of each row, as the processor takes them; those of an exchanged caption are left out.
-
-    Args:
-        rows (`Sequence[Mapping[str, Any]]`): rows, perhaps with `phrases`: `{text, start, end, boxes}` and optionally
-            `scores`, one number for each box.
-        related (`Sequence[int]`, *optional*): 0 for a row whose caption was exchanged; None if none was.
-
-    Returns:
-        `list[list[dict[str, Any]]] | None`: the phrases; None if the rows have none.
-    """
+    """Returns the phrases of each row, as the processor takes them; those of an exchanged caption are left out."""
     if "phrases" not in rows[0]:
         return None
     kept = [True] * len(rows) if related is None else [bool(label) for label in related]

@@ -1,20 +1,22 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The declaration of a task, which connects data, model, losses and metrics."""
+"""The base class of tasks, which connect data, model, losses and metrics."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from grounded_attention.analysis.perturbation_curves import Explained
+from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.modeling.task_losses import count_labels, cross_entropy_sum
 from grounded_attention.reports.failures import Judged
+from grounded_attention.utils.schema import Section, validate
 
-from .judges import JudgeTask
+from .judges import JudgeContext, Rows
 
 # Inputs of all models with one sequence of text and regions.
 TEXT_AND_REGIONS = (
@@ -39,16 +41,6 @@ class LossComponent:
 
     Sum and count are separate, so the Trainer can divide by the count over all accumulated micro-batches and
     processes. The result is exactly the loss of one large batch, even if micro-batches have different counts.
-
-    Args:
-        name (`str`): name in logs (`loss_<name>`).
-        total (`Callable[[Any, Batch], Tensor]`): function of outputs and batch: the sum, () with a graph even if there
-            are no items.
-        count (`Callable[[Batch], Tensor | None]`): function of the batch: the number of items, (), without a forward
-            pass. None if the batch lacks this objective; then the term is left out.
-        weight (`float`, *optional*, defaults to `1.0`): factor of the mean in the total loss.
-        begin (`float`, *optional*, defaults to `0.0`): share of the training's steps, in [0, 1], before which the
-            factor is 0. The term is computed and logged from the start.
     """
 
     name: str
@@ -59,16 +51,7 @@ class LossComponent:
 
 
 def classification(name: str, logits: str, labels: str) -> LossComponent:
-    """Makes the cross-entropy loss of a classification, over items with a label.
-
-    Args:
-        name (`str`): name in logs.
-        logits (`str`): name of the output with the scores, (..., classes).
-        labels (`str`): name of the batch entry with the classes, (...) int64, -100 for no label.
-
-    Returns:
-        `LossComponent`: the loss.
-    """
+    """Makes the cross-entropy loss of a classification, over items with a label."""
     return LossComponent(
         name,
         lambda outputs, batch: cross_entropy_sum(getattr(outputs, logits), batch[labels])[0],
@@ -90,22 +73,7 @@ class Metric(Protocol):
 
 @dataclass(frozen=True)
 class Examples:
-    """The data from which `collate` makes one batch.
-
-    Args:
-        rows (`Sequence[Mapping[str, Any]]`): the rows.
-        regions (`Sequence[Any]`, *optional*): one region record per row, or for rows with `image_ids` a tuple with one
-            record per image; None for text only, or if the processor finds regions in `images`.
-        generator (`Callable[[str], np.random.Generator]`): `generator(key)` makes the random generator of the row with
-            this key in this epoch.
-        split (`Sequence[Mapping[str, Any]]`, *optional*): all rows of the split, for draws of other rows.
-        texts (`Sequence[Mapping[str, Any]]`, *optional*): rows of a corpus without images, each with `text`.
-        images (`Sequence[PIL.Image.Image]`, *optional*): one picture per row, for models that read pixels.
-        training (`bool`, *optional*, defaults to `False`): whether the batch is for training; data augmentation is
-            only for training.
-        find_regions (`Callable[[Mapping[str, Any]], Any]`, *optional*): row of the split -> its entry of `regions`,
-            for draws of regions of other rows; None if there is no region table.
-    """
+    """The data from which `collate` makes one batch."""
 
     rows: Sequence[Mapping[str, Any]]
     regions: Sequence[Any] | None
@@ -118,33 +86,8 @@ class Examples:
 
 
 @dataclass(frozen=True)
-class PredictionFile:
-    """The official file format of the predictions of a task, which can be read and scored without a model.
-
-    Args:
-        content (`str`): what the file contains, for help texts and errors.
-        read (`Callable[[Path], dict[str, str]]`): file -> question id -> prediction. Raises `ValueError` for a damaged
-            file.
-        to_options (`Callable[[dict[str, str]], dict[str, Any]]`): predictions -> options of the task.
-        score (`Callable[[Path, dict[str, str], str, Any], ScoredFile]`): (file, predictions, name of the split, rows)
-            -> scores. Raises `ValueError` if predictions are missing or unknown.
-    """
-
-    content: str
-    read: Callable[[Path], dict[str, str]]
-    to_options: Callable[[dict[str, str]], dict[str, Any]]
-    score: Callable[[Path, dict[str, str], str, Any], "ScoredFile"]
-
-
-@dataclass(frozen=True)
 class ScoredFile:
-    """The scores of an official file of predictions.
-
-    Args:
-        figures (`dict[str, Any]`): name -> figure, as after training.
-        judged (`list[Judged]`): the predictions.
-        items (`dict[str, list]`): item columns of the task, for `Task.export`.
-    """
+    """The scores of an official file of predictions."""
 
     figures: dict[str, Any]
     judged: list[Judged]
@@ -152,62 +95,39 @@ class ScoredFile:
 
 
 @dataclass(frozen=True)
-class NoOptions:
+class NoOptions(Section):
     """The options of a task without options."""
 
 
-@dataclass(frozen=True)
 class Task:
-    """Connects the rows of a builder, a sequence layout, a model head, losses and metrics.
+    """A task: the rows of a builder, the inputs of a model with some head, losses, metrics, and words for reports.
 
-    Args:
+    A subclass sets the attributes and overrides the methods that are particular to it. `TASKS` has one object of each;
+    `configure` makes a copy for a run.
+
+    Attributes:
         name (`str`): key in the registry and in recipes.
         title (`str`): name in model cards.
         builder (`str`): default data builder (see `grounded_attention.commands.build_data`).
         columns (`tuple[str, ...]`): columns of all rows, after `to_rows`.
         head (`str`): head that the model needs, a key of `families.HEADS`.
         model_inputs (`tuple[str, ...]`): names of the batch entries that are inputs of the model.
-        losses (`tuple[LossComponent, ...]`): losses of the task; attention supervision adds further losses.
-        metrics (`Callable[[], list[Metric]]`): makes new metrics for one evaluation.
-        collate (`Callable[[Examples, Any, Any], dict[str, Any]]`): (examples, processor, options) -> batch.
-        judge (`JudgeTask`): converts outputs to predictions as words and boxes, for reports; see `judges.py`.
         example (`str`): code for model cards that uses the model, a template for `str.format`: `{word}` is a word of
             the caption, `{other}` a phrase in it. The code may use `processor`, `model`, `caption`, `phrase`, `boxes`
             and `seen` (the region arguments of the processor).
-        options (`type`, *optional*, defaults to `NoOptions`): frozen dataclass of options; it raises ValueError for
-            wrong values.
-        model_config (`Callable[[Any], dict[str, Any]]`, *optional*): options -> fields of the model configuration.
-        to_rows (`Callable[[Any], Any]`, *optional*): converts a split of the builder to the rows of the task; identity
-            by default.
-        to_grounded_rows (`Callable[[Any], Any]`, *optional*): the same as `to_rows`, with a column `phrases` where the
-            split has phrases with boxes, for a method that needs them. Without it, all rows of the task have phrases,
-            or none has.
-        fit_options (`Callable[[Any, Mapping[str, Any]], Any]`, *optional*): (options, splits) -> options completed
-            with values from the rows, such as a list of answers.
-        remarks (`Callable[[Any, Mapping[str, Any]], list[str]]`, *optional*): (completed options, splits) -> lines
-            that a run prints before training.
-        configure (`Callable[[Task, Any, Any], Task]`, *optional*): (task, completed options, model configuration) ->
-            task with the losses and metrics for these.
-        initialise (`Callable[[Any, Any, Any], None]`, *optional*): function of model, processor and options that is
-            called once before training.
-        export (`Callable[[Mapping[str, list], Path], None]`, *optional*): function of the items of an evaluated split
-            (see `grounded_attention.metrics.item_scores`) and a path without suffix; it writes the file for the
-            evaluation server.
-        prediction_file (`PredictionFile`, *optional*): the official file format of predictions.
-        explained (`Explained`, *optional*): the decision that the perturbation test explains; None if an example has
-            more than one decision.
-        trained_options (`Callable[[Any, bool], dict[str, Any]]`, *optional*): (configuration of a trained model,
-            whether there are regions) -> options for its evaluation.
-        hub_task (`str`, *optional*, defaults to `"visual-grounding"`): name of the task on the Hub, for results in
-            model cards.
+        Options (`type`): frozen dataclass of options, a `Section`.
+        options (`Any`): the options of this object.
+        config (`Any`): the configuration of the model; None before there is one.
+        hub_task (`str`): name of the task on the Hub, for results in model cards.
         citation (`str`, *optional*): BibTeX entry of the paper of the task, for model cards.
-        generate (`Callable[[Any, Any, Batch], dict[str, Any]]`, *optional*): function of model, tokenizer and batch
-            that is called in evaluations; it returns entries to add to the batch for the metrics.
-        needs_regions (`bool`, *optional*, defaults to `False`): whether the task requires regions.
-        image_tokens (`bool`, *optional*, defaults to `False`): whether the regions are the image tokens of a
-            vision-language model, which reads pictures and no region table.
-        empty_images (`bool`, *optional*, defaults to `False`): whether an image that is not in the region table counts
-            as an image without detections, instead of an error.
+        predictions (`str`, *optional*): content of the official file of predictions, if such a file can be scored.
+        explains (`bool`): whether the perturbation test works: an example has one decision, see `read_out`.
+        needs_regions (`bool`): whether the task requires regions.
+        image_tokens (`bool`): whether the regions are the image tokens of a vision-language model, which reads
+            pictures and no region table.
+        empty_images (`bool`): whether an image that is not in the region table counts as an image without detections,
+            instead of an error.
+        phrases_on_demand (`bool`): whether rows have phrases only for a method that needs them.
     """
 
     name: str
@@ -215,30 +135,38 @@ class Task:
     builder: str
     columns: tuple[str, ...]
     head: str
-    model_inputs: tuple[str, ...]
-    losses: tuple[LossComponent, ...]
-    metrics: Callable[[], list[Metric]]
-    collate: Callable[[Examples, Any, Any], dict[str, Any]]
-    judge: JudgeTask
-    example: str
-    options: type = NoOptions
-    model_config: Callable[[Any], dict[str, Any]] = field(default=lambda options: {})
-    to_rows: Callable[[Any], Any] = field(default=lambda split: split)
-    to_grounded_rows: Callable[[Any], Any] | None = None
-    fit_options: Callable[[Any, Mapping[str, Any]], Any] = field(default=lambda options, splits: options)
-    remarks: Callable[[Any, Mapping[str, Any]], list[str]] = field(default=lambda options, splits: [])
-    configure: Callable[["Task", Any, Any], "Task"] = field(default=lambda task, options, config: task)
-    initialise: Callable[[Any, Any, Any], None] = field(default=lambda model, processor, options: None)
-    export: Callable[[Mapping[str, list], Path], None] | None = None
-    prediction_file: PredictionFile | None = None
-    explained: Explained | None = None
-    trained_options: Callable[[Any, bool], dict[str, Any]] = field(default=lambda config, grounded: {})
+    model_inputs: tuple[str, ...] = TEXT_AND_REGIONS
+    example: str = ""
+    Options: type = NoOptions
     hub_task: str = "visual-grounding"
     citation: str | None = None
-    generate: Callable[[Any, Any, Batch], dict[str, Any]] | None = None
+    predictions: str | None = None
+    explains: bool = False
     needs_regions: bool = False
     image_tokens: bool = False
     empty_images: bool = False
+    phrases_on_demand: bool = False
+
+    def __init__(self) -> None:
+        self.options: Any = self.Options()
+        self.config: Any = None
+
+    def configure(self, options: Any = None, config: Any = None) -> Self:
+        """A copy with these options (by default those of this object) and the configuration of the model.
+
+        Raises:
+            ValueError: if an option has a wrong value, or the model cannot do what the options ask for.
+        """
+        made = copy(self)
+        given = self.options if options is None else options
+        made.options = given if isinstance(given, self.Options) else validate(self.Options, given, "options")
+        if config is not None:
+            made.config = config
+            made.check_config()
+        return made
+
+    def check_config(self) -> None:
+        """Raises ValueError if a model with this configuration cannot do what the options ask for."""
 
     @property
     def can_have_phrases(self) -> bool:
@@ -248,7 +176,82 @@ class Task:
     @property
     def always_has_phrases(self) -> bool:
         """Whether all rows of the task have phrases, also without a method that needs them."""
-        return self.can_have_phrases and self.to_grounded_rows is None
+        return self.can_have_phrases and not self.phrases_on_demand
+
+    # Data and model
+
+    def to_rows(self, split: Any, grounded: bool = False) -> Any:
+        """The rows of a split of the builder, with a column `phrases` for a method that needs grounding."""
+        return split
+
+    def fit_options(self, splits: Mapping[str, Any]) -> Any:
+        """The options completed with facts about the rows, such as a list of answers."""
+        return self.options
+
+    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+        """Lines that a run prints before training."""
+        return []
+
+    def model_config(self) -> dict[str, Any]:
+        """The fields of a model's configuration that the options determine."""
+        return {}
+
+    def initialise(self, model: Any, processor: Any) -> None:
+        """Called once before training."""
+
+    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+        """The options for the evaluation of a trained model with this configuration; `grounded`: with regions."""
+        return {}
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        """Makes a batch: inputs of the model, and what losses and metrics read."""
+        raise NotImplementedError
+
+    # Losses and figures
+
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        """The losses of the task; attention supervision adds further ones."""
+        raise NotImplementedError
+
+    def metrics(self) -> list[Metric]:
+        """New metrics for one evaluation."""
+        raise NotImplementedError
+
+    def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
+        """Entries to add to a batch of an evaluation, for the metrics."""
+        return {}
+
+    def read_out(self, outputs: Any, inputs: Batch) -> ReadOut:
+        """The score of the decision that maps explain, and the position that it is read from."""
+        raise NotImplementedError
+
+    def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
+        """The score of the decision about each example; None if it has none."""
+        raise NotImplementedError
+
+    # Reports and files
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        """Converts outputs to predictions as words and boxes next to the gold answers."""
+        raise NotImplementedError
+
+    def export(self, items: Mapping[str, list], path: Path) -> bool:
+        """Writes the file for the evaluation server, with a suffix, and returns True; False without such a file.
+        `items` are those of an evaluated split (`grounded_attention.metrics.item_scores`)."""
+        return False
+
+    def read_predictions(self, path: Path) -> dict[str, str]:
+        """Reads an official file of predictions."""
+        raise NotImplementedError
+
+    def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
+        """The options with which such a file is scored."""
+        return {}
+
+    def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> "ScoredFile":
+        """Scores such a file."""
+        raise NotImplementedError
 
 
 def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:

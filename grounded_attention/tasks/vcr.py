@@ -1,25 +1,29 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visual commonsense reasoning (VL-BERT, section 4.2.1): choose one of four answers, or reasons, for a question."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
+from annotated_types import Ge
 from torch import Tensor
 
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
+from grounded_attention.reports.failures import MEANT, Box, Choice, Judged
+from grounded_attention.utils.schema import Section
 
 from .coco_categories import CLASSES
-from .judges import judge_vcr
+from .judges import JudgeContext, Rows, classified
 from .task import (
     TEXT_AND_REGIONS,
     Batch,
     Examples,
     LossComponent,
+    Metric,
     Task,
     classification,
     identify,
@@ -30,59 +34,85 @@ SPECIALS = 3  # [CLS] question [SEP] choice [SEP]
 
 
 @dataclass(frozen=True)
-class VCROptions:
-    """Options of the task.
-
-    Args:
-        region_classes (`bool`, *optional*, defaults to `True`): also predict the category of each object, which is not
-            masked (VL-BERT public code; the paper masks regions): the 80 categories of COCO, counted from 1, and 0 for
-            the whole image.
-        max_text_length (`int`, *optional*, defaults to 64): maximum number of word pieces of question and choice
-            together; the end of the longer text is cut (64 in the public code).
-
-    Raises:
-        ValueError: if the length is below 2.
-    """
+class VCROptions(Section):
+    """Options of the task."""
 
     region_classes: bool = True
-    max_text_length: int | None = 64
-
-    def __post_init__(self) -> None:
-        if self.max_text_length is not None and self.max_text_length < 2:
-            raise ValueError(f"max_text_length is {self.max_text_length}, expected 2 or more")
+    max_text_length: Annotated[int, Ge(2)] | None = 64
 
 
-def collate(examples: Examples, processor: Any, options: VCROptions) -> dict[str, Any]:
-    """Makes a batch of rows of the VCR builder.
+class VCR(Task):
+    """A choice among texts, some words of which name objects by number."""
 
-    Args:
-        examples (`Examples`): the rows, with regions or pictures or neither.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`VCROptions`): options of the task.
+    name = "vcr"
+    title = "visual commonsense reasoning"
+    builder = "vcr"
+    columns = ("example_id", "image_id", "objects", "boxes", "question", "choices", "label")
+    head = "multiple_choice"
+    model_inputs = (*TEXT_AND_REGIONS, "token_regions", "image_text_alignment")
+    Options = VCROptions
+    hub_task = "multiple-choice"
+    example = """answers = ["{word}", "{other}"]
+inputs = processor([caption] * 2, answers, **{{name: [value] * 2 for name, value in seen.items()}})
+texts = {{name: inputs[name][None] for name in ("input_ids", "attention_mask", "token_type_ids")}}
+regions = {{name: inputs[name][:1] for name in inputs if name.startswith(("region", "pixel", "image_sizes"))}}
+with torch.no_grad():
+    shares = model(**texts, **regions).logits[0].softmax(-1).tolist()
+for answer, share in zip(answers, shares):
+    print(f"{{answer}}: {{share:.0%}}")"""
 
-    Returns:
-        `dict[str, Any]`: model inputs and targets, see `VLBertForMultipleChoice.forward`. Texts are (B, C, T) for C
-        choices; regions are (B, R, ...), shared by all choices. Words that name objects are linked to regions: by
-        `token_regions` (B, C, T), the first object of each word (VL-BERT), or by `image_text_alignment` (B, C, R, A),
-        all words of each region (VisualBERT).
+    @property
+    def losses(self) -> tuple[LossComponent, ...]:
+        softmax = self.config is not None and self.config.choice_loss == "softmax"
+        return (SOFTMAX if softmax else SIGMOID, REGIONS)
 
-    Raises:
-        ValueError: if the regions are not the objects of the row, or an object has an unknown category.
-    """
-    rows, regions = examples.rows, examples.regions
-    for row, record in zip(rows, regions or (), strict=regions is not None):
-        _check_objects(row, record)
-    pairs = [(row, choice) for row in rows for choice in row["choices"]]
-    texts = _texts(pairs, processor, options, tagged=regions is not None or examples.images is not None)
-    batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
-    if examples.images is not None or regions is not None:
-        seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
-        inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
-        batch |= {name: values for name, values in inputs.items() if name not in batch}
-        if options.region_classes:
-            batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
-    labels = torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
-    return {**batch, **identify(rows), "labels": labels}
+    def metrics(self) -> list[Metric]:
+        return [ItemScores("vcr", score)]
+
+    def check_config(self) -> None:
+        if self.options.region_classes and not hasattr(self.config, "choice_region_classes"):
+            raise ValueError(
+                f"models of the family {self.config.model_type!r} do not predict the categories of objects: set "
+                "options.region_classes=false"
+            )
+
+    def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
+        return {"region_classes": False}  # an evaluation does not use the categories of objects
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        rows, regions = examples.rows, examples.regions
+        for row, record in zip(rows, regions or (), strict=regions is not None):
+            _check_objects(row, record)
+        pairs = [(row, choice) for row in rows for choice in row["choices"]]
+        tagged = regions is not None or examples.images is not None
+        texts = _texts(pairs, processor, self.options.max_text_length, tagged)
+        batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
+        if tagged:
+            seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
+            inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
+            batch |= {name: values for name, values in inputs.items() if name not in batch}
+            if self.options.region_classes:
+                batch["region_class_labels"] = _class_labels(batch["region_candidate_mask"], rows)
+        labels = torch.tensor([row["label"] if row["label"] >= 0 else UNLABELLED for row in rows])
+        return {**batch, **identify(rows), "labels": labels}
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        logits = outputs.logits.float()
+        confidences = logits.sigmoid() if context.config.choice_loss == "sigmoid" else logits.softmax(-1)
+        for row, probabilities in zip(rows, confidences, strict=True):
+            named = [choice["text"] for choice in row["choices"]]
+            fields = classified(probabilities, row["label"], named) | {"kinds": {}, "worth": {}}
+            best = int(probabilities.argmax())
+            objects = zip(row["boxes"], row.get("objects") or [""] * len(row["boxes"]), strict=True)
+            yield Judged(
+                row["example_id"],
+                row["image_id"],
+                "vcr",
+                **fields,
+                texts=(("question", row["question"]["text"]),),
+                boxes=tuple(Box(MEANT, tuple(box), name) for box, name in objects),
+                choices=tuple(Choice(text, n == row["label"], n == best) for n, text in enumerate(named)),
+            )
 
 
 class _Boxes:
@@ -92,7 +122,7 @@ class _Boxes:
         self.boxes = np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4)
 
 
-def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bool) -> dict[str, Tensor]:
+def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: bool) -> dict[str, Tensor]:
     """The text inputs of each question with each choice; tags need only the boxes of regions, so features are 0."""
     given: dict[str, Any] = {}
     if tagged:
@@ -100,7 +130,6 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
         given["region_boxes"] = boxes
         given["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
         given["tags"] = [tag_records(row["question"], 0) + tag_records(choice, 1) for row, choice in pairs]
-    length = options.max_text_length
     inputs = processor(
         text=[row["question"]["text"] for row, _ in pairs],
         text_pair=[choice["text"] for _, choice in pairs],
@@ -113,15 +142,7 @@ def _texts(pairs: Sequence[Any], processor: Any, options: VCROptions, tagged: bo
 
 
 def tag_records(text: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
-    """Converts the tags of the builder to tags of the processor.
-
-    Args:
-        text (`Mapping[str, Any]`): a text with `tags`.
-        number (`int`): index of the text in its example.
-
-    Returns:
-        `list[dict[str, Any]]`: `sentence`, `start`, `end` and `regions` of each tag.
-    """
+    """Converts the tags of the builder to tags of the processor."""
     return [
         {"sentence": number, "start": tag["start"], "end": tag["end"], "regions": tag["objects"]}
         for tag in text["tags"]
@@ -159,11 +180,7 @@ def sigmoid_loss(outputs: Any, batch: Batch) -> Tensor:
 
 
 def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
-    """Sums the cross-entropy of the classes of regions, for each choice.
-
-    Raises:
-        ValueError: if the model has no head for these classes, or fewer classes.
-    """
+    """Sums the cross-entropy of the classes of regions, for each choice."""
     logits: Any = getattr(outputs, "region_class_logits", None)
     labels = batch["region_class_labels"]
     known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
@@ -196,42 +213,8 @@ def score(outputs: Any, batch: Batch) -> Scored:
     return Scored({"vcr_accuracy": right, "vcr_chance": chance}, notes=notes)
 
 
-def configure(task: Task, options: VCROptions, config: Any) -> Task:
-    """Sets the loss of the task from `choice_loss` of the model configuration.
-
-    Args:
-        task (`Task`): the task.
-        options (`VCROptions`): options of the task.
-        config (`PreTrainedConfig`): configuration of the model.
-
-    Returns:
-        `Task`: the task.
-
-    Raises:
-        ValueError: if `region_classes` is True and the model family does not predict categories of objects.
-    """
-    if options.region_classes and not hasattr(config, "choice_region_classes"):
-        raise ValueError(
-            f"models of the family {config.model_type!r} do not predict the categories of objects: set "
-            "options.region_classes=false"
-        )
-    return replace(task, losses=(SIGMOID if config.choice_loss == "sigmoid" else SOFTMAX, REGIONS))
-
-
 def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> dict[str, float]:
-    """Computes Q→A, QA→R and Q→AR from the items of two runs, one in each mode, on the same split.
-
-    Args:
-        answers (`Mapping[str, list]`): items of the run with `data.options.mode=answer`: `example_id`, `chosen`,
-            `label`.
-        rationales (`Mapping[str, list]`): items of the run with `data.options.mode=rationale`.
-
-    Returns:
-        `dict[str, float]`: name -> accuracy.
-
-    Raises:
-        ValueError: if a question has no label (test), or is in one run only.
-    """
+    """Computes Q→A, QA→R and Q→AR from the items of two runs, one in each mode, on the same split."""
     chosen = [dict(zip(run["example_id"], run["chosen"], strict=True)) for run in (answers, rationales)]
     labels = [dict(zip(run["example_id"], run.get("label", []), strict=False)) for run in (answers, rationales)]
     differing = sorted(chosen[0].keys() ^ chosen[1].keys())
@@ -246,31 +229,4 @@ def join_runs(answers: Mapping[str, list], rationales: Mapping[str, list]) -> di
     return joint_accuracy(chosen[0], chosen[1], both)
 
 
-# Code for model cards, see `Task.example`.
-EXAMPLE = """answers = ["{word}", "{other}"]
-inputs = processor([caption] * 2, answers, **{{name: [value] * 2 for name, value in seen.items()}})
-texts = {{name: inputs[name][None] for name in ("input_ids", "attention_mask", "token_type_ids")}}
-regions = {{name: inputs[name][:1] for name in inputs if name.startswith(("region", "pixel", "image_sizes"))}}
-with torch.no_grad():
-    shares = model(**texts, **regions).logits[0].softmax(-1).tolist()
-for answer, share in zip(answers, shares):
-    print(f"{{answer}}: {{share:.0%}}")"""
-
-TASK = Task(
-    name="vcr",
-    title="visual commonsense reasoning",
-    builder="vcr",
-    columns=("example_id", "image_id", "objects", "boxes", "question", "choices", "label"),
-    head="multiple_choice",
-    model_inputs=(*TEXT_AND_REGIONS, "token_regions", "image_text_alignment"),
-    losses=(SIGMOID, REGIONS),
-    metrics=lambda: [ItemScores("vcr", score)],
-    collate=collate,
-    options=VCROptions,
-    configure=configure,
-    judge=judge_vcr,
-    example=EXAMPLE,
-    hub_task="multiple-choice",
-    # An evaluation does not use the categories of objects.
-    trained_options=lambda config, grounded: {"region_classes": False},
-)
+TASK = VCR()

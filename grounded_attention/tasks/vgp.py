@@ -1,96 +1,122 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Visually grounded paraphrases: which caption matches the image, and the relation of two phrases for one object."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from grounded_attention.analysis.perturbation_curves import Explained, Scores
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.classification import ClassificationAccuracy
+from grounded_attention.reports.failures import MEANT, Box, Judged
 from grounded_attention.supervision.method import VGP_CITATION
 
-from .judges import judge_vgp
-from .task import (
-    TEXT_AND_REGIONS,
-    Batch,
-    Examples,
-    NoOptions,
-    Task,
-    classification,
-    pad_labels,
-    pixel_arguments,
-    region_arguments,
-)
+from .judges import JudgeContext, Rows, classified
+from .task import TEXT_AND_REGIONS, Batch, Examples, Metric, Task, classification, pad_labels, seen_arguments
 
 
-def collate(examples: Examples, processor: Any, options: NoOptions) -> dict[str, Any]:
-    """Makes a batch of rows of the VGP builder.
+class VGP(Task):
+    """The task of Samaran et al. (2021)."""
 
-    Args:
-        examples (`Examples`): the rows, with regions or pictures or neither.
-        processor (`ProcessorMixin`): processor of the model.
-        options (`NoOptions`): not used.
-
-    Returns:
-        `dict[str, Any]`: model inputs and targets, see `VLBertForVGP.forward`.
-    """
-    rows, grounded = examples.rows, examples.regions is not None
-    images, regions = examples.images, examples.regions
-    seen = region_arguments(regions) if images is None else pixel_arguments(images, regions)
-    inputs = processor(
-        text=[row["caption1"] for row in rows],
-        text_pair=[row["caption2"] for row in rows],
-        phrases=[row["phrases"] if grounded else [{**each, "boxes": []} for each in row["phrases"]] for row in rows],
-        phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
-        return_tensors="pt",
-        **seen,
-    )
-    pairs = inputs["phrase_pairs"]
-    labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
-    labels[(pairs < 0).any(dim=-1)] = -100  # a pair with a phrase that was cut has no label
-    identification = torch.tensor([row["identification_label"] for row in rows])
-    return {**inputs.reported(), "vgp_labels": labels, "identification_labels": identification}
-
-
-def read_identification(outputs: Any, inputs: Batch) -> ReadOut:
-    """Returns the score of the chosen caption and the position that it is read from, [CLS]."""
-    return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
-
-
-def identification_scores(options: NoOptions) -> Scores:
-    """Returns a function that scores each example: 1 if the correct caption was chosen."""
-    return lambda outputs, batch: (
-        (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
-    )
-
-
-# Code for model cards, see `Task.example`.
-EXAMPLE = """inputs = processor(caption, "{other}", **seen)
+    name = "vgp"
+    title = "visually grounded paraphrases"
+    builder = "vgp"
+    columns = ("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label")
+    head = "vgp"
+    model_inputs = (*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs")
+    explains = True
+    citation = VGP_CITATION
+    example = """inputs = processor(caption, "{other}", **seen)
 with torch.no_grad():
     shares = model(**inputs).identification_logits.softmax(-1)[0].tolist()
 for which, share in zip(("both captions describe", "the first alone describes", "the second alone describes"), shares):
     print(f"{{which}} the image: {{share:.0%}}")"""
-
-TASK = Task(
-    name="vgp",
-    title="visually grounded paraphrases",
-    builder="vgp",
-    columns=("image_id", "caption1", "caption2", "phrases", "phrase_pairs", "identification_label"),
-    head="vgp",
-    model_inputs=(*TEXT_AND_REGIONS, "phrase_mask", "phrase_pairs"),
     # Equations 1 and 4.
-    losses=(
+    losses = (
         classification("identification", "identification_logits", "identification_labels"),
         classification("vgp", "vgp_logits", "vgp_labels"),
-    ),
-    metrics=lambda: [
-        ClassificationAccuracy("identification", "identification_logits", "identification_labels"),
-        ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
-    ],
-    collate=collate,
-    judge=judge_vgp,
-    example=EXAMPLE,
-    explained=Explained(read_identification, identification_scores),
-    citation=VGP_CITATION,
-)
+    )
+
+    def metrics(self) -> list[Metric]:
+        return [
+            ClassificationAccuracy("identification", "identification_logits", "identification_labels"),
+            ClassificationAccuracy("vgp", "vgp_logits", "vgp_labels"),
+        ]
+
+    def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
+        rows, grounded = examples.rows, examples.regions is not None
+        inputs = processor(
+            text=[row["caption1"] for row in rows],
+            text_pair=[row["caption2"] for row in rows],
+            phrases=[
+                row["phrases"] if grounded else [{**each, "boxes": []} for each in row["phrases"]] for row in rows
+            ],
+            phrase_pairs=[[(pair["phrase1"], pair["phrase2"]) for pair in row["phrase_pairs"]] for row in rows],
+            return_tensors="pt",
+            **seen_arguments(examples.images, examples.regions),
+        )
+        pairs = inputs["phrase_pairs"]
+        labels = pad_labels([[pair["label"] for pair in row["phrase_pairs"]] for row in rows], pairs.shape[1])
+        labels[(pairs < 0).any(dim=-1)] = -100  # a pair with a phrase that was cut has no label
+        identification = torch.tensor([row["identification_label"] for row in rows])
+        return {**inputs.reported(), "vgp_labels": labels, "identification_labels": identification}
+
+    def read_out(self, outputs: Any, inputs: Batch) -> ReadOut:
+        """The score of the chosen caption and the position that it is read from, [CLS]."""
+        return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
+
+    def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
+        """1 if the correct caption was chosen."""
+        return (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        """Judges the identification of captions, once per example, and the relation of phrases, once per labelled
+        pair."""
+        captions, pairs = outputs.identification_logits.float().softmax(-1), outputs.vgp_logits.float().softmax(-1)
+        for number, row in enumerate(rows):
+            yield _identification(row, captions[number], context)
+            for place, label in enumerate(batch["vgp_labels"][number].tolist()):
+                if label >= 0:
+                    yield _phrase_pair(row, place, label, pairs[number, place], context)
+
+
+def _identification(row: Mapping[str, Any], probabilities: Tensor, context: JudgeContext) -> Judged:
+    named = [context.label("identification_label", number) for number in range(len(probabilities))]
+    return Judged(
+        row["example_id"],
+        row["image_id"],
+        "identification",
+        **classified(probabilities, row["identification_label"], named),
+        texts=(("first caption", row["caption1"]), ("second caption", row["caption2"])),
+        boxes=_phrase_boxes(row["phrases"]),
+    )
+
+
+def _phrase_pair(
+    row: Mapping[str, Any], place: int, label: int, probabilities: Tensor, context: JudgeContext
+) -> Judged:
+    pair = row["phrase_pairs"][place]
+    phrases = [row["phrases"][pair[name]] for name in ("phrase1", "phrase2")]
+    named = [context.label("label", number) for number in range(len(probabilities))]
+    return Judged(
+        f"{row['example_id']}:{place}",
+        row["image_id"],
+        "vgp",
+        **classified(probabilities, label, named),
+        texts=(
+            ("phrases", " / ".join(phrase["text"] for phrase in phrases)),
+            ("first caption", row["caption1"]),
+            ("second caption", row["caption2"]),
+        ),
+        boxes=_phrase_boxes(phrases),
+    )
+
+
+def _phrase_boxes(phrases: Sequence[Mapping[str, Any]]) -> tuple[Box, ...]:
+    """The boxes of phrases; a box that several phrases share is drawn once."""
+    found = {tuple(box): phrase["text"] for phrase in reversed(phrases) for box in phrase["boxes"]}
+    return tuple(Box(MEANT, corners, text) for corners, text in found.items())
+
+
+TASK = VGP()

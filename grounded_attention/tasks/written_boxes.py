@@ -26,14 +26,7 @@ _TOKENS = ((r"<loc(\d{4})>\s*", (1, 0, 3, 2), 0.0, 1024), (r"<loc_(\d+)>\s*", (0
 
 @dataclass(frozen=True)
 class BoxSpelling:
-    """How a model writes the boxes of one image.
-
-    Args:
-        limits (`tuple[float, float]`, *optional*, defaults to `(1000, 1000)`): the largest x and y; the smallest is 0.
-        frame (`tuple[float, float, float, float]`, *optional*): the image in these numbers; by default it fills them.
-        decimals (`int`, *optional*): digits after the point; by default whole numbers.
-        tokens (`bool`, *optional*, defaults to `False`): whether a box is four tokens `<locYYYY>`, y first.
-    """
+    """How a model writes the boxes of one image."""
 
     limits: tuple[float, float] = (1000, 1000)
     frame: tuple[float, float, float, float] | None = None
@@ -57,9 +50,6 @@ class BoxSpelling:
 
         Thoughts and points are left out. Returns x1, y1, x2, y2 in [0, 1], in order and clipped to the image; None
         without a box, or if it has no area.
-
-        Raises:
-            ValueError: if a number is beyond the scale; it is not read on another one.
         """
         text = unicodedata.normalize("NFKC", text)  # wide commas and digits
         thoughts = _THOUGHTS.fullmatch(text)

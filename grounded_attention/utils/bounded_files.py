@@ -36,13 +36,6 @@ class FileError(ValueError):
 def open_data(path: _Path) -> io.BufferedReader:
     """
     Opens a data file for reading, as bytes.
-
-    Args:
-        path (`str | os.PathLike[str]`): the file.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        FileError: if it is a folder, a pipe or a device, or is compressed with gzip.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path}: not a regular file, expected a file with data")
@@ -63,10 +56,6 @@ def _open_at_once(path: str, flags: int) -> int:
 def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
     """
     Reads a file of at most `limit` bytes.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        FileError: as for `open_data`, or if it is larger.
     """
     with open_data(path) as file:
         # Not read(limit + 1), which reserves that many bytes.
@@ -79,10 +68,6 @@ def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
 def read_text(path: _Path, limit: int = MAX_DATA_BYTES) -> str:
     """
     Reads a UTF-8 text; a byte order mark at its start is skipped.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        FileError: as for `read_data`, or if it is not UTF-8 or contains a NUL; the message names the line.
     """
     return decode_text(read_data(path, limit), path)
 
@@ -90,14 +75,6 @@ def read_text(path: _Path, limit: int = MAX_DATA_BYTES) -> str:
 def decode_text(content: bytes, source: object, first_line: int = 1) -> str:
     """
     Decodes UTF-8.
-
-    Args:
-        content (`bytes`): the text; a byte order mark at its start is skipped.
-        source (`object`): its file, for errors.
-        first_line (`int`, *optional*, defaults to 1): number of its first line in the file.
-
-    Raises:
-        FileError: if it is not UTF-8 or contains a NUL; the message names the line.
     """
     content = content.removeprefix(BOM)
     try:
@@ -115,23 +92,15 @@ def decode_text(content: bytes, source: object, first_line: int = 1) -> str:
 def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
     """
     Parses JSON.
-
-    Args:
-        text (`str | bytes`): the text.
-        source (`object`): its file and, if it is a part of the file, its place; for errors.
-        options: arguments of `json.loads`.
-
-    Raises:
-        FileError: if it is not JSON, is nested too deeply, or has a number with too many digits.
     """
     try:
         return json.loads(decode_text(text, source) if isinstance(text, bytes) else text, **options)
     except FileError:
         raise
     except json.JSONDecodeError as error:
-        found = " ".join(text[error.pos : error.pos + 40].split()) if isinstance(text, str) else ""
+        shown = " ".join(text[error.pos : error.pos + 40].split()) if isinstance(text, str) else ""
         where = f"line {error.lineno}, column {error.colno}" if "\n" in error.doc else f"column {error.colno}"
-        raise FileError(f"{source}: not JSON: {error.msg} at {where}, found {found!r}") from error
+        raise FileError(f"{source}: not JSON: {error.msg} at {where}, found {shown!r}") from error
     except RecursionError as error:
         raise FileError(f"{source}: not JSON: nested too deeply") from error
     except ValueError as error:  # too many digits, or a constant that `options` refuse
@@ -141,10 +110,6 @@ def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
 def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
     """
     Reads a JSON file.
-
-    Raises:
-        FileNotFoundError: if it does not exist.
-        FileError: as for `read_text` and `parse_json`.
     """
     return parse_json(read_text(path, limit), path, **options)
 
@@ -152,15 +117,6 @@ def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
 def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.SafeLoader) -> Any:
     """
     Parses YAML.
-
-    Args:
-        text (`str`): the text.
-        source (`object`): its file or option, for errors.
-        loader (`Callable`, *optional*, defaults to `yaml.SafeLoader`): a safe loader.
-
-    Raises:
-        FileError: if it is not YAML, uses a tag of a language, is nested too deeply, has too many values with its
-            aliases written out, has a key twice, or has a value that cannot be read.
     """
     if len(text) > MAX_CONFIG_BYTES:
         raise FileError(f"{source}: too long, found {len(text):,} characters, expected at most {MAX_CONFIG_BYTES:,}")

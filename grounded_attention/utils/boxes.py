@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Overlap and units of boxes, with the two pixel conventions of evaluations; any room may import this module.
+"""Overlap and units of boxes, with the two pixel conventions of evaluations; any package may import this module.
 
 `grounded_attention.processing.region_boxes` has the same for tensors; it is copied to the Hub, and this file is not.
 """
@@ -18,16 +18,6 @@ def box_iou(
 ) -> npt.NDArray[np.floating]:
     """
     Computes the intersection over union of every box with every other box.
-
-    Args:
-        boxes (`Boxes`): (n, 4) corners x1, y1, x2, y2.
-        others (`Boxes`): (m, 4), in the same units.
-        plus_one (`bool`, *optional*, defaults to `False`): whether a box includes its last pixel, so that its width is
-            x2 - x1 + 1 (boxes in pixels).
-        dtype (`type[np.floating]`, *optional*, defaults to `np.float64`): dtype of the computation.
-
-    Returns:
-        `npt.NDArray[np.floating]`: (n, m) of this dtype in [0, 1]; 0 if a box is empty.
     """
     first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
     top_left = np.maximum(first[:, None, :2], second[None, :, :2])
@@ -54,12 +44,12 @@ def same_shape(size: tuple[int, int], other: tuple[int, int]) -> bool:
     return not turned and abs(width * other_height - height * other_width) <= rounding
 
 
-def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, what: str) -> None:
+def check_shape(size: tuple[int, int] | None, held: tuple[int, int], name: str, what: str, of: str = "row") -> None:
     """Raises a `ValueError` if the row of image `name` has a `size`, and `held`, the size of `what`, is no copy's."""
     if size is not None and not same_shape(size, held):
         raise ValueError(
-            f"image {name}: {size[0]} x {size[1]} in the row, but {held[0]} x {held[1]} in the {what}; boxes and "
-            "sizes are those of the upright picture: correct the row, or take the picture that was annotated"
+            f"image {name}: {size[0]} x {size[1]} in the {of}, but {held[0]} x {held[1]} in the {what}; boxes and "
+            f"sizes are those of the upright picture: correct the {of}, or take the picture that was annotated"
         )
 
 

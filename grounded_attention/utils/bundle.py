@@ -23,9 +23,18 @@ from typing import Any
 from .project import PACKAGE
 from .whole_files import write_text
 
-ROOMS = (PACKAGE / "modeling", PACKAGE / "processing")
+SHIPPED = (PACKAGE / "modeling", PACKAGE / "processing")
+# Source files of versions that saved each beside the weights, whose definitions are in other files now.
+_FORMER = {
+    "modeling": {f"{name}.py" for name in ("pipeline_entry", "two_images", "two_stream_heads", "two_stream_inputs")},
+    "processing": {
+        f"{name}.py"
+        for name in ("batch_arguments", "float32_copy", "region_images", "sequence_lengths", "spatial_features")
+    },
+}
 # The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
-SOURCE_NAMES = frozenset(path.name for room in ROOMS for path in room.glob("*.py")) - {"__init__.py"}
+SOURCE_NAMES = frozenset(path.name for folder in SHIPPED for path in folder.glob("*.py")) - {"__init__.py"}
+SOURCE_NAMES |= _FORMER["modeling"] | _FORMER["processing"]
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
 _WIDTH = 119
@@ -42,10 +51,6 @@ _ARGUMENT = re.compile(r"[\w, ]+ \(.*\).*:$")
 class Part:
     """
     A file of a bundle.
-
-    Args:
-        name (`str`): the file without suffix; the source file of this name has the classes.
-        classes (`Mapping[str, str]`): class -> the key that finds it in an `auto_map`, or "".
     """
 
     name: str
@@ -82,18 +87,6 @@ class _Source:
 def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: bool = False) -> dict[str, str]:
     """
     Bundles what the classes of some files need.
-
-    Args:
-        parts (sequence of [`Part`]): the files. A definition is in the first one that needs it; later ones import it.
-        absent (`Collection[str]`, *optional*): source files whose names are those of `installed_package.py` instead.
-        together (`bool`, *optional*, defaults to `False`): whether transformers copies the others with each file. It
-            copies files that are imported, and transformers 5.4 only those that are imported directly.
-
-    Returns:
-        `dict[str, str]`: file name -> text.
-
-    Raises:
-        ValueError: if two definitions of a file have one name, or a source file has imports that cannot be followed.
     """
     placed: dict[tuple[str, int], str] = {}  # statement -> part
     files = {}
@@ -120,10 +113,6 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
     """
     Makes `cls.save_pretrained` write a bundle beside its own file. Files of a checkpoint that have the names of other
     source files and our licence, such as those of an earlier version, are deleted.
-
-    Args:
-        cls: a class with `save_pretrained`.
-        make_code: object of the class -> file name -> text, and the `auto_map` that its own file gets.
     """
     save = cls.save_pretrained
 
@@ -131,18 +120,19 @@ def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapp
     def save_pretrained(self: Any, save_directory: Any, push_to_hub: bool = False, **kwargs: Any) -> Any:
         (code, places), own = make_code(self), vars(self).get("auto_map")
         self.auto_map = own or dict(places)
-        found = save(self, save_directory, **({} if push_to_hub else kwargs))
+        saved = save(self, save_directory, **({} if push_to_hub else kwargs))
         if own is None:
             del self.auto_map
-        room = next(room for room in ROOMS if all((room / name).exists() for name in code))
+        folder = next(folder for folder in SHIPPED if all((folder / name).exists() for name in code))
         for path in Path(save_directory).glob("*.py"):
-            if (room / path.name).exists() and path.name not in code and _is_ours(path):
+            of_source = (folder / path.name).exists() or path.name in _FORMER[folder.name]
+            if of_source and path.name not in code and _is_ours(path):
                 path.unlink()
         for name, text in code.items():
             write_text(Path(save_directory, name), text)
         if push_to_hub:
             self.push_to_hub(**{"repo_id": Path(save_directory).name, **kwargs})
-        return found
+        return saved
 
     cls.save_pretrained = save_pretrained
 
@@ -157,7 +147,7 @@ def _is_ours(path: Path) -> bool:
 
 @cache
 def _read_source(name: str) -> _Source:
-    path = next(path for room in (*ROOMS, PACKAGE / "utils") if (path := room / f"{name}.py").exists())
+    path = next(path for folder in (*SHIPPED, PACKAGE / "utils") if (path := folder / f"{name}.py").exists())
     text = path.read_text(encoding="utf-8")
     tree, lines = ast.parse(text), text.splitlines()
     source = _Source((ast.get_docstring(tree) or "").partition("\n\n")[0])
@@ -205,8 +195,8 @@ def _read_statement(module: str, node: ast.stmt, lines: Sequence[str]) -> _State
 def _list_reads(table: symtable.SymbolTable) -> set[str]:
     """The names at the top of the file that a piece of code reads, at any depth."""
     own = table.get_type() in ("module", "class")  # a class body may read a name of the file before it defines it
-    found = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
-    return found.union(*map(_list_reads, table.get_children()))
+    names = {each.get_name() for each in table.get_symbols() if each.is_referenced() and (own or each.is_global())}
+    return names.union(*map(_list_reads, table.get_children()))
 
 
 # Shortening
@@ -220,8 +210,8 @@ def _list_edits(node: ast.AST) -> Iterator[tuple[int, int, list[str]]]:
         intro = None
         for decorator in each.decorator_list:
             if getattr(getattr(decorator, "func", decorator), "id", "") == "auto_docstring":
-                given = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
-                intro = ast.literal_eval(given["custom_intro"]) if "custom_intro" in given else ""
+                written = {word.arg: word.value for word in getattr(decorator, "keywords", ())}
+                intro = ast.literal_eval(written["custom_intro"]) if "custom_intro" in written else ""
                 yield decorator.lineno, decorator.end_lineno or 0, []
         first, docstring = each.body[0], ast.get_docstring(each, clean=False)
         summary = _summarise(docstring or "" if intro is None else intro)
@@ -338,13 +328,13 @@ def _write(part: Part, own: Sequence[_Statement], known: Mapping[str, str], othe
 
 def _list_imports(statements: Iterable[_Statement]) -> dict[str, tuple[str, str]]:
     """Where the names come from that statements read of other packages."""
-    found: dict[str, tuple[str, str]] = {}
+    imported: dict[str, tuple[str, str]] = {}
     for each in statements:
         outer = _read_source(each.module).outer
         for name in (name for name in outer if name.partition(".")[0] in each.reads):
-            if found.setdefault(name, outer[name]) != outer[name]:
-                raise ValueError(f"{name} is imported from {found[name][0]} and from {outer[name][0]}")
-    return found
+            if imported.setdefault(name, outer[name]) != outer[name]:
+                raise ValueError(f"{name} is imported from {imported[name][0]} and from {outer[name][0]}")
+    return imported
 
 
 def _format_imports(imports: Mapping[str, tuple[str, str]]) -> str:

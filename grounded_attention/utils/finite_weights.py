@@ -7,13 +7,6 @@ import torch
 def check_finite(model: torch.nn.Module, source: str) -> None:
     """
     Checks that every weight of a model is a number.
-
-    Args:
-        model (`torch.nn.Module`): the loaded model.
-        source (`str`): its checkpoint, for the error.
-
-    Raises:
-        ValueError: if a weight contains NaN or infinity; the message names the first one.
     """
     bad = not_finite(model)
     if bad:

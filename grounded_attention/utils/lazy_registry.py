@@ -11,10 +11,6 @@ T = TypeVar("T")
 class LazyRegistry(Mapping[str, T]):
     """
     A mapping from names to objects of modules. Listing the names imports nothing, so that `--help` stays fast.
-
-    Args:
-        package (`str`): the package that the modules belong to.
-        places (`Mapping[str, str]`): name -> "module:attribute", the module below `package`.
     """
 
     def __init__(self, package: str, places: Mapping[str, str]):
@@ -22,8 +18,8 @@ class LazyRegistry(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         module, _, attribute = self._places[name].partition(":")
-        found: T = getattr(import_module(f"{self._package}.{module}"), attribute)
-        return found
+        loaded: T = getattr(import_module(f"{self._package}.{module}"), attribute)
+        return loaded
 
     def __contains__(self, name: object) -> bool:
         return name in self._places

@@ -31,18 +31,6 @@ class FolderInUse(ValueError):
 def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: bool = False) -> Iterator[None]:
     """
     Context in which no other process is in the same context with the same folder.
-
-    Args:
-        folder (`str | os.PathLike[str]`): the folder; it must exist.
-        doing (`str`): what the process does there, for messages: "trains here".
-        hint (`str`): what the user can do if another process works there.
-        wait (`bool`, *optional*, defaults to `False`): whether to wait for the other process instead of raising an
-            error.
-
-    Raises:
-        FolderInUse: if another process works in the folder; the message contains its number and its machine.
-        ValueError: if `.lock` is a link or the file of another program; it is left as it is.
-        OSError: if the folder cannot be written.
     """
     path = Path(folder) / LOCK
     descriptor, tries = _take(path), 0
@@ -105,9 +93,9 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 def _check_ours(descriptor: int, path: Path) -> None:
     """Raises an error for a file that no process of this package made, which would lose its content."""
-    found = os.fstat(descriptor)
-    content = os.read(descriptor, len(BEGIN)) if stat.S_ISREG(found.st_mode) else None
-    if content is None or not BEGIN.startswith(content) or found.st_nlink > 1:
+    status = os.fstat(descriptor)
+    content = os.read(descriptor, len(BEGIN)) if stat.S_ISREG(status.st_mode) else None
+    if content is None or not BEGIN.startswith(content) or status.st_nlink > 1:
         raise ValueError(
             f"{path}: this file is no lock of this package, or has a second name (a hard link), and would be "
             "overwritten: move it, or give another folder"
@@ -117,7 +105,7 @@ def _check_ours(descriptor: int, path: Path) -> None:
 
 def _holder(path: Path) -> str:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {int(found['process'])} on {str(found['machine'])[:100]}"
+        holder = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {int(holder['process'])} on {str(holder['machine'])[:100]}"
     except (OSError, ValueError, TypeError, KeyError):
         return "another process"

@@ -38,17 +38,7 @@ _RAISED = Lock()
 
 
 def open_images(images: Any) -> list[Image.Image]:
-    """Opens a batch of images as RGB pictures in memory.
-
-    Args:
-        images: Images as for [`open_image`]; one image is a batch of one.
-
-    Returns:
-        `list[Image.Image]`: Upright RGB pictures.
-
-    Raises:
-        ValueError: The batch is empty, an entry is not an image, or a file cannot be read completely.
-    """
+    """Opens a batch of images as RGB pictures in memory."""
     if _is_one(images):
         return [open_image(images)]
     if not isinstance(images, Iterable):
@@ -71,18 +61,6 @@ def open_image(image: Any, name: str = "image") -> Image.Image:
     Pictures are turned by their EXIF orientation, as viewers and annotation tools show them. Grey and palette images,
     CMYK and the other colour spaces of PIL are converted, 16-bit grey is scaled to 8 bits, and transparent pixels are
     drawn over white. Of an animation the first frame is used.
-
-    Args:
-        image: A path, a binary file, a PIL image or an array, see the module's docstring.
-        name (`str`, *optional*, defaults to `"image"`): The name of the image in errors; a file's path is added.
-
-    Returns:
-        `Image.Image`: The RGB picture.
-
-    Raises:
-        ValueError: A file is missing, truncated, not of one of `FORMATS` or larger than 200 megapixels (or than the
-            environment variable `GROUNDED_ATTENTION_MAX_PIXELS` or a changed `PIL.Image.MAX_IMAGE_PIXELS` says);
-            pixels have 32 bits, whose range is unknown; an array has another shape, type or range.
     """
     picture: Image.Image = _open_any(image, name, _to_rgb)
     return picture

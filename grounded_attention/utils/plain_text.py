@@ -21,10 +21,6 @@ _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 def printable(text: str, length: int = 4000) -> str:
     """
     Replaces control and direction characters, and shortens the text in its middle.
-
-    Args:
-        text (`str`): any text.
-        length (`int`, *optional*, defaults to 4000): largest number of characters.
     """
     if len(text) > length:
         text = f"{text[: length // 2 - 1]}…{text[-(length // 2) :]}"
@@ -48,9 +44,6 @@ def has_surrogates(text: str) -> bool:
     """
     Whether a text contains half of a surrogate pair, which cannot be written as UTF-8. JSON may hold one as an escape;
     Python reads an argument or a file name in another encoding as such halves.
-
-    Args:
-        text (`str`): any text.
     """
     return not text.isascii() and _SURROGATE.search(text) is not None
 
@@ -58,9 +51,6 @@ def has_surrogates(text: str) -> bool:
 def visible(text: str) -> str:
     """
     Writes control and direction characters as JSON does, such as `\\u202e`; line feeds and tabs stay.
-
-    Args:
-        text (`str`): any text; JSON stays the same JSON.
     """
     return "".join(
         json.dumps(character)[1:-1]
@@ -73,10 +63,6 @@ def visible(text: str) -> str:
 def markdown_text(text: str, length: int = 200) -> str:
     """
     Makes a text that Markdown shows as it is, in one line; also inside a table.
-
-    Args:
-        text (`str`): any text.
-        length (`int`, *optional*, defaults to 200): largest number of characters before markup is escaped.
     """
     return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length)))
 

@@ -160,17 +160,7 @@ def named(job: str) -> Iterator[None]:
 
 @contextmanager
 def phase(name: str, total: int, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """Shows the progress of long work with a known number of steps.
-
-    Args:
-        name (`str`): name of the phase, as shown.
-        total (`int`): number of steps.
-        quiet (`bool`, *optional*, defaults to `False`): show nothing.
-
-    Yields:
-        A function `advance(done=None, loss=None, resumed=False)` that adds one step, or sets the number of steps to
-        `done`. The remaining time is estimated from the steps since the start, or since the call with `resumed`.
-    """
+    """Shows the progress of long work with a known number of steps."""
     begun, first, now = time.monotonic(), 0, Progress(_job, name, 0, total)
 
     def advance(done: int | None = None, loss: float | None = None, resumed: bool = False) -> None:

@@ -30,14 +30,6 @@ def recipe_summaries() -> dict[str, str]:
 def find_recipe(name: str) -> Path:
     """
     Finds the file of a recipe.
-
-    Args:
-        name (`str`): a path, or the name of a recipe in the package, such as `"scenes_vgp"`. Its folder in the package
-            need not be given.
-
-    Returns:
-        `Path`: the given path if the file exists or the package has no recipe of that name, otherwise the recipe in
-        the package.
     """
     path = Path(name)
     if path.exists() or path.suffix not in ("", ".yaml"):

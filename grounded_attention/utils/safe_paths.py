@@ -11,16 +11,6 @@ from .bounded_files import read_json
 def path_below(folder: str | os.PathLike[str], name: str) -> Path:
     """
     Joins a folder and a name from a data file.
-
-    Args:
-        folder (`str | os.PathLike[str]`): the folder.
-        name (`str`): a file name, or a relative path with `/`, such as the id of an image with a suffix.
-
-    Returns:
-        `Path`: the path.
-
-    Raises:
-        ValueError: if the path would be outside the folder: an absolute path, a part `..`, a drive or a NUL.
     """
     parts = name.replace("\\", "/").split("/")
     if not name or "\0" in name or ".." in parts or not parts[0] or ":" in parts[0][1:2]:
@@ -34,13 +24,6 @@ def path_below(folder: str | os.PathLike[str], name: str) -> Path:
 def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
     """
     Checks that the files of a command are different ones, so that none is written over another.
-
-    Args:
-        files (`Mapping`): what a file is, such as its option -> its path, or `None` for a file that was not given.
-            Files that are read come first.
-
-    Raises:
-        ValueError: if two paths lead to one file, also through a link.
     """
     seen: dict[str, str] = {}
     for name, path in files.items():
@@ -54,12 +37,6 @@ def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> Non
 def check_weight_index(folder: str | os.PathLike[str]) -> None:
     """
     Checks that a checkpoint takes its weights from files of its own folder.
-
-    Args:
-        folder (`str | os.PathLike[str]`): the folder; anything else, such as a name on the Hub, is not checked.
-
-    Raises:
-        ValueError: if an index of its weights names a file outside, or is damaged.
     """
     for path in Path(folder).glob("*.*.index.json"):  # also those of variants, and of pytorch_model.bin
         content = read_json(path)
@@ -73,9 +50,6 @@ def check_weight_index(folder: str | os.PathLike[str]) -> None:
 def own_files(folder: Path) -> list[Path]:
     """
     All files below a folder that is pushed, sorted.
-
-    Raises:
-        ValueError: if one is a link to a file outside, and not into the cache of the Hub that the folder is part of.
     """
     root, files = folder.resolve(), sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
@@ -88,9 +62,6 @@ def own_files(folder: Path) -> list[Path]:
 def refuse_links(folder: Path) -> None:
     """
     Checks that a folder of output contains no symbolic link; the folder itself may be one.
-
-    Raises:
-        ValueError: if there is one, at any depth. Writing would overwrite or delete the file it points to.
     """
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):

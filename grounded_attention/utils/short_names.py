@@ -11,10 +11,6 @@ def short_names(paths: Sequence[str], parts: int = 1) -> list[str]:
 
     A path that is given twice gets a number: `direct`, `direct (2)`.
 
-    Args:
-        paths (`Sequence[str]`): folders, or names on the Hub.
-        parts (`int`, *optional*, defaults to 1): the fewest parts of a name.
-
     Example:
 
     ```python

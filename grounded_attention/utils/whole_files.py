@@ -2,7 +2,7 @@
 """Atomic file writes; every file that is written in one go is written with this module.
 
 A file is written under a temporary name in the same folder and then renamed. A reader finds the old file or the new
-one, never a partial one; after an exception only the old file exists. Any room may import this module; it imports
+one, never a partial one; after an exception only the old file exists. Any package may import this module; it imports
 none.
 """
 
@@ -25,14 +25,6 @@ def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterat
     """Context that yields the path of a draft to write, and renames it to `path` if the block succeeds.
 
     Each process has its own draft, so two processes can write the same file; the last one wins.
-
-    Args:
-        path (`str | os.PathLike[str]`): the file; its folder must exist.
-        durable (`bool`, *optional*, defaults to `False`): whether to wait until the file is on the disk, so that it
-            survives a power failure.
-
-    Raises:
-        OSError: if the file cannot be written, or is a device, a pipe or a folder; the old file is kept.
     """
     path = Path(path)
     _check_replaceable(path)
@@ -77,23 +69,12 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
-    """Writes a JSON file atomically, see `whole_file`.
-
-    Raises:
-        TypeError: if the content has a value that JSON does not support.
-    """
+    """Writes a JSON file atomically, see `whole_file`."""
     write_text(path, json.dumps(content, indent=1))
 
 
 def delete_folder(folder: str | os.PathLike[str]) -> None:
-    """Deletes a folder and all that is in it, if it exists.
-
-    Args:
-        folder (`str | os.PathLike[str]`): the folder.
-
-    Raises:
-        OSError: if something in it cannot be deleted; the rest may be gone.
-    """
+    """Deletes a folder and all that is in it, if it exists."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
 

@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.audit.statistics import bootstrap_intervals
 from grounded_attention.analysis.dependencies import phrase_head, relation_examples, relation_markdown, relation_table
 from grounded_attention.analysis.dependency_parses import align_words, read_conllu, spacy_parses
-from grounded_attention.analysis.head_counts import HeadCounts
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.table import HeadCounts
 from grounded_attention.processing.phrase import Phrase
 
 BALL, CUBE = ([[0.1, 0.1, 0.3, 0.3]], [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]])
@@ -331,7 +330,7 @@ def test_best_active_head_of_the_most_common_relations():
     assert (det.relation, det.items, det.images) == ("det", 20, 10)
     assert (det.layer, det.head, det.accuracy, det.share) == (1, 0, 0.75, 0.25), "head 0-1 is better but not active"
     assert (det.baseline, det.chance) == (0.25, 0.2)
-    expected = bootstrap_intervals(relations["det"], draws=200)[:, 1, 0]
+    expected = relations["det"].intervals(draws=200)[:, 1, 0]
     np.testing.assert_array_equal([det.low, det.high], expected)
     assert (amod.relation, amod.layer, amod.head) == ("amod", None, None) and np.isnan([amod.accuracy, amod.low]).all()
     text = relation_markdown([det, amod])

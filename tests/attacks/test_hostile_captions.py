@@ -6,7 +6,7 @@ import unicodedata
 import datasets
 import pytest
 
-from grounded_attention.commands import audit, build_data, evaluate
+from grounded_attention.commands import build_data, evaluate, heads
 from grounded_attention.utils.plain_text import HIDDEN
 from tests.helpers.browser import open_browser
 from tests.helpers.hostile_texts import HOSTILE
@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
     assert evaluate.main([*source, *data, "--output", str(folder / "measured")]) == 0
     source = ["--model", str(model), "--data", "flickr30k_entities", "--explore", "3"]
     source += ["--images", str(scenes / "flickr30k-images")]
-    assert audit.main([*source, *data, "--limit", "12", "--output", str(folder / "audited")]) == 0
+    assert heads.main([*source, *data, "--limit", "12", "--output", str(folder / "audited")]) == 0
     yield folder
     datasets.config.HF_DATASETS_CACHE = cache
 

@@ -22,7 +22,7 @@ TARGETS = (
     ("scenes", "drawn/.lock"),
     ("import", "regions/regions-00000.arrow"),
     ("import", "regions/regions.index.arrow"),
-    ("audit", "audited/audit.json"),
+    ("audit", "audited/heads.json"),
     ("audit", "audited/heads.csv"),
     ("evaluate", "measured/metrics.json"),
     ("pseudo_labels", "labels/pseudo_labels.json"),

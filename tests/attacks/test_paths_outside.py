@@ -7,9 +7,9 @@ import shutil
 import pytest
 from safetensors.torch import load_file
 
-from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.training.experiments.models import load_model
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete, seal
 from grounded_attention.training.recipes.adapters import base_of
@@ -66,10 +66,10 @@ def test_pseudo_labels_with_a_part_elsewhere(tmp_path, outside):
 
 def test_an_audit_with_counts_elsewhere(tmp_path, outside):
     (tmp_path / "audited").mkdir()
-    content = {"format": 1, "counts": {"file": "../outside/counts.npz", "sha256": ""}, "layers": [], "heads": 1}
+    content = {"format": 2, "counts": {"file": "../outside/counts.npz", "sha256": ""}, "layers": [], "heads": 1}
     (outside / "counts.npz").write_bytes(b"secret")
-    (tmp_path / "audited" / "audit.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"cannot read the audit"):
+    (tmp_path / "audited" / "heads.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"cannot read the audit .*outside"):
         AuditResult.load(tmp_path / "audited")
 
 

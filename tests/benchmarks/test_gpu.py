@@ -7,8 +7,8 @@ from argparse import Namespace
 import pytest
 import torch
 
-from benchmarks import device
 from benchmarks import gpu as benchmark
+from benchmarks import measuring
 from grounded_attention.modeling import VLBertConfig
 
 TINY = Namespace(device="cpu", batch=3, vgp_batch=3, rounds=2, steps=1)
@@ -82,7 +82,7 @@ def test_the_batch_of_vgp_has_a_label_for_each_pair_of_phrases():
     ],
 )
 def test_peaks_are_of_the_card_and_of_no_other(name, tera):
-    assert device.data_sheet_peak(name) == (None if tera is None else tera * 1e12)
+    assert measuring.data_sheet_peak(name) == (None if tera is None else tera * 1e12)
 
 
 def test_the_table_of_a_card(monkeypatch):

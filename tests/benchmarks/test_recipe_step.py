@@ -19,6 +19,16 @@ def recipe(tmp_path):
     return str(path)
 
 
+@pytest.fixture
+def apart(monkeypatch):
+    """The functions that are called in new processes; here they are called in this one."""
+    called = []
+    monkeypatch.setattr(
+        recipe_step, "run_apart", lambda function, *arguments: called.append(function) or function(*arguments)
+    )
+    return called
+
+
 def test_one_line_for_each_method_but_the_first(recipe, capsys, apart):
     quick = ["--steps", "2", "--rounds", "1", "--methods", "none", "direct"]
     assert recipe_step.main([recipe, *quick]) == 0
@@ -66,3 +76,57 @@ def test_an_unknown_method_is_one_line(recipe, capsys, apart):
     assert (
         capsys.readouterr().err.splitlines()[-1].startswith("error: attention supervision method 'drect' is unknown")
     )
+
+
+# Another version
+
+
+@pytest.fixture
+def other(tmp_path):
+    """The folder of another version."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "train.py").touch()
+    return str(tmp_path / "other")
+
+
+def test_versions_take_turns_with_the_same_arguments(recipe, other, monkeypatch, capsys):
+    calls = []
+
+    def train(checkout, arguments):
+        calls.append((checkout, arguments))
+        return {"seconds": [1.0, 3.0] if checkout == recipe_step.HERE else [2.0, 6.0], "losses": [9.0, 8.5]}
+
+    monkeypatch.setattr(recipe_step, "train_in", train)
+    quick = ["--methods", "none", "direct", "--rounds", "2", "--steps", "2"]
+    assert recipe_step.main([recipe, "--before", other, *quick]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    expected = r"{} +0\.50 of before \(0\.50 to 0\.50\); mean loss 8\.5000 before, 8\.5000 now"
+    for line, method in zip(lines, ("none", "direct"), strict=True):
+        assert re.fullmatch(expected.format(method), line)
+    assert [str(checkout) == other for checkout, _ in calls] == [True, False, False, True] * 2
+    for number, (_, arguments) in enumerate(calls):
+        assert arguments == calls[number // 4 * 4][1]
+        assert f"methods=[{('none', 'direct')[number // 4]}]" in arguments and "training.max_steps=2" in arguments
+
+
+def test_both_versions_read_the_files_of_this_one(recipe, tmp_path):
+    arguments = recipe_step.make_arguments(recipe_step.parse([recipe]), "none")
+    assert f"model.tokenizer={tmp_path / 'scenes' / 'vocab.txt'}" in arguments
+    options = recipe_step.parse([recipe, "--override", "model.tokenizer=org/name"])
+    found = [each for each in recipe_step.make_arguments(options, "none") if "tokenizer" in each]
+    assert found == ["model.tokenizer=org/name"]
+
+
+def test_the_clock_stops_after_a_training_of_this_version(recipe, tmp_path):
+    arguments = recipe_step.make_arguments(recipe_step.parse([recipe, "--steps", "2"]), "direct")
+    found = recipe_step.train_in(recipe_step.HERE, arguments)
+    assert len(found["seconds"]) == 2 and min(found["seconds"]) > 0
+    assert len(found["losses"]) == 1 and found["losses"][0] > 0
+
+
+def test_an_error_of_the_other_version_is_one_line(recipe, other, tmp_path, capsys):
+    (tmp_path / "other" / "train.py").write_text("import sys; sys.exit('error: unknown key ' + sys.argv[-2])")
+    assert recipe_step.main(["--before", other, recipe, "--rounds", "1"]) == 2
+    assert "train.py ended with status 1: error: unknown key training.use_cpu=true" in capsys.readouterr().err
+    assert recipe_step.main(["--before", str(tmp_path), recipe]) == 2
+    assert f"{tmp_path}: no train.py" in capsys.readouterr().err

@@ -14,8 +14,7 @@ def small(monkeypatch):
 
 
 def test_all_formats_hold_the_same_data(small, tmp_path):
-    readers, absent = benchmark.build(tmp_path, 4)
-    assert {"table", "memory map", "tsv"} <= set(readers) and set(readers) | set(absent) == set(benchmark.FORMATS)
+    readers = benchmark.build(tmp_path, 4)
     expected = list(benchmark.make_images(4))
     for read in readers.values():
         for number in (2, 0, 3, 1):
@@ -30,15 +29,12 @@ def test_all_formats_hold_the_same_data(small, tmp_path):
 
 
 def test_every_round_is_measured(small, tmp_path):
-    readers, _ = benchmark.build(tmp_path, 3)
+    readers = benchmark.build(tmp_path, 3)
     times = benchmark.measure(readers, 3, rounds=2)
     assert list(times) == list(benchmark.MEASUREMENTS)
     assert all(len(rounds) == 2 for taken in times.values() for rounds in taken.values())
 
 
 def test_ratios():
-    times = {"as stored": {"table": [1.0, 2.0, 1.0], "memory map": [0.5, 2.0, 2.0], "tsv": [30.0, 90.0, 40.0]}}
-    lines = benchmark.report(times)
-    assert len(lines) == 2
-    assert "memory map" in lines[0] and "1.00 x  (0.50 to 2.00)" in lines[0] and lines[0].endswith("aim >= 0.75")
-    assert "40.00 x  (30.00 to 45.00)" in lines[1] and "aim" not in lines[1]
+    (line,) = benchmark.report({"as stored": {"table": [1.0, 2.0, 1.0], "memory map": [0.5, 2.0, 2.0]}})
+    assert "memory map" in line and "1.00 (0.50 to 2.00)" in line and line.endswith("aim >= 0.75")

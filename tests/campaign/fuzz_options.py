@@ -47,8 +47,8 @@ PHOTO = "{base}/photo.jpg"
 # A usual call of each command, as short as it gets. Those that need a vision-language model or a finished run end at
 # the first file that is not there, after all options are checked.
 USUAL = {
-    "audit": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out --cpu",
-    "audit-run": "{base}/run --limit 2 --rows 2 --explore 0 --output out --cpu",
+    "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --split test --limit 2 --output out --cpu",
+    "run-heads": "{base}/run --limit 2 --rows 2 --explore 0 --output out --cpu",
     "completion": "bash",
     "convert": "vl_bert --checkpoint {base}/original.pth --output out",
     "data build": f"vgp {DATA} --output out negatives=random",
@@ -61,14 +61,10 @@ USUAL = {
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
     "export-model": "{base}/model --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
-    "heads": f"--model {{base}}/model --data flickr30k_entities {DATA} --images {{base}}/scenes/flickr30k-images",
-    "join-vcr": "{base}/items.json {base}/items.json",
     "perturb": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --steps 2 --maps raw_last --output out --cpu",
     "push": "{base}/model org/name",
     "regions extract": "--images {base}/pictures --output out --detector scenes --features scenes",
     "regions import": "{base}/obj36.tsv --format lxmert_tsv --feature-size 8 --output out",
-    "regions refcoco-boxes": f"{DATA} --output out.json --config refcoco+",
-    "regions vcr-boxes": f"{DATA} --output out.json",
     "space build": "{base}/run --output out",
     "space push": "org/name --model {base}/model",
     "space run": "--model {base}/absent --port 7999",

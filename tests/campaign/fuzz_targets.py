@@ -22,8 +22,8 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.prepared_data import builder_options
-from grounded_attention.training.recipes.early_checks import training_argument_names
 from grounded_attention.training.recipes.recipe import Recipe
+from grounded_attention.training.recipes.training_names import training_names
 from tests.helpers.tiny_scenes import tiny_recipe
 
 from . import fuzz_options
@@ -144,9 +144,9 @@ def _recipe_places() -> list[str]:
     method = inspect.signature(type(get_method("direct"))).parameters
     model, processor = FAMILIES["vl_bert"].config_class(), FAMILIES["vl_bert"].processor_class
     # A compiler works for minutes.
-    places += [f"training.{name}" for name in sorted(training_argument_names()) if not name.startswith("torch_comp")]
-    places += [f"options.{field.name}" for field in dataclasses.fields(TASKS["vgp"].options)]
-    places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].options)]
+    places += [f"training.{name}" for name in sorted(training_names()) if not name.startswith("torch_comp")]
+    places += [f"options.{field.name}" for field in dataclasses.fields(TASKS["vgp"].Options)]
+    places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].Options)]
     places += [f"supervision.options.direct.{name}" for name in method if name not in ("self", "kwargs")]
     places += [f"model.config.{name}" for name in model.to_dict()]
     places += [

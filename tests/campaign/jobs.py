@@ -9,13 +9,11 @@ from contextlib import chdir
 from dataclasses import dataclass
 from pathlib import Path
 
+from grounded_attention.commands import build_data, draw_scenes, evaluate, heads, import_regions
 from grounded_attention.commands.command_line import make_parser, run
-
-from grounded_attention.commands import audit, build_data, draw_scenes, evaluate, import_regions
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.dataset_scripts.regions.readers import READERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.training.experiments import experiment, report
 from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
@@ -78,7 +76,6 @@ def prepare(base: Path, whole: bool = True) -> None:
         _labels(base)
         assert _audit(base) == 0
     if whole:
-        write_scenes(base / "few", images=5, seed=2)
         write_models(base)
         write_whole(base)
         write_inputs(base)
@@ -130,7 +127,7 @@ def _import(base: Path) -> int:
 def _audit(base: Path) -> int:
     use_cache(base)
     data = ["--data", "flickr30k_entities", "--data-dir", str(base / "scenes"), "--split", "test"]
-    return audit.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
+    return heads.main(["--model", str(base / "model"), *data, "--output", "audited", "--limit", "4"])
 
 
 def _evaluate(base: Path) -> int:

@@ -11,12 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import torch
 
-from benchmarks import scene_difficulty
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.commands import audit_run, convert, join_vcr, pseudo_ground, vlm_run
+from grounded_attention.commands import audit_run, convert, evaluate, pseudo_ground, vlm_run
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
+from grounded_attention.heads.ranking import ChosenHeads
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.recipes.model_family import head_class
 from grounded_attention.training.recipes.recipe import Model
@@ -146,7 +145,7 @@ def _items(base: Path, folder: Path) -> None:
 
 
 def _join(folder: Path) -> int:
-    status = join_vcr.main([str(folder / "answers.json"), str(folder / "rationales.json")])
+    status = evaluate.main(["--join-vcr", str(folder / "answers.json"), str(folder / "rationales.json")])
     if status == 0:
         keep("", 1)
     return status
@@ -186,13 +185,6 @@ def _read_boxes(folder: Path) -> int:
     return as_command(read)
 
 
-def _check_scenes(folder: Path) -> int:
-    status = scene_difficulty.main([str(folder / "few")])
-    if status == 0:
-        keep("", 1)
-    return status
-
-
 MORE_READERS = (
     Reader("original checkpoint", _original, _convert, kept_rows),
     Reader("stopped run", _stopped, _continue, kept_rows, slow=True),
@@ -206,5 +198,4 @@ MORE_READERS = (
     Reader("items of VCR", _items, _join, kept_rows),
     Reader("pictures", _pictures, _label, _labelled_rows, slow=True),
     Reader("boxes", _boxes, _read_boxes, kept_rows),
-    Reader("scenes folder", _copy_of("few"), _check_scenes, kept_rows, slow=True),
 )

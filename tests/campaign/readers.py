@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow.parquet as parquet
 import yaml
 
-from grounded_attention.analysis.audit.result import AuditResult
 from grounded_attention.commands import build_data, evaluate, import_regions
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.loop.chosen_heads import read_heads, supervise_chosen

@@ -1,13 +1,6 @@
 """What options offer without importing its home is what the home knows."""
 
-from grounded_attention.analysis.audit.choice import SAME_SPLIT
-from grounded_attention.analysis.audit.items import DEFAULT_WORD, WORDS
-from grounded_attention.analysis.audit.statistics import CORRECTIONS
 from grounded_attention.analysis.dependency_parses import SPACY_MODEL
-from grounded_attention.analysis.heads.chosen import FILE
-from grounded_attention.analysis.heads.examples import WORDS as HEAD_WORDS
-from grounded_attention.analysis.heads.run import ABLATED
-from grounded_attention.analysis.heads.scores import RANKS
 from grounded_attention.analysis.perturbation_curves import STEPS
 from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.commands import choices
@@ -18,18 +11,24 @@ from grounded_attention.dataset_scripts.builders.vcr import OPTIONS
 from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
 from grounded_attention.families import FAMILIES
+from grounded_attention.heads.examples import WORDS
+from grounded_attention.heads.items import DEFAULT_WORD
+from grounded_attention.heads.ranking import ABLATED, FILE, RANKS
+from grounded_attention.heads.statistics import CORRECTIONS, SAME_SPLIT
 from grounded_attention.labelling.florence import MODEL_TYPE
 from grounded_attention.labelling.grounder import Selection
 from grounded_attention.labelling.phrases import SOURCES
 from grounded_attention.labelling.zero_shot import PROMPTS
+from grounded_attention.lens.forms import FORMS
 from grounded_attention.reports.bertviz_export import VIEWS
 
 
 def test_the_words_of_options_are_those_of_their_home():
     assert (choices.SAME_SPLIT, choices.DEFAULT_WORD) == (SAME_SPLIT, DEFAULT_WORD)
-    assert (choices.WORDS, choices.CORRECTIONS) == (tuple(WORDS), tuple(CORRECTIONS))
-    assert (choices.HEAD_WORDS, choices.HEAD_RANKS) == (HEAD_WORDS, RANKS)
+    assert (choices.WORDS, choices.CORRECTIONS) == (WORDS, tuple(CORRECTIONS))
+    assert choices.HEAD_RANKS == RANKS
     assert (choices.HEADS_ABLATED, choices.HEADS_FILE, choices.SCENES) == (ABLATED, FILE, SOURCE)
+    assert choices.LOOK_FORMS == FORMS
     assert (choices.MAPS, choices.STEPS, choices.VIEWS) == (MAPS, STEPS, VIEWS)
     assert (choices.PHRASE_SOURCES, choices.PROMPTS, choices.FLORENCE) == (SOURCES, PROMPTS, MODEL_TYPE)
     assert (choices.SPACY_MODEL, choices.MIN_IMAGES) == (SPACY_MODEL, MIN_IMAGES)

@@ -21,8 +21,7 @@ TOOLS = ["tests.conformance.run", "tests.conformance.oldest", "tests.helpers.loo
 
 # What makes each command read a file that is not there. A new command needs its line.
 ABSENT = {
-    "audit": "--model {absent} --data vgp --data-dir {absent} --regions {absent}",
-    "audit-run": "{absent}",
+    "run-heads": "{absent}",
     "convert": "vl_bert --checkpoint {absent} --output {folder}/out",
     "data build": "vgp --data-dir {absent} --output {folder}/out",
     "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
@@ -35,18 +34,15 @@ ABSENT = {
     "export-model": "{absent} --output {folder}/out",
     "ground": "{absent} caption --model m --regions r",
     "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
-    "join-vcr": "{absent} {absent}",
+    "look": "{absent} question --model m --output {folder}/lens.html",
     "perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "push": "{absent} org/name",
     "regions extract": "--images {absent} --output {folder}/out --detector d --features f",
     "regions import": "{absent} --output {folder}/out",
-    "regions refcoco-boxes": "--data-dir {absent} --output {folder}/out.json",
-    "regions vcr-boxes": "--data-dir {absent} --output {folder}/out.json",
     "space build": "{absent} --output {folder}/out",
     "space push": "org/name --model {absent}",
     "space run": "--model {absent}",
     "train": "{absent}",
-    "vlm-run": "{absent}",
 }
 
 
@@ -122,21 +118,21 @@ def test_the_process_ends_with_the_status_of_main(name):
     assert isinstance(last, ast.If) and ast.unparse(last.body[0]) == "sys.exit(main())"
 
 
-@pytest.mark.parametrize("program", ["grounded_attention.commands.join_vcr", "grounded_attention join-vcr"])
+@pytest.mark.parametrize("program", ["grounded_attention.commands.evaluate", "grounded_attention evaluate"])
 def test_a_process_returns_its_status(tmp_path, program):
-    command = [sys.executable, "-m", *program.split(), str(tmp_path / "a"), str(tmp_path / "b")]
+    command = [sys.executable, "-m", *program.split(), "--join-vcr", str(tmp_path / "a"), str(tmp_path / "b")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith("error: ")
 
 
 WRONG_FILES = """
 import sys
-from grounded_attention.commands.join_vcr import main
-assert main(["no.json", "none.json"]) == 2 and "torch" not in sys.modules
+from grounded_attention.commands.evaluate import main
+assert main(["--join-vcr", "no.json", "none.json"]) == 2 and "torch" not in sys.modules
 """
 
 
-def test_wrong_files_of_join_vcr_are_named_before_torch_is_imported(tmp_path):
+def test_wrong_files_of_two_runs_are_named_before_torch_is_imported(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", WRONG_FILES], cwd=tmp_path, env=environment, capture_output=True)
     assert (done.returncode, done.stdout) == (0, b""), done.stderr
@@ -220,7 +216,7 @@ def test_bash_completes_words_and_choices(tmp_path, capsys):
         done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
         return done.stdout.split()
 
-    assert complete("aud") == ["audit", "audit-run"]
+    assert complete("ru") == ["run-heads"]
     assert complete("regions", "imp") == ["import"]
     assert complete("convert", "vl") == ["vl_bert"]
     assert complete("regions", "extract", "--on-e") == ["--on-error"]

@@ -12,15 +12,13 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, BertConfig, pipeline
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.heads.boxes import ground_box
-from grounded_attention.analysis.heads.card import HEADS
-from grounded_attention.analysis.heads.chosen import ChosenHeads
-from grounded_attention.analysis.heads.examples import PromptSettings
-from grounded_attention.analysis.heads.explorer import capture_patches
-from grounded_attention.analysis.heads.maps import TokenGrid
-from grounded_attention.analysis.heads.pipeline import PatchGroundingPipeline
 from grounded_attention.commands import ground, heads
+from grounded_attention.heads.boxes import ground_box
+from grounded_attention.heads.example_attention import capture_patches
+from grounded_attention.heads.examples import AuditExample, PromptSettings
+from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.pipeline import PatchGroundingPipeline
+from grounded_attention.heads.ranking import HEADS, ChosenHeads
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
@@ -62,18 +60,20 @@ def error(capsys) -> str:
 
 def test_the_folder_has_the_ranking(files):
     content = json.loads((files / "ranked" / "heads.json").read_text())
-    assert content["about"]["data"] == "flickr30k_entities, split test" and content["about"]["choose_on"] == "train"
+    assert content["about"]["data"] == "flickr30k_entities" and content["about"]["choose_on"] == "train"
     assert content["about"]["model_type"] == "llava" and content["about"]["same_split"] is False
-    assert content["choice"]["images"] == 3 and content["report"]["images"] == 2
+    assert content["scores_on_choice"]["images"] == 3
+    scores = content["scores"]["text_to_region"]["all"]
+    assert scores["images"] == 2 and content["choice"]["split"] == "train"
     assert len(content["chosen"]) == 2 and content["ablation"]["tokens"] > 0
-    assert np.shape(content["report"]["scores"]["pointing"]) == (2, 4)
+    assert np.shape(scores["scores"]["pointing"]) == (2, 4)
     assert (files / "ranked" / "heads.png").stat().st_size > 5000
     assert "reported on" in (files / "ranked" / "heads.md").read_text()
 
 
 @torch.no_grad()
 def test_the_page_shows_the_attention_of_words(files):
-    page = (files / "ranked" / "explorer.html").read_text()
+    page = (files / "ranked" / "heads.html").read_text()
     assert '"layers":["0","1"]' in page.replace(" ", "")
     model = AutoModel.from_pretrained(files / "llava", attn_implementation="eager")
     grounding = PatchGroundingProcessor(AutoProcessor.from_pretrained(files / "llava"))
@@ -102,7 +102,7 @@ def test_expressions_are_ranked_as_localization_heads_does(files, tmp_path, caps
     assert len(printed["chosen"]) == 2 and printed["folder"] == str(tmp_path)
     content = json.loads((tmp_path / "heads.json").read_text())
     assert content["about"]["options"]["words"] == "prompt" and content["ablation"] is None
-    assert content["report"]["phrases"] == 3
+    assert content["scores"]["text_to_region"]["all"]["items"] == 3
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -145,7 +145,7 @@ def test_mistakes_are_one_line(files, tmp_path, capsys, options, data, message):
 def test_missing_pictures_are_found_before_the_model_is_loaded(files, tmp_path, capsys):
     first = sorted((files / "scenes" / "flickr30k-images").iterdir())[0]
     shutil.copy(first, tmp_path)
-    assert run(files, "--images", tmp_path, model="nowhere") == 2
+    assert run(files, "--images", tmp_path, model="llava") == 2
     line = error(capsys)
     assert "images are missing, the first is" in line and ".jpg" in line
 
@@ -153,7 +153,7 @@ def test_missing_pictures_are_found_before_the_model_is_loaded(files, tmp_path, 
 def test_other_models_are_refused(files, tmp_path, capsys):
     BertConfig().save_pretrained(tmp_path / "bert")
     assert run(files, model=tmp_path / "bert") == 2
-    assert "model type bert is not known to read images as tokens; known: llava, llava_next" in error(capsys)
+    assert "model type bert is not supported, expected one of" in error(capsys)
     assert run(files, model=tmp_path / "nowhere") == 2
     assert "nowhere" in error(capsys)
     words = AutoProcessor.from_pretrained(files / "llava").tokenizer

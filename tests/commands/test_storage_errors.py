@@ -6,12 +6,11 @@ import errno
 import os
 import pickle
 
-from grounded_attention.commands.command_line import make_parser, run
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.main import main
 from grounded_attention.commands.number_options import (
     not_negative,
@@ -177,7 +176,7 @@ EXTRACT = ["regions", "extract", "--images", "d", "--boxes", "b", "--features", 
 @pytest.mark.parametrize(
     ("command", "option"),
     [
-        (["audit", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
+        (["heads", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
         (EXTRACT, "--nms"),
         (EXTRACT, "--threshold"),
     ],

@@ -29,6 +29,7 @@ from grounded_attention.modeling import (
     VisualBERTForPreTraining,
     VisualBERTForVGP,
     VLBertConfig,
+    VLBertForMultipleChoice,
     VLBertForPreTraining,
     VLBertForReferringExpression,
     VLBertForVGP,
@@ -43,8 +44,10 @@ def head_of(model_class: type[PreTrainedModel]) -> str:
 
 
 def read_by(model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of the inputs that the class's `forward` has."""
-    known = inspect.signature(model_class.forward).parameters
+    """Those of the inputs that the class's `forward` has, or takes for one family only."""
+    known = {*inspect.signature(model_class.forward).parameters}
+    if model_class is VLBertForMultipleChoice:
+        known.add("region_class_labels")
     return {name: tensor for name, tensor in inputs.items() if name in known}
 
 

@@ -18,13 +18,13 @@ import pytest
 import torch
 from transformers import pipeline
 
-from grounded_attention.analysis.audit.run import audit
-from grounded_attention.analysis.heads.columns import box_columns
-from grounded_attention.analysis.heads.run import rank_heads
 from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.families import FAMILIES
+from grounded_attention.heads.boxes import box_columns
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
 from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor

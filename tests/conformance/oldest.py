@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser
-
 from grounded_attention.modeling.check_transformers import OLDEST_TRANSFORMERS
 
 from .second_environment import HERE, ROOT, prepare, run_tests
@@ -22,8 +21,8 @@ from .second_environment import HERE, ROOT, prepare, run_tests
 FOLDER, REQUIREMENT = ROOT / ".venv-oldest", f"transformers=={OLDEST_TRANSFORMERS}"
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
 TESTS = (
-    "tests/analysis/test_ablation.py",
-    "tests/analysis/test_heads.py",
+    "tests/heads/test_ablation.py",
+    "tests/heads/test_heads.py",
     "tests/modeling/test_backbone_regions.py",
     "tests/modeling/test_bundles.py",
     "tests/modeling/test_fast_rcnn.py",

@@ -14,11 +14,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from grounded_attention.commands.command_line import make_parser
-
 import pytest
 import transformers
 
+from grounded_attention.commands.command_line import make_parser
 from tests.conformance.report import ConformanceReport
 from tests.conformance.upstream import UpstreamError, fetch_source, unpack_tests
 

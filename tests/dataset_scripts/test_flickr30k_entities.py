@@ -169,7 +169,7 @@ def test_xml_of_another_encoding_names_its_file(tmp_path, encoding):
 
 def test_a_compressed_annotation_names_its_file(tmp_path):
     (tmp_path / "3.xml").write_bytes(b"\x1f\x8bxml")
-    with pytest.raises(DataError, match=r"3\.xml: the file is compressed with gzip.*; get the file again"):
+    with pytest.raises(DataError, match=r"3\.xml: the file is compressed with gzip.*; get Flickr30K Entities"):
         parse_annotation(tmp_path / "3.xml")
 
 

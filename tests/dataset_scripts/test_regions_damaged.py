@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.arrow_layout import RECORD_BATCH, Columns, messages
 from grounded_attention.dataset_scripts.regions.files import read_json
 from grounded_attention.dataset_scripts.regions.reader_arrow import read_frcnn_vg
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
@@ -168,21 +167,6 @@ def test_a_manifest_without_provenance_is_an_error(tmp_path, file, provenance):
     (tmp_path / file).write_text(json.dumps(content))
     with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
         read_json(tmp_path / file)
-
-
-def test_the_layout_is_that_of_arrow(tmp_path):
-    """Buffers that this package finds have the values that Arrow reads, for several writers."""
-    table = pa.table({"name": ["a", "", "größe"], "number": pa.array([3, 4, 5], pa.int64())})
-    for alignment, options in ((8, {}), (64, {"unify_dictionaries": True})):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
-            writer.write_table(table, max_chunksize=2)
-        data = memoryview(sink.getvalue())
-        found = [message for message in messages(data) if message.kind == RECORD_BATCH]
-        assert [message.rows() for message in found] == [2, 1], alignment
-        columns = [(Columns(data, message), message.rows()) for message in found]
-        read = [(each.texts(count), each.numbers(np.dtype(np.int64), count).tolist()) for each, count in columns]
-        assert read == [(["a", ""], [3, 4]), (["größe"], [5])]
 
 
 def test_a_damaged_row_is_named(tmp_path):

@@ -14,8 +14,6 @@ import pytest
 from defusedxml.ElementTree import parse
 from PIL import Image
 
-from benchmarks import scene_difficulty as report_command
-from benchmarks.scene_difficulty import report
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation
@@ -24,11 +22,11 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes import dataset, shapes
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
-from grounded_attention.dataset_scripts.scenes.dataset import VERSION, scene_record, write_scenes
+from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.features import pixel_features
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, relation_between
 from grounded_attention.dataset_scripts.scenes.writers import annotation
-from grounded_attention.utils import progress
+from tests.helpers.scene_numbers import scene_numbers
 
 IMAGES, SEED = 60, 5
 
@@ -208,7 +206,7 @@ def test_vocabulary_covers_the_captions(rows, folder):
 
 
 def test_scenes_are_as_hard_as_they_should_be(folder):
-    figures = report(folder)
+    figures = scene_numbers(folder)
     assert figures["chance of a grounded phrase"] <= 0.15
     assert 0.12 <= figures["grounded phrases that need their sentence"] <= 0.28
     assert figures["captions false of the nearest image"] >= 0.96
@@ -263,60 +261,7 @@ def test_command_line(tmp_path, capsys):
     assert '"images": 5' in done.stdout
 
 
-def test_commands_print_json_and_examples(tmp_path, capsys):
+def test_the_command_prints_json(tmp_path, capsys):
     arguments = ["--output", str(tmp_path), "--images", "5", "--seed", "1", "--json"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "scenes.json").read_text())
-    assert report_command.main([str(tmp_path), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == report(tmp_path)
-    for command in (main, report_command.main):
-        with pytest.raises(SystemExit) as left:
-            command(["--help"])
-        assert left.value.code == 0 and "examples:\n  " in capsys.readouterr().out
-        with pytest.raises(SystemExit) as left:
-            command(["--no-such-option"])
-        assert left.value.code == 2
-
-
-def test_report_of_a_damaged_manifest_is_an_error_in_one_line(tmp_path, capsys):
-    (tmp_path / "scenes.json").write_text("{}")
-    assert report_command.main([str(tmp_path)]) == 2
-    assert f"scenes of another version: expected {VERSION}" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ([1], "scenes.json, the manifest: not an object: found [1], expected an object with version, seed and images"),
-        (None, "the manifest: not an object: expected an object"),
-        ({"images": 5}, "the manifest: seed is missing"),
-        ({"seed": "x", "images": 5}, "bad seed: found 'x', expected a whole number"),
-        ({"seed": -4, "images": 5}, "impossible seed: found -4, expected from 0 to 4294967295"),
-        ({"seed": 0}, "images is missing"),
-        ({"seed": 0, "images": "5"}, "bad images: found '5', expected a whole number"),
-        ({"seed": 0, "images": 5.5}, "bad images: found 5.5"),
-        ({"seed": 0, "images": 0}, "impossible images: found 0, expected from 5 to 10000000"),
-        ({"seed": 0, "images": 10**30}, "impossible images"),
-        ({"seed": 0, "images": 5, "held_out": "no"}, "bad held_out: found 'no', expected true or false"),
-    ],
-)
-def test_a_wrong_value_of_the_manifest_is_an_error_in_one_line(tmp_path, capsys, content, message):
-    if isinstance(content, dict):
-        content = {"version": VERSION, **content}
-    (tmp_path / "scenes.json").write_text(json.dumps(content))
-    assert report_command.main([str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
-def test_checking_shows_its_progress_where_it_is_no_terminal(folder, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "PRINTED", 0)
-    assert report_command.main([str(folder), "--json"]) == 0
-    out, err = capsys.readouterr()
-    count = len(list((folder / "flickr30k-images").iterdir()))
-    lines = err.splitlines()
-    assert json.loads(out) and {line.rpartition(",")[0] for line in lines} >= {
-        f"scene {count} of {count}", f"regions of image {count} of {count}",
-    }  # fmt: skip
-    assert report_command.main([str(folder), "--json", "--quiet"]) == 0
-    assert capsys.readouterr() == (out, "")

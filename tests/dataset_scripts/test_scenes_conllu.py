@@ -5,7 +5,6 @@ from collections import Counter
 
 import pytest
 
-from grounded_attention.analysis.audit.examples import entity_examples
 from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
@@ -14,6 +13,7 @@ from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, 
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.writers_coco import caption_text
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, nominal, parse
+from grounded_attention.heads.examples import entity_examples
 
 IMAGES, SEED = 30, 8
 # https://universaldependencies.org/u/dep/, with the subtypes of the English treebanks.

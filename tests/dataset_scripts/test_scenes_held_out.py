@@ -12,7 +12,6 @@ from itertools import product
 
 import pytest
 
-from benchmarks.scene_difficulty import report
 from grounded_attention.commands.draw_scenes import main
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
@@ -22,6 +21,7 @@ from grounded_attention.dataset_scripts.scenes.held_out import Content, names_he
 from grounded_attention.dataset_scripts.scenes.questions import ask
 from grounded_attention.dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES, Combinations, draw_scene
 from tests.helpers.held_out_words import named, named_in_full_answer, named_with_answer
+from tests.helpers.scene_numbers import scene_numbers
 
 IMAGES, SEED = 60, 4
 HELD_OUT = {
@@ -233,7 +233,7 @@ def test_a_folder_with_the_other_value_is_refused_in_one_line(folder, tmp_path, 
 
 
 def test_the_report_counts_combinations(folder):
-    figures = report(folder)
+    figures = scene_numbers(folder)
     assert figures["held-out pairs: objects of train and val"] == 0
     assert figures["held-out combinations: captions of train and val"] == 0
     assert 0.4 < figures["held-out pairs: objects of test"] < 0.9

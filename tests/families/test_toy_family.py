@@ -23,7 +23,7 @@ TASK_LINE = '    "which_caption",\n'
 RUN = """
 import json, sys
 import train
-import grounded_attention.commands.audit as audit
+import grounded_attention.commands.heads as heads
 import grounded_attention.commands.evaluate as evaluate
 for arguments in json.load(open(sys.argv[1])):
     command, *rest = arguments
@@ -31,7 +31,7 @@ for arguments in json.load(open(sys.argv[1])):
         sys.argv = ["train.py", *rest]
         code = train.main()
     else:
-        code = {"audit": audit.main, "evaluate": evaluate.main}[command](rest)
+        code = {"heads": heads.main, "evaluate": evaluate.main}[command](rest)
     assert code == 0, (command, code)
 """
 LOAD = """
@@ -90,7 +90,7 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
     audit = ["--model", "org/toy", "--data", "flickr30k_entities", *data, "--choose-on", "same_split", "--cpu"]
     commands = [
         ["train", str(tmp_path / "recipe.yaml")],
-        ["audit", *audit, "--card", str(output / "direct"), "--output", str(tmp_path / "audit")],
+        ["heads", *audit, "--card", str(output / "direct"), "--output", str(tmp_path / "audit")],
         ["evaluate", "org/toy", "--task", "which_caption", *data, "--cpu", "--output", str(tmp_path / "report")],
     ]
     (tmp_path / "commands.json").write_text(json.dumps(commands))
@@ -103,7 +103,7 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
     assert "the caption chosen:" in pushed and "bibtex" in pushed
     card = (output / "direct" / "README.md").read_text()
     assert re.search(r"best head", card, re.I) and len(card) > len(pushed)
-    counts = json.loads((tmp_path / "audit" / "audit.json").read_text())
+    counts = json.loads((tmp_path / "audit" / "heads.json").read_text())
     assert counts["layers"] == ["0", "1"]
     assert (tmp_path / "report" / "report.html").is_file()
     assert loaded[:3] == ["ToyModel", "VisualBERTProcessor", "ToyForVGP"] and not any(loaded[3:])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from accelerate import PartialState
 
-from grounded_attention.analysis.audit.result import AuditResult
-from grounded_attention.analysis.audit.run import audit
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.table import AuditResult
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
 

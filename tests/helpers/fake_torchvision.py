@@ -73,6 +73,28 @@ def pil_to_tensor(picture: Any) -> Tensor:
     return torch.from_numpy(array if array.ndim == 3 else array[..., None]).permute(2, 0, 1).contiguous()
 
 
+def import_with_torchvision(name: str) -> Any:
+    """Imports a file of transformers that needs torchvision where transformers was imported without it."""
+    if install() == "real":
+        return importlib.import_module(name)
+    from transformers import image_processing_backends, image_processing_utils, image_utils
+
+    lent = {key: module for key, module in sys.modules.items() if key.split(".")[0] == "torchvision"}
+    try:
+        for module in (image_processing_backends, image_processing_utils):
+            module.tvF = lent["torchvision.transforms.v2.functional"]  # type: ignore[attr-defined]
+        vars(image_utils).update(InterpolationMode=InterpolationMode, pil_to_tensor=pil_to_tensor)
+        modes = {image_utils.PILImageResampling[each.name]: each for each in InterpolationMode if "_" not in each.name}
+        modes[image_utils.PILImageResampling.NEAREST] = InterpolationMode.NEAREST_EXACT
+        image_utils.pil_torch_interpolation_mapping.update(modes)
+        image_utils.torch_pil_interpolation_mapping.update({mode: pil for pil, mode in modes.items()})
+        image_processing_backends.pil_torch_interpolation_mapping = image_utils.pil_torch_interpolation_mapping
+        return importlib.import_module(name)
+    finally:
+        for key in lent:
+            del sys.modules[key]
+
+
 def install() -> str:
     """Makes `torchvision` importable, before transformers is; returns "real" or "fake"."""
     try:

@@ -19,6 +19,7 @@ from transformers import AutoImageProcessor, AutoProcessor  # noqa: E402
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor  # noqa: E402
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures  # noqa: E402
 from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_tokenizer  # noqa: E402
+from tests.helpers.tiny_vlm_relatives import RELATIVES  # noqa: E402
 
 
 def save_as_on_hub(model_type: str, folder: Path) -> str:
@@ -65,7 +66,7 @@ def load(model_type: str, folder: Path, backend: str) -> dict[str, Any]:
 
 def main() -> None:
     found: dict[str, Any] = {"kind": KIND}
-    for model_type in (name for name in PROCESSORS if not name.endswith("_padded")):
+    for model_type in (name for name in PROCESSORS if not name.endswith("_padded") and name not in RELATIVES):
         folder = Path(sys.argv[1], model_type)
         folder.mkdir()
         found[model_type] = {"class": save_as_on_hub(model_type, folder)}

@@ -26,7 +26,6 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from grounded_attention.commands.command_line import make_parser, run
-
 from tests.helpers.loopback_hub_routes import ROUTES, WRITES
 from tests.helpers.loopback_hub_state import LARGE, HubError, State, sibling, tree_entry
 from tests.helpers.loopback_jobs import JOBS, JobRoutes
@@ -388,8 +387,12 @@ class _Handler(JobRoutes, BaseHTTPRequestHandler):
         self._answer({})
 
     def commit(self, revision: str) -> None:
+        number = 0
         if "create_pr" in self.query:
-            raise HubError(400, None, "the loopback Hub has no pull requests")
+            taken = [ref for ref in self.state.refs(self.kind, self.name) if ref.startswith("heads/refs/pr/")]
+            number = len(taken) + 1
+            self.state.set_ref(self.kind, self.name, f"heads/refs/pr/{number}", revision)
+            revision = f"refs/pr/{number}"
         lines = [json.loads(line) for line in self.body.splitlines() if line.strip()]
         for line in lines:
             if line["key"] == "file":
@@ -397,7 +400,10 @@ class _Handler(JobRoutes, BaseHTTPRequestHandler):
         commit = self.state.commit(self.kind, self.name, revision, lines)
         prefix = "" if self.kind == "models" else self.kind + "/"
         address = f"{self._endpoint()}/{prefix}{self.name}/commit/{commit['id']}"
-        self._answer({"success": True, "commitOid": commit["id"], "commitUrl": address, "hookOutput": ""})
+        answer = {"success": True, "commitOid": commit["id"], "commitUrl": address, "hookOutput": ""}
+        if number:
+            answer["pullRequestUrl"] = f"{self._endpoint()}/{prefix}{self.name}/discussions/{number}"
+        self._answer(answer)
 
     def _endpoint(self) -> str:
         return f"http://{self.headers['Host']}"

@@ -44,7 +44,7 @@ def sleep_long(job):
 def give_a_wrong_share(job):
     from grounded_attention.tasks import TASKS
 
-    TASKS["caption_match_pretraining"].options(exchanged=3)
+    TASKS["caption_match_pretraining"].configure({"exchanged": 3})
 
 
 def divide_by_zero(job):

@@ -19,6 +19,20 @@ LINKS = (
 )  # at the top, to folders of the package
 
 
+# A package imports from itself and from packages of lower layers; packages of one layer may import each other.
+LAYERS = (
+    {"utils"},
+    {"processing"},
+    {"modeling"},
+    {"supervision", "conversion"},
+    {"families"},
+    {"heads", "analysis", "reports", "metrics", "dataset_scripts"},
+    {"tasks", "lens"},
+    {"training", "labelling"},
+    {"commands", "space"},
+)
+
+
 class Import(NamedTuple):
     """One imported module of the package; `late`: inside a function; `types_only`: below `TYPE_CHECKING`."""
 
@@ -37,7 +51,7 @@ def module_name(path: Path) -> str:
 FILES = {module_name(path): path for path in sorted((ROOT / PACKAGE).rglob("*.py"))}
 
 
-def room(module: str) -> str:
+def package_of(module: str) -> str:
     """Returns the top folder of a module in the package; empty for the package itself and its `__main__`."""
     return module.partition(".")[2].partition(".")[0].replace("__main__", "")
 

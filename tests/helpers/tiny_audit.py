@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing import VisualBERTProcessor, VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.processing_helpers import make_tokenizer

@@ -4,7 +4,7 @@
 import torch
 from transformers import TrainingArguments
 
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator

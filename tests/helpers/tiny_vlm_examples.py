@@ -3,7 +3,7 @@
 import numpy as np
 from PIL import Image
 
-from grounded_attention.analysis.audit.examples import AuditExample
+from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing.phrase import Phrase
 
 TEXTS = ("a dog runs after the small cat .", "two red balls near a small cat", "the cat and a dog")

@@ -1,50 +1,27 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Vision-language models with random weights, whose sizes fit the processors of `tiny_vlm_processors`."""
 
+import copy
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
+from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_processors import MANY_PINPOINTS, PATCH, PINPOINTS, TILE, make_processor
+from tests.helpers.tiny_vlm_relatives import MROPE, QWEN_VISION, RELATIVES, TEXT, VISION
 
-_TEXT = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "intermediate_size": 48,
-    "vocab_size": 1300,  # PaliGemma's processor adds more than a thousand tokens
-    "pad_token_id": 0,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
-    "initializer_range": 0.2,
-}
-_MROPE = {"rope_parameters": {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0}}
-_VISION = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-    "image_size": TILE,
-    "patch_size": PATCH,
-    "initializer_range": 0.2,
-}
+_TEXT, _MROPE = TEXT, MROPE  # short names for other test files
+_VISION = {name: value for name, value in VISION.items() if name != "num_key_value_heads"}
 _QWEN_VISION = {
-    "depth": 2,
-    "num_heads": 4,
-    "hidden_size": 32,
-    "embed_dim": 32,
-    "intermediate_size": 48,
-    "patch_size": PATCH,
-    "spatial_merge_size": 2,
-    "temporal_patch_size": 2,
+    name: value for name, value in QWEN_VISION.items() if name not in ("out_hidden_size", "initializer_range")
 }
 
 
 def _config(model_type: str) -> dict[str, Any]:
     """The parts of the configuration that the families do not share."""
+    if model_type in RELATIVES:
+        return RELATIVES[model_type].config
     if model_type.startswith("qwen"):
         own = {
             "qwen2_vl": {"hidden_size": 32, "mlp_ratio": 2},
@@ -94,12 +71,14 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     """Makes the model for a key of `PROCESSORS`, whose special tokens are those of the tokenizer."""
     torch.manual_seed(0)
     model_type = model_type.removesuffix("_padded")
-    tokens = {
-        f"{name}_{end}": getattr(tokenizer, f"{name}_token_id")
-        for name in ("image", "video", "vision_start", "vision_end", "boi", "eoi")
-        for end in ("token_id", "token_index")
-    }
-    config = AutoConfig.for_model(model_type, **tokens, **_config(model_type), pad_token_id=0)
+    names = ("image", "video", "vision_start", "vision_end", "boi", "eoi", "image_start", "image_end")
+    names = (*names, "video_start", "video_end", "audio", "audio_start", "audio_end")
+    ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in names}
+    if model_type in RELATIVES:
+        ids["image"] = tokenizer.convert_tokens_to_ids(RELATIVES[model_type].image_token)
+    tokens = {f"{name}_{end}": ids[name] for name in names for end in ("token_id", "token_index")}
+    tokens = {name: value for name, value in tokens.items() if value is not None}
+    config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(model_type))}, pad_token_id=0)
     model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # Gemma 3 starts with zeros
@@ -107,15 +86,20 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     return model
 
 
+def _mixes(part: torch.nn.Module) -> bool:
+    return any(name in type(part).__name__ for name in ("Attention", "ShortConv"))
+
+
 def unmix_patches(model: PreTrainedModel) -> None:
     """Makes the attention of the vision tower add nothing, so that every patch is embedded by itself."""
+    language = {*find_language_model(model).modules()}
+    towers = [part for part in model.modules() if part not in language and _mixes(part)]
     found = 0
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            vision = any(part in name for part in ("vision_tower", "vision_model", "visual"))
-            if vision and any(part in name for part in (".out_proj.", ".attn.proj.", ".projection_layer.")):
-                parameter.zero_()
-                found += 1
+        for part in towers:
+            for name, child in part.named_children():
+                if name in ("out_proj", "proj", "projection_layer", "o_proj", "out", "wo"):
+                    found += len([parameter.zero_() for parameter in child.parameters()])
     assert found >= 2, "the vision tower has no output projection of this name"
 
 

@@ -1,19 +1,24 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Processors of vision-language models with tiny pictures, made from transformers' classes without downloads.
 
-The image processors are those on PIL, and the processors have no part for videos, which needs
-torchvision.
+The image processors are those on PIL, or on a stand-in for torchvision where a family has no other. The processors
+have no part for videos, which needs torchvision.
 """
 
+import inspect
 from importlib import import_module
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-PATCH = 4  # pixels
-TILE = 16  # pixels of a picture that the vision tower sees, where its size is fixed
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+from tests.helpers.fake_torchvision import import_with_torchvision
+from tests.helpers.tiny_vlm_relatives import PATCH, RELATIVES, TILE, Relative
+
 PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
 MANY_PINPOINTS = [[height * TILE, width * TILE] for height in range(1, 5) for width in range(1, 5)]
 WORDS = ("a dog runs after the small cat near two red balls user assistant what is this here original image and are "
@@ -32,7 +37,21 @@ SPECIAL = {
     "fake_image_token": "<fake_token_around_image>",
     "global_image_token": "<global-img>",
     "end_of_utterance_token": "<end_of_utterance>",
+    "image_start_token": "<|image_start|>",
+    "image_end_token": "<|image_end|>",
+    "video_start_token": "<|video_start|>",
+    "video_end_token": "<|video_end|>",
+    "audio_token": "<audio>",
+    "audio_bos_token": "<|audio_bos|>",
+    "audio_eos_token": "<|audio_eos|>",
+    "vision_bos_token": "<|vision_bos|>",
+    "vision_eos_token": "<|vision_eos|>",
 }
+# Tokens that processors know by their text alone.
+KNOWN = [
+    *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token != "<image>"),
+    *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>"),
+]
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' }}{% for part in message['content'] %}"
     "{% if part['type'] == 'image' %}{{ 'IMAGE' }}{% else %}{{ part['text'] | trim + ' ' }}{% endif %}{% endfor %}"
@@ -93,15 +112,35 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 
-try:
-    import_module("transformers.models.llava_onevision.image_processing_pil_llava_onevision")
-except ImportError:  # transformers 5.4 needs torchvision for this file
-    del PROCESSORS["llava_onevision"]
+PROCESSORS.update({name: (each.image, each.settings, each.own) for name, each in RELATIVES.items()})
+for _name in {name.removesuffix("_padded") for name in PROCESSORS} - {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}:
+    del PROCESSORS[_name]  # an older transformers
 
 
-def make_tokenizer(padding_side: str = "right", byte_pairs: bool = False) -> PreTrainedTokenizerFast:
+_NONE = Relative("", {}, {})
+
+
+def image_backends(model_type: str) -> list[str]:
+    """What the image processor of a key of `PROCESSORS` runs on."""
+    folder = PROCESSORS[model_type][0].split(".")[0]
+    found = find_spec(f"transformers.models.{folder}.image_processing_pil_{folder}")
+    return ["torchvision"] if found is None else ["pil", "torchvision"]
+
+
+def _image_processor_class(image_class: str, backend: str) -> Any:
+    folder, prefix = image_class.split(".")
+    if backend == "pil":
+        images = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
+        return getattr(images, f"{prefix}ImageProcessorPil")
+    images = import_with_torchvision(f"transformers.models.{folder}.image_processing_{folder}")
+    return getattr(images, f"{prefix}ImageProcessor")
+
+
+def make_tokenizer(
+    padding_side: str = "right", byte_pairs: bool = False, image_token: str = "<image>"
+) -> PreTrainedTokenizerFast:
     """Makes a tokenizer: one token for each word and newline, or pairs of bytes with few merges."""
-    special = ["[PAD]", "[UNK]", "<s>", "</s>", *dict.fromkeys([*SPECIAL.values(), *ROWS])]
+    special = ["[PAD]", "[UNK]", "<s>", "</s>", *dict.fromkeys([*SPECIAL.values(), *ROWS, *KNOWN])]
     if byte_pairs:
         tokenizer = Tokenizer(models.BPE())
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -120,34 +159,40 @@ def make_tokenizer(padding_side: str = "right", byte_pairs: bool = False) -> Pre
         bos_token="<s>",
         eos_token="</s>",
         padding_side=padding_side,
-        extra_special_tokens=dict(SPECIAL),
+        extra_special_tokens={**SPECIAL, "image_token": image_token},
     )
-    made.add_tokens(ROWS, special_tokens=True)
+    made.add_tokens([*ROWS, *KNOWN], special_tokens=True)
     return made
 
 
 def make_processor(
-    model_type: str, padding_side: str = "right", byte_pairs: bool = False, **image_settings: Any
+    model_type: str, padding_side: str = "right", byte_pairs: bool = False, backend: str = "", **image_settings: Any
 ) -> Any:
     """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
     image_class, settings, own = PROCESSORS[model_type]
+    backend = backend or image_backends(model_type)[0]
     model_type = model_type.removesuffix("_padded")
-    folder, prefix = image_class.split(".")
-    images = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
-    image_processor = getattr(images, f"{prefix}ImageProcessorPil")(**{**settings, **image_settings})
+    image_processor = _image_processor_class(image_class, backend)(**{**settings, **image_settings})
     if "image_seq_length" in settings:
         image_processor.image_seq_length = settings["image_seq_length"]
-    module = import_module(f"transformers.models.{model_type}.processing_{model_type}")
+    relative = RELATIVES.get(model_type)
+    folder = (relative and relative.folder) or model_type
+    module = import_module(f"transformers.models.{folder}.processing_{folder}")
     if model_type == "smolvlm" and module.num2words is None:
         module.num2words = str  # a package that only videos need
-    base = next(cls for name, cls in vars(module).items() if name.endswith("Processor") and name in module.__all__)
-    processor_class = type(f"{base.__name__}OfImages", (base,), {"get_attributes": classmethod(_attributes)})
-    processor_class.video_processor = SimpleNamespace(num_frames=1, fps=1)
-    tokenizer = make_tokenizer(padding_side, byte_pairs)
-    parts = {"video_processor": None} if model_type == "smolvlm" else {}
-    processor = processor_class(image_processor, tokenizer, **parts, **own)
+    base = getattr(module, IMAGE_TOKEN_FAMILIES[model_type].processor)
+    # As of a processor without the parts for videos and sound, which may be missing where they are checked.
+    unchecked = {"check_argument_for_proper_class": lambda *arguments: None}
+    processor_class = type(f"{base.__name__}OfImages", (base,), unchecked)
+    names = inspect.signature(base.__init__).parameters
+    parts = {name: None for name in ("video_processor", "feature_extractor") if name in names}
+    tokenizer = make_tokenizer(padding_side, byte_pairs, relative.image_token if relative else "<image>")
+    processor = processor_class(image_processor=image_processor, tokenizer=tokenizer, **parts, **own)
+    vars(processor).pop("video_processor", None)  # on the class, which is not saved
+    processor_class.video_processor = SimpleNamespace(num_frames=1, fps=1)  # type: ignore[attr-defined]
+    processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])  # type: ignore[attr-defined]
     image = placeholder(processor)
-    if model_type.startswith("qwen"):
+    if "qwen" in model_type or "spatial_merge_size" in (relative or _NONE).config.get("vision_config", {}):
         image = f"<|vision_start|>{image}<|vision_end|>"
     processor.chat_template = None if model_type == "paligemma" else CHAT_TEMPLATE.replace("IMAGE", image)
     return processor
@@ -156,7 +201,3 @@ def make_processor(
 def placeholder(processor: Any) -> str:
     """The token that stands for an image in a prompt."""
     return getattr(processor, "boi_token", processor.image_token)
-
-
-def _attributes(cls: type) -> list[str]:
-    return ["image_processor", "tokenizer"]

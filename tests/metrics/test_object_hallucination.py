@@ -7,7 +7,7 @@ import pytest
 from grounded_attention.metrics.object_hallucination import (
     ObjectHallucination,
     count_outcomes,
-    hallucination_figures,
+    hallucination_metrics,
     read_yes_or_no,
 )
 
@@ -31,14 +31,14 @@ def test_figures_by_a_loop():
     rng = np.random.default_rng(0)
     predicted, gold = (rng.choice(["yes", "no"], 200, p=[0.7, 0.3]).tolist() for _ in range(2))
     pairs = list(zip(predicted, gold, strict=True))
-    found = hallucination_figures(count_outcomes(predicted, gold))
+    found = hallucination_metrics(count_outcomes(predicted, gold))
     right = [g for p, g in pairs if p == "yes"].count("yes")
     precision, recall = right / predicted.count("yes"), right / gold.count("yes")
     assert found["accuracy"] == sum(p == g for p, g in pairs) / 200
     assert (found["precision"], found["recall"]) == (precision, recall)
     assert found["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
     assert found["yes_share"] == predicted.count("yes") / 200
-    assert set(hallucination_figures(count_outcomes([], [])).values()) == {0.0}
+    assert set(hallucination_metrics(count_outcomes([], [])).values()) == {0.0}
 
 
 def test_samplings_are_apart_and_batches_add_up():

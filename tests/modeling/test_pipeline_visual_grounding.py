@@ -16,7 +16,7 @@ from PIL import Image
 
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.families import FAMILIES
-from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.modeling import (
     FastRCNNConfig,
     VisualGroundingPipeline,

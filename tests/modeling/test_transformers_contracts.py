@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What travelling code takes from inside transformers: the installed version has it, and it means the same."""
+"""What shipped code takes from inside transformers: the installed version has it, and it means the same."""
 
 import ast
 import inspect
@@ -210,7 +210,7 @@ def test_a_loaded_class_says_what_is_new_and_no_table_is_printed(tmp_path, caplo
     assert {"missing_keys", "unexpected_keys", "mismatched_keys"} <= {*info} and "LOAD REPORT" not in caplog.text
 
 
-def test_every_inner_name_that_travels_has_a_contract():
+def test_every_inner_name_that_is_shipped_has_a_contract():
     """A name from the top of transformers is public; others are in one of the lists above."""
     found = set()
     for path in (*ROOT.glob("modeling/*.py"), *ROOT.glob("processing/*.py")):

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 
-from grounded_attention.processing.float32_copy import copy_as_float32
+from grounded_attention.processing.number_arrays import copy_as_float32
 
 
 @pytest.mark.parametrize("read_only", [False, True])

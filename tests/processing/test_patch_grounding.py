@@ -9,10 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.analysis.audit.examples import AuditExample
-from grounded_attention.analysis.heads.examples import PromptSettings, make_batch
+from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
 from grounded_attention.processing.grounded_batch import DroppedPhrase
-from grounded_attention.processing.image_tokens import locate_image_tokens
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder
@@ -87,7 +86,7 @@ def test_words_and_image_tokens_of_phrases(model_type, padding_side):
         assert batch["region_candidate_mask"][example, :count].tolist() == tokens.has_box.tolist()
         assert not batch["region_candidate_mask"][example, count:].any()
         np.testing.assert_array_equal(batch["region_boxes"][example, :count], np.nan_to_num(tokens.boxes))
-        assert batch["region_token_type_ids"][example, :count].tolist() == tokens.images.tolist()
+        assert batch["region_image"][example, :count].tolist() == tokens.images.tolist()
     # The text columns are all words of the texts, in order, wherever the template and the padding put them.
     for example, text in enumerate((FIRST, SECOND)):
         positions = batch["text_positions"][example]
@@ -111,7 +110,8 @@ def test_the_model_reads_what_its_own_processor_makes(model_type):
             )
             for text, count in ((FIRST, 1), (SECOND, 2))
         ]
-    expected = processor(text=prompts, images=IMAGES, padding=True, return_tensors="pt")
+    more = IMAGE_TOKEN_FAMILIES[model_type.removesuffix("_padded")].arguments
+    expected = processor(text=prompts, images=IMAGES, padding=True, return_tensors="pt", **more)
     expected.pop("labels", None)
     found = PatchGroundingProcessor.model_inputs(batch)
     assert found.keys() == dict(expected).keys()
@@ -152,8 +152,8 @@ def test_a_prompt_with_image_tokens_is_used_as_it_is(model_type):
     assert [words_of(processor, batch, 0, row) for row in range(3)] == [["balls", "near"], ["runs"], ["two"]]
     tokens = batch["region_positions"][0]
     between = batch["text_positions"][0][batch["phrase_mask"][0, 0]]
-    assert (tokens[batch["region_token_type_ids"][0] == 0] < between[0]).all()
-    assert (tokens[batch["region_token_type_ids"][0] == 1] > between[0]).all()
+    assert (tokens[batch["region_image"][0] == 0] < between[0]).all()
+    assert (tokens[batch["region_image"][0] == 1] > between[0]).all()
 
 
 def test_examples_without_an_image():
@@ -223,9 +223,9 @@ def test_wrong_arguments_are_named():
         call(images=["missing.png"])
     with pytest.raises(ValueError, match="phrases has 2 entries, but `text` has 1"):
         call(phrases=[[], []])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None, but the example has 2 images"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None, but the example has 2 image"):
         call(images=[IMAGES[1]], phrases=[[phrase(FIRST, "dog", boxes=box)]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1, but the example has 1 images"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1, but the example has 1 image"):
         call(phrases=[[phrase(FIRST, "dog", boxes=box, image=1)]])
     with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions \[36\], but the example has 36 regions"):
         call(phrases=[[phrase(FIRST, "dog", regions=[36])]])

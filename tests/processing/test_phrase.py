@@ -12,7 +12,7 @@ from grounded_attention import PatchGroundingProcessor
 from grounded_attention.modeling.caption_phrases import find_phrases
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.phrase import Phrase, read_phrase
-from tests.helpers.processing_helpers import FEATURE_SIZE, make_processor, make_tokenizer
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer
 from tests.helpers.tiny_vlm_processors import make_processor as make_decoder_processor
 
 TEXTS = ["a man in a red shirt", "the man runs"]
@@ -58,37 +58,39 @@ def test_what_is_wrong_is_named(values, named):
     assert all(part in str(error.value) for part in ["row 3, phrase 1", *named]), error.value
 
 
+OF_REGIONS = "region_boxes region_attention_mask region_candidate_mask region_image phrase_regions".split()
+
+
 def test_one_row_for_a_region_model_and_for_a_decoder():
-    """The same phrases by the same call: the same keys, types and words, and the regions that equal the gold boxes."""
+    """The same phrases by the same call: batches that are equal key by key; tokens are compared by their words."""
     decoder = PatchGroundingProcessor(make_decoder_processor("qwen2_5_vl", byte_pairs=True))
     image, text = Image.new("RGB", (48, 32)), "a man in a red shirt"
-    tokens = decoder(text, images=image)
-    (patches,) = tokens["region_boxes"].numpy()
+    (patches,) = decoder(text, images=image)["region_boxes"].numpy()
     phrases = [
         {"text": "a man", "boxes": patches[[1]]},
         {"text": "shirt", "boxes": patches[[0, 3]], "entity": "7"},
         {"text": "red", "boxes": []},
     ]
-    regions = {"region_boxes": patches, "region_features": np.ones((len(patches), FEATURE_SIZE), np.float16)}
-    of_tokens, of_regions = (
-        decoder(text, images=image, phrases=phrases),
-        make_processor()(text, **regions, phrases=phrases),
+    features = np.ones((len(patches), FEATURE_SIZE), np.float16)
+    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
+    of_tokens = decoder(text, images=image, phrases=phrases, phrase_pairs=[[0, 1]])
+    of_regions = processor(
+        text, region_boxes=patches, region_features=features, phrases=phrases, phrase_pairs=[[0, 1]]
     )
-    shared = {"phrase_mask", "phrase_regions", "region_boxes", "region_attention_mask", "region_candidate_mask"}
-    assert shared <= of_tokens.keys() & of_regions.keys()
-    assert {of_tokens[key].dtype for key in ("phrase_regions", "region_boxes")} == {torch.float32}
-    assert all(of_tokens[key].dtype == of_regions[key].dtype for key in shared)
-    # A region model has the whole image as its first region.
-    candidates = [batch["region_candidate_mask"][0] for batch in (of_tokens, of_regions)]
-    marks, others = (
-        batch["phrase_regions"][0][:, kept] for batch, kept in zip((of_tokens, of_regions), candidates, strict=True)
-    )
-    assert torch.equal(marks, others) and marks.nonzero().tolist() == [[0, 1], [1, 0], [1, 3]]
+    for key in OF_REGIONS:
+        assert of_tokens[key].dtype == of_regions[key].dtype and torch.equal(of_tokens[key], of_regions[key]), key
+    assert of_tokens["phrase_regions"][0].nonzero().tolist() == [[0, 1], [1, 0], [1, 3]]
+    assert torch.equal(of_tokens["phrase_pairs"], of_regions["phrase_pairs"])
     assert of_tokens.dropped_phrases == of_regions.dropped_phrases == [[]]
-    for phrase, given in enumerate(phrases):
-        places = of_tokens["text_positions"][0][of_tokens["phrase_mask"][0, phrase]]
-        words = decoder.tokenizer.decode(of_tokens["input_ids"][0][places])
-        assert re.sub(r"\W", "", words) == given["text"].replace(" ", "")
+    for batch, tokenizer in ((of_tokens, decoder.tokenizer), (of_regions, processor.tokenizer)):
+        text_places, places = batch["text_positions"], batch["region_positions"]
+        assert text_places.dtype == places.dtype == torch.int64 and batch["phrase_mask"].dtype == torch.bool
+        assert text_places.shape == batch["phrase_mask"][:, 0].shape and places.shape == batch["region_image"].shape
+        positions = torch.cat([text_places, places], dim=1)[0]
+        assert len(set(positions[positions >= 0].tolist())) == (positions >= 0).sum()  # of one sequence
+        for phrase, given in enumerate(phrases):
+            words = tokenizer.decode(batch["input_ids"][0][text_places[0][batch["phrase_mask"][0, phrase]]])
+            assert re.sub(r"\W", "", words) == given["text"].replace(" ", "")
 
 
 def test_a_phrase_names_the_image_of_its_boxes():

@@ -41,8 +41,8 @@ def test_ids_equal_the_tokenizers_own_template(pair, truncation):
         options = {"padding": True, "truncation": truncation, "max_length": length if truncation else None}
         found = processor(first, second, **options)
         expected = make_tokenizer()(first, second, return_tensors="pt", **options)
-        assert list(found) == ["input_ids", "attention_mask", "token_type_ids"]
-        for key in found:
+        assert list(found) == ["input_ids", "attention_mask", "token_type_ids", "text_positions"]
+        for key in expected:
             assert found[key].dtype == torch.int64
             assert torch.equal(found[key], expected[key]), (key, length)
 
@@ -199,7 +199,8 @@ def test_layouts_may_differ_within_a_batch():
         alone = make_processor()(text, pair, layout=layout)
         length = alone["input_ids"].shape[1]
         for key, value in alone.items():
-            assert torch.equal(inputs[key][row, :length], value[0]) and not inputs[key][row, length:].any()
+            padding = -1 if key == "text_positions" else 0
+            assert torch.equal(inputs[key][row, :length], value[0]) and (inputs[key][row, length:] == padding).all()
     assert (
         make_tokenizer().decode(inputs["input_ids"][1][: inputs["attention_mask"][1].sum()]) == "two dogs on a shirt"
     )

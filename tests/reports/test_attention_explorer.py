@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.reports.attention_explorer import explorer_page, pack
 from tests.helpers.browser import open_browser
 

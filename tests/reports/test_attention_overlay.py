@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.analysis.example_attention import ExampleAttention
-from grounded_attention.analysis.heads.maps import TokenGrid
+from grounded_attention.heads.example_attention import ExampleAttention
+from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.image_frames import ImageFrame
 from grounded_attention.reports.attention_explorer import explorer_body
 from grounded_attention.reports.attention_overlay import attention_overlay

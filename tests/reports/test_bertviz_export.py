@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.analysis.example_attention import ExampleAttention
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.reports.bertviz_export import bertviz_inputs, write_bertviz
 
 LAYERS, HEADS, WORDS, REGIONS = 2, 3, 2, 4

@@ -11,7 +11,7 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Text
 from PIL import Image
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.reports.attention_pictures import ATTENDED, GOLD, MARKED
 from grounded_attention.reports.figures import (
     WordAttention,

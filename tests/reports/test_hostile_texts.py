@@ -11,12 +11,11 @@ import pytest
 from markdown_it import MarkdownIt
 from matplotlib.figure import Figure
 
-from grounded_attention.analysis.audit.changes import compare
-from grounded_attention.analysis.audit.result import AuditResult
-from grounded_attention.analysis.head_counts import HeadCounts
 from grounded_attention.dataset_scripts.hub.dataset_card import table
 from grounded_attention.dataset_scripts.licences import SCENES
 from grounded_attention.dataset_scripts.regions.card import write_region_card
+from grounded_attention.heads.changes import compare
+from grounded_attention.heads.table import AuditResult, HeadCounts
 from grounded_attention.reports.figure_style import save
 from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.training.publish.card_forward import seen_lines

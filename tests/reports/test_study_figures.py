@@ -8,7 +8,7 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 
-from grounded_attention.reports.figure_style import BLUE, VERMILLION
+from grounded_attention.reports.colours import BLUE, VERMILLION
 from grounded_attention.reports.study_curves import learning_curves_figure
 from grounded_attention.reports.study_figures import differences_figure, study_table
 

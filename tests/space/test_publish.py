@@ -55,7 +55,7 @@ def test_a_pushed_space_is_complete_and_starts_from_its_own_files(loopback_hub, 
     assert done.stdout.split("\n")[-2] == f"{folder} {list(SMALL_MODELS)} False"
 
 
-def test_checkpoints_in_folders_travel_and_leave_again(loopback_hub, tmp_path):
+def test_checkpoints_in_folders_are_pushed_and_removed_again(loopback_hub, tmp_path):
     none, direct = SMALL_MODELS.values()
     codes, _, _ = push(
         loopback_hub, tmp_path, f"org/own --model {none} --model {direct} --vlm org/vlm", "org/own --vlm org/vlm"

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from grounded_attention.analysis.example_attention import ExampleAttention, find_words
 from grounded_attention.commands.vlm_options import load_vlm
+from grounded_attention.heads.example_attention import ExampleAttention, find_words
 from grounded_attention.space.figure import write_figure
 from grounded_attention.space.loading import LONGEST_CAPTION, Capture, Captures, VisitorError, open_picture
 from grounded_attention.space.settings import SCENES, SpaceSettings, read_scenes

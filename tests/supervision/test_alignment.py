@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Tokens and regions that phrases align, and the rows and columns that a method supervises."""
 
-import pytest
 import torch
 
 from grounded_attention.supervision import align, grounding_targets
@@ -26,11 +25,3 @@ def test_rows_are_the_aligned_tokens_or_regions_in_order():
     regions = grounding_targets(align(batch), batch, "region_to_text")
     assert regions.rows.tolist() == [[2, -1]] and regions.columns.tolist() == [[0, 1, 2, 3, 4]]
     assert regions.gold.nonzero().tolist() == [[0, 0, 1], [0, 0, 3], [0, 0, 4]]
-
-
-@pytest.mark.parametrize(("regions", "columns"), [(7, 7), (8, 16), (15, 16), (16, 16), (17, 17)])
-def test_few_columns_fill_a_vector_with_padding(regions, columns):
-    batch = {"phrase_mask": torch.tensor([[[1, 0]]]), "phrase_regions": torch.ones(1, 1, regions)}
-    found = grounding_targets(align(batch), batch, "text_to_region")
-    assert found.columns.tolist() == [[*range(regions), *[-1] * (columns - regions)]]
-    assert found.gold[0, 0].tolist() == [True] * regions + [False] * (columns - regions)

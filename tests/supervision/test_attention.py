@@ -3,6 +3,7 @@
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
@@ -168,7 +169,13 @@ def test_flex_attention_reports_the_same(uncompiled):
             torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-KERNELS = ("flash_attention_2", "flash_attention_3", "kernels-community/flash-attn2", "someone/kernel@v1:forward")
+KERNELS = (
+    "flash_attention_2",
+    "flash_attention_3",
+    "flash_attention_4",
+    "kernels-community/flash-attn2",
+    "someone/kernel@v1:forward",
+)
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
@@ -186,6 +193,7 @@ def test_a_kernel_gets_its_own_name_and_mask(monkeypatch, make, padded, name):
         told.append((module.config._attn_implementation, attention_mask))
         seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool)
         seen = seen.tril() if module.is_causal else seen
+        seen = seen if kwargs.get("sliding_window") is None else seen.triu(1 - kwargs.pop("sliding_window"))
         seen = seen if attention_mask is None else seen & attention_mask[:, None, None]
         return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
 
@@ -199,8 +207,6 @@ def test_a_kernel_gets_its_own_name_and_mask(monkeypatch, make, padded, name):
     assert model.config._attn_implementation == name  # without loading a kernel again
     assert used.startswith("supervised_") and not {"/", "flash"} & {*used, *used.split("_")}
     assert told[0][0] == name
-    with pytest.raises(ValueError, match="sliding_window"), supervise(model):
-        run(model, inputs, attention_queries=queries, sliding_window=4)
     assert torch.equal(told[0][1], PADDING.bool()) if padded else told[0][1] is None
     torch.testing.assert_close(found[-1].pairs, expected[-1].pairs)
 
@@ -237,8 +243,65 @@ def test_gradients_of_rows_are_added_in_place():
 
 def test_scores_that_are_not_repeated_are_refused():
     model, inputs = supervised(bert("eager")), embeddings()
-    with pytest.raises(ValueError, match="softcap"):
-        run(model, inputs, attention_queries=((ROWS, COLUMNS),), softcap=30.0)
+    with pytest.raises(ValueError, match="position_bias"):
+        run(model, inputs, attention_queries=((ROWS, COLUMNS),), position_bias=torch.zeros(1))
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("kind", ["gemma2", "gpt_oss"])
+@pytest.mark.parametrize("back_end", ["eager", "flex_attention"])
+def test_capped_scores_and_sinks(kind, back_end, share, uncompiled):
+    """Gemma 2 caps its scores; gpt-oss has a score without a key, and a window in every second layer."""
+    if (kind, back_end) == ("gpt_oss", "flex_attention"):
+        pytest.skip("PyTorch's FlexAttention has no sinks on a CPU")
+    more = {"gemma2": {"attn_logit_softcapping": 0.7, "query_pre_attn_scalar": 8}, "gpt_oss": {"num_local_experts": 4}}
+    sizes = {"hidden_size": 32, "num_attention_heads": HEADS, "head_dim": 8, "intermediate_size": 32, "vocab_size": 9}
+    sizes |= {"num_hidden_layers": 2, "num_key_value_heads": 2, "sliding_window": 6, "initializer_range": 0.5}
+    torch.manual_seed(0)
+    model = AutoModel.from_config(AutoConfig.for_model(kind, **sizes, **more[kind])).eval()
+    for name, parameter in model.named_parameters():
+        if name.endswith("sinks"):
+            torch.nn.init.normal_(parameter)
+    inputs, rows, columns = embeddings(), torch.tensor([[12, 14], [12, 14]]), torch.tensor([[3, 8, 9], [1, 12, -1]])
+    model.set_attn_implementation("eager")
+    maps = model(inputs_embeds=inputs, attention_mask=PADDING, output_attentions=True).attentions
+    with torch.no_grad():
+        model.set_attn_implementation(back_end)
+        asked = {"attention_queries": ((rows, columns),), "attention_share": share, "attention_mean": True}
+        found = run(supervised(model), inputs, attention_mask=PADDING, **asked)
+    for report, each in zip(found, maps, strict=True):
+        real = PADDING.bool()
+        torch.testing.assert_close(report.mean[real], each.mean(1)[real], atol=1e-5, rtol=1e-4)
+        log_alpha, log_share = report.pairs[0]
+        for example in range(2):
+            kept = columns[example][columns[example] >= 0]
+            expected = each[example][:, rows[example]][..., kept]
+            if not share:
+                expected = expected / expected.sum(-1, keepdim=True)
+            part = log_alpha if log_share is None else log_alpha + log_share[..., None]
+            torch.testing.assert_close(part[example].exp()[..., : len(kept)], expected, atol=1e-5, rtol=1e-4)
+
+
+def test_the_window_of_a_kernel_is_that_of_its_rows(monkeypatch):
+    """Mistral's window of 4 keys on a stand-in for FlashAttention, against the mask of SDPA."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 32}
+    config = AutoConfig.for_model("mistral", **sizes, num_key_value_heads=2, vocab_size=9, sliding_window=4)
+    model, inputs = AutoModel.from_config(config).eval(), embeddings()
+    queries = ((torch.tensor([[12, 14], [5, 6]]), torch.tensor([[8, 9, 11], [2, 3, 4]])),)
+    expected = run(supervised(model), inputs, attention_queries=queries)
+
+    def kernel(module, query, key, value, attention_mask, sliding_window=None, **kwargs):
+        seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril().triu(1 - sliding_window)
+        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
+
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "someone/windows", kernel)
+    own_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
+    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "someone/windows", own_mask)
+    model.config._attn_implementation_internal = "someone/windows"
+    found = run(supervised(model), inputs, attention_queries=queries)
+    for here, there in zip(found, expected, strict=True):
+        torch.testing.assert_close(here.pairs[0][0].exp(), there.pairs[0][0].exp())
 
 
 def test_unknown_back_end_is_refused():

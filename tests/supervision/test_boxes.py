@@ -10,9 +10,9 @@ from huggingface_hub.errors import StrictDataclassError
 from grounded_attention.modeling import VisualBERTForVGP, VLBertForVGP
 from grounded_attention.supervision import align, first_region, get_method
 from grounded_attention.supervision.box_loss import box_loss, word_boxes
-from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.models import make_model
-from grounded_attention.training.recipes.recipe import Data, Model, Recipe, RecipeError, Supervision
+from grounded_attention.training.recipes.recipe import Model
+from tests.helpers.method_variants import make_method
 from tests.helpers.tiny_trainer import logged, make_trainer
 from tests.helpers.tiny_vgp import losses_of, run_supervised, tiny_batch, tiny_model, tiny_processor
 from tests.helpers.tiny_visualbert import make_inputs as visualbert_inputs
@@ -176,7 +176,7 @@ def test_of_the_released_variant_a_word_has_one_region():
     first = first_region(align(batch))
     assert (first.sum(-1) < align(batch).sum(-1)).any()
     boxes, named = word_boxes(first, batch["region_boxes"])
-    method = get_method("direct", variant="released", box_weight=1)
+    method = make_method("direct", "released", box_weight=1)
     pred_boxes = run_supervised(model, method, batch).pred_boxes
     torch.testing.assert_close(losses_of(model, method, batch)["boxes"][0], box_loss(pred_boxes, boxes, named))
 
@@ -213,34 +213,8 @@ def test_what_outputs_and_batch_lack_is_named():
 # In a recipe
 
 
-def recipe_of(task="vgp", family=None, config=None, **options):
-    model = Model(family=family, config={"num_hidden_layers": 2, "num_attention_heads": 2, **(config or {})})
-    supervision = Supervision(options={"direct": options})
-    return Recipe(
-        task=task,
-        output_dir="out",
-        methods=["direct"],
-        model=model,
-        data=Data(data_dir="d", regions="r"),
-        supervision=supervision,
-    )
-
-
-@pytest.mark.parametrize(
-    ("recipe", "message"),
-    [
-        (recipe_of(box_weight=1, box_layer=2), r"direct\.box_layer is 2, but the model has layers 0 to 1"),
-        (recipe_of(box_weight=1, config={"box_layer": 0}), r"model\.config\.box_layer is set from supervision"),
-        (recipe_of("phrase_grounding", "visualbert", box_weight=1), "'phrase_grounding' have no box head"),
-    ],
-)
-def test_recipes_are_refused_before_any_work(recipe, message):
-    with pytest.raises(RecipeError, match=message):
-        check(recipe)
-
-
 def test_a_model_that_goes_on_without_boxes_drops_the_head(tmp_path):
-    tiny_model(box_layer=0).save_pretrained(tmp_path)
-    for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1, box_layer=1), 1)):
+    tiny_model(box_layer=1).save_pretrained(tmp_path)
+    for method, layer in ((get_method("none"), None), (get_method("direct", box_weight=1), 0)):
         model = make_model("vgp", Model(source=str(tmp_path)), tiny_processor(), **method.model_config)
         assert model.config.box_layer == layer and (model.box_head is None) == (layer is None)

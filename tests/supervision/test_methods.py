@@ -13,6 +13,7 @@ from torch import nn
 from grounded_attention.modeling.alignment_head import AlignmentHead
 from grounded_attention.supervision import align, from_attention_maps, get_method, method_names, naive, row_states
 from grounded_attention.supervision.method import AttentionMethod
+from tests.helpers.method_variants import make_method
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
 TEXT, REGIONS = 9, 6
@@ -21,8 +22,8 @@ GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_gr
 VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
 ALIGNMENT = "grounding_alignment"
 CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS if name != ALIGNMENT]
-CONTRACTS += [(ALIGNMENT, {"bidirectional": True}), (ALIGNMENT, {"level": "token", "fusion": "concat"})]
-CONTRACTS += [(f"semi_direct+{ALIGNMENT}", {ALIGNMENT: {"pooling": "mean", "negatives": "grounded"}})]
+CONTRACTS += [(ALIGNMENT, {"level": level}) for level in ("phrase", "token")]
+CONTRACTS += [(f"semi_direct+{ALIGNMENT}", {ALIGNMENT: {"weight": 2.0}})]
 CONTRACTS += [(name, {**options, "box_weight": 3.0}) for options in VARIANTS for name in ATTENTION_METHODS]
 
 
@@ -36,7 +37,9 @@ class Grounder(nn.Module):
         self.phrase_projection = nn.Linear(WIDTH, WIDTH)
         self.box_head = nn.Linear(WIDTH, 4)
         widths = dict.fromkeys(("text_hidden_size", "region_hidden_size", "pooled_hidden_size"), WIDTH)
-        self.alignment_head = AlignmentHead(SimpleNamespace(**widths, **alignment)) if alignment else None
+        fields = {"alignment_size": None, "alignment_fusion": "product", "alignment_pooling": "last"}
+        fields |= {"alignment_bidirectional": False, **widths, **(alignment or {})}
+        self.alignment_head = AlignmentHead(SimpleNamespace(**fields)) if alignment else None
 
     def forward(self, batch: dict, alignment_phrases=None, alignment_pairs=None, **kwargs) -> SimpleNamespace:
         masks = [batch["attention_mask"], batch["region_attention_mask"]]
@@ -56,7 +59,7 @@ class Grounder(nn.Module):
 
 
 def prepared(name: str, **options):
-    method = get_method(name, **options)
+    method = make_method(name, **options)
     head = {key: value for key, value in method.model_config.items() if key.startswith("alignment_")}
     model = Grounder(alignment=head if head["alignment_level"] else None)
     method.prepare(model.bert)
@@ -281,7 +284,7 @@ def test_indirect_leaves_out_phrases_that_no_candidate_grounds():
         "region_attention_mask": torch.tensor([[1, 1, 0]]),
         "region_candidate_mask": torch.tensor([[0, 1, 0]]),
     }
-    method = get_method("indirect", variant="released")
+    method = make_method("indirect", "released")
     assert method.counts(batch)["grounding"] == 1
     del batch["region_candidate_mask"]
     assert method.counts(batch)["grounding"] == 4  # two phrases with two regions each
@@ -289,7 +292,7 @@ def test_indirect_leaves_out_phrases_that_no_candidate_grounds():
 
 @pytest.mark.parametrize("variant", ["paper", "released"])
 def test_direct_asks_for_the_share_only_where_it_is_read(variant):
-    asked = get_method("direct", variant=variant).forward_kwargs(make_batch())
+    asked = make_method("direct", variant).forward_kwargs(make_batch())
     assert asked["attention_share"] == (variant == "released")
 
 

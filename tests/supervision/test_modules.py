@@ -15,7 +15,7 @@ import torch
 from safetensors import safe_open
 
 from grounded_attention.modeling import VLBertForVGP
-from grounded_attention.supervision import get_method
+from tests.helpers.method_variants import make_method
 from tests.helpers.vl_bert_parity import CLOSE, GivenVisual, check_vgp, vgp_inputs
 from tests.helpers.vl_bert_reference import FIXTURES, as_checkpoint, load_fixture, load_weights, make_config
 
@@ -113,7 +113,7 @@ def add_grounding(inputs: dict, reference: dict, following: bool) -> dict:
 def check_module(name: str, reference: dict, back_end: str = "sdpa") -> None:
     model, names, inputs = build(reference, back_end)
     batch = add_grounding(inputs, reference, following=name == "indirect")
-    method = get_method(METHODS[name], variant="released")
+    method = make_method(METHODS[name], "released")
     method.prepare(model)
     outputs = check_vgp(model, {**batch, **method.forward_kwargs(batch)}, reference)
     losses = [total / count for total, count in method.losses(outputs, batch).values()]
@@ -151,6 +151,6 @@ def test_the_public_fault_of_indirect_is_not_ours():
     reference = read_fixture("indirect")
     model, _, inputs = build(reference)
     batch = add_grounding(inputs, reference, following=False)
-    method = get_method("indirect", variant="released")
+    method = make_method("indirect", "released")
     total, count = method.losses(model(**batch), batch)["grounding"]
     assert abs((total / count).item() - reference["outputs"]["vg_loss"].item()) > 1e-4

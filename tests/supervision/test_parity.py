@@ -7,7 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from grounded_attention.supervision import attention_rollout, get_method
+from grounded_attention.supervision import attention_rollout
+from tests.helpers.method_variants import make_method
 
 RECORDED = load_file(Path(__file__).parents[1] / "fixtures" / "supervision_losses.safetensors")
 DIRECTIONS = ("text_to_region", "region_to_text")
@@ -38,7 +39,7 @@ def losses_of(method, maps: list[torch.Tensor], batch: dict) -> dict:
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_released_losses_and_gradients(name, normalization):
     maps = [layer.clone().requires_grad_() for layer in RECORDED["aligned.maps"]]
-    method = get_method(name, variant="released", normalization=normalization)
+    method = make_method(name, "released", normalization)
     losses = losses_of(method, maps, batch_of("aligned"))
     means = torch.stack([losses[direction][0] / losses[direction][1] for direction in DIRECTIONS])
     expected = f"aligned.{name}_{normalization}"
@@ -50,7 +51,7 @@ def test_released_losses_and_gradients(name, normalization):
 @pytest.mark.parametrize("name", ["direct", "semi_direct"])
 def test_nothing_grounded_gives_zero(name):
     maps = [layer.clone().requires_grad_() for layer in RECORDED["none.maps"]]
-    losses = losses_of(get_method(name, variant="released"), maps, batch_of("none"))
+    losses = losses_of(make_method(name, "released"), maps, batch_of("none"))
     for index, direction in enumerate(DIRECTIONS):
         total, count = losses[direction]
         assert total.item() == RECORDED[f"none.{name}_linear.losses"][index].item() == 0

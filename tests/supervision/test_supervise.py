@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import get_method, supervise
 from tests.helpers.supervision_models import bert
 from tests.helpers.tiny_vlms import IMAGE_POSITIONS, PATCHES, WORD_POSITIONS, qwen2_5_vl, qwen3_vl, qwen_inputs

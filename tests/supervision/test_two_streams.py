@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.modeling import VisualBERTConfig, VLBertConfig
 from grounded_attention.modeling.attention_calls import (
     REGIONS,

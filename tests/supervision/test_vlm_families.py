@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, supervise
+from grounded_attention.supervision.supervise import head_layers
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
@@ -37,7 +38,7 @@ def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dic
 
 def eager_maps(model, inputs: dict) -> tuple[torch.Tensor, ...]:
     model.set_attn_implementation("eager")
-    maps = model(**inputs, output_attentions=True).attentions
+    maps = tuple(each for each in model(**inputs, output_attentions=True).attentions if each is not None)
     model.set_attn_implementation("sdpa")
     return maps
 
@@ -51,7 +52,7 @@ def test_rows_equal_eager_maps(model_type, padding_side):
     words, patches = batch["text_positions"], batch["region_positions"]
     with supervise(model):
         reports = model(**inputs, attention_queries=((words, patches),), output_attentions=True).attentions
-    assert len(reports) == len(maps) == 2
+    assert len(reports) == len(maps) == len(head_layers(model))
     for each, report in zip(maps, reports, strict=True):
         log_alpha, log_share = report.pairs[0]
         found = (log_alpha + log_share[..., None]).exp()
@@ -73,7 +74,7 @@ def test_a_training_step_with_direct(model_type):
     expected = method.maps_losses(eager_maps(model, inputs), batch)["text_to_region"]
     method.prepare(model)
     model.train()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)  # small for experts, which change by jumps
     totals = []
     for _ in range(2):
         outputs = model(**inputs, **method.forward_kwargs(batch))

@@ -99,15 +99,3 @@ def test_without_a_whole_image_there_is_no_fault_to_repeat(table, rows):
     collate = Collator(TASKS["pretraining"], processor, table, options={**OPTIONS, "co_masking": "released"})
     with pytest.raises(ValueError, match="changes the feature of the whole image, but this model reads none"):
         collate([rows[0]])
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"co_masking": "all"}, "none, paper, released"),
-        ({"co_masking": "paper", "regions": False}, "no region is masked"),
-    ],
-)
-def test_wrong_options(options, words):
-    with pytest.raises(ValueError, match=words):
-        TASKS["pretraining"].options(**options)

@@ -12,10 +12,13 @@ from transformers import AutoProcessor
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.generation_rows import to_rows
-from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, collate, make_chat, score
+from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat, score
 from grounded_attention.tasks.task import Examples
 from tests.helpers.tiny_scenes import tiny_scenes
+
+TASK = TASKS["grounded_generation"]
 
 OPTIONS = GroundedGenerationOptions()
 
@@ -34,7 +37,9 @@ def make_batch(made, count=3, pictures=True, training=False, options=OPTIONS):
     rows, processor, folder = made
     chosen = [rows[number] for number in range(count)]
     images = [Image.open(folder / row["file_name"]) for row in chosen] if pictures else None
-    return chosen, collate(Examples(chosen, None, None, images=images, training=training), processor, options)
+    return chosen, TASK.configure(options).collate(
+        Examples(chosen, None, None, images=images, training=training), processor
+    )
 
 
 def learned(batch, number):
@@ -88,7 +93,7 @@ def test_a_conversation_with_an_empty_answer_is_not_trained_on(made):
     rows, processor, _ = made
     row = {**rows[0], "messages": [*rows[0]["messages"][:-1], {"role": "assistant", "text": " "}]}
     with pytest.raises(ValueError, match="has no answer to learn"):
-        collate(Examples([row], None, None, training=True), processor, OPTIONS)
+        TASK.configure(OPTIONS).collate(Examples([row], None, None, training=True), processor)
 
 
 def test_the_chat_is_that_of_the_messages(made):
@@ -129,14 +134,9 @@ def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
     chosen = [rows[0], rows[1]]
     images = [Image.open(folder / row["file_name"]) for row in chosen]
     examples = Examples(chosen, None, generator, images=images, training=True)
-    batch = collate(examples, processor, options)
+    batch = TASK.configure(options).collate(examples, processor)
     assert all(
         prompt in [m["text"] for m in row["messages"]] for prompt, row in zip(batch["prompt"], chosen, strict=True)
     )
     assert all(row["example_id"] in key for row, key in zip(chosen, keys, strict=True))
     assert make_batch(made, count=2, options=options)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
-
-
-def test_a_negative_number_of_turns_is_refused():
-    with pytest.raises(ValueError, match="turns is -1"):
-        GroundedGenerationOptions(turns=-1)

@@ -11,7 +11,7 @@ from grounded_attention.dataset_scripts.builders.gqa import read_predictions, wr
 from grounded_attention.metrics.gqa_scores import gqa_scores
 from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.gqa import GQAOptions, answer_targets, fit_options, remarks, score
+from grounded_attention.tasks.gqa import GQAOptions, answer_targets
 from grounded_attention.tasks.judges import JudgeContext
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
@@ -67,7 +67,7 @@ def model(**config):
 
 def measured(given=GIVEN):
     """The figures of the task's metric for LOGITS."""
-    (metric,) = TASK.configure(TASK, options(), SimpleNamespace(vqa_loss="cross_entropy")).metrics()
+    (metric,) = TASK.configure(options(), SimpleNamespace(vqa_loss="cross_entropy")).metrics()
     metric.update(SimpleNamespace(logits=LOGITS), collated(given))
     return metric.compute(metric.state())
 
@@ -83,7 +83,7 @@ def test_targets_are_one_for_the_right_answer():
 @pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
 def test_the_loss_is_the_models_own(form):
     vqa = model(vqa_loss=form)
-    task, batch = TASK.configure(TASK, options(), vqa.config), collated()
+    task, batch = TASK.configure(options(), vqa.config), collated()
     found = vqa(**{name: batch[name] for name in TASK.model_inputs if name in batch}, labels=batch["labels"])
     (component,) = task.losses
     mean = component.total(found, batch) / component.count(batch)
@@ -108,7 +108,7 @@ def test_figures_are_those_of_the_metric_with_baselines():
 
 def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
     batch = collated(["", "", ""])
-    scored = score(SimpleNamespace(logits=LOGITS), batch, options())
+    scored = TASK.configure(options()).score(SimpleNamespace(logits=LOGITS), batch)
     assert not scored.scores and not scored.totals
     items = {"example_id": batch["example_id"], "image_id": batch["image_id"], **scored.notes}
     TASK.export(items, tmp_path / "predictions_test")
@@ -120,9 +120,9 @@ def test_questions_without_answers_are_answered_but_not_scored(tmp_path):
 def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
     path = tmp_path / "answers.json"
     write_predictions(path, {"00": "yes", "01": "yes", "02": "light blue", "of another split": "no"})
-    answers = TASK.prediction_file.read(path)
-    assert TASK.prediction_file.to_options(answers) == {"answers": ["light blue", "no", "yes"]}
-    scored = TASK.prediction_file.score(path, answers, "validation", rows())
+    answers = TASK.read_predictions(path)
+    assert TASK.prediction_options(answers) == {"answers": ["light blue", "no", "yes"]}
+    scored = TASK.score_predictions(path, answers, "validation", rows())
     assert scored.figures.items() <= measured().items()
     assert [one.score for one in scored.judged] == [1.0, 0.0, None]
     assert scored.items == {
@@ -131,9 +131,9 @@ def test_a_file_of_predictions_has_the_figures_of_the_model(tmp_path):
         "answer": ["yes", "yes", "light blue"],
     }
     with pytest.raises(ValueError, match=r"answers\.json: no predictions for 1 balanced questions, such as 01"):
-        TASK.prediction_file.score(path, {"00": "yes"}, "validation", rows())
+        TASK.score_predictions(path, {"00": "yes"}, "validation", rows())
     with pytest.raises(ValueError, match="the answers of the split test are not published"):
-        TASK.prediction_file.score(path, answers, "test", rows(["", "", ""]))
+        TASK.score_predictions(path, answers, "test", rows(["", "", ""]))
 
 
 def test_judged_answers_are_beside_the_right_ones():
@@ -150,26 +150,25 @@ def test_judged_answers_are_beside_the_right_ones():
 
 def test_the_explained_decision_is_scored_by_question():
     batch = collated()
-    found = TASK.explained.scores(options())(SimpleNamespace(logits=LOGITS), batch)
+    found = TASK.configure(options()).example_scores(SimpleNamespace(logits=LOGITS), batch)
     assert found == [1.0, 0.0, None]
 
 
 def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
     train = Rows({"answer": answer} for answer in ["two", "a dog", "two", "a dog", "no,", "two", ""])
-    fitted = fit_options(GQAOptions(), {"train": train})
+    fitted = TASK.configure(GQAOptions()).fit_options({"train": train})
     assert list(fitted.index) == ["two", "a dog", "no,"] and fitted.majority == "two"
-    assert list(fit_options(GQAOptions(answers={"fewest": 2}), {"train": train}).index) == ["two", "a dog"]
+    assert list(TASK.configure(GQAOptions(answers={"fewest": 2})).fit_options({"train": train}).index) == [
+        "two",
+        "a dog",
+    ]
     path = tmp_path / "answers.json"
     path.write_text(json.dumps(["e", "a dog"]))
-    listed = fit_options(GQAOptions(answers=str(path)), {"train": train, "test": Rows([{"answer": ""}])})
-    assert TASK.model_config(listed) == {"answers": ["e", "a dog"]}
-    assert remarks(listed, {"train": train, "test": Rows([{"answer": ""}])}) == [
+    listed = TASK.configure(GQAOptions(answers=str(path))).fit_options(
+        {"train": train, "test": Rows([{"answer": ""}])}
+    )
+    assert TASK.configure(listed).model_config() == {"answers": ["e", "a dog"]}
+    assert TASK.configure(listed).remarks({"train": train, "test": Rows([{"answer": ""}])}) == [
         "answers: 2",
         "answers, train: those to 4 of 6 questions are outside the list",
     ]
-
-
-@pytest.mark.parametrize("answers", [{"fewest": 0}, {"most": 3}, [], ["a", "a"], 7])
-def test_what_is_no_list_of_answers(answers):
-    with pytest.raises(ValueError, match="answers"):
-        GQAOptions(answers=answers)

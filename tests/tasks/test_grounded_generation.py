@@ -18,7 +18,6 @@ from grounded_attention.tasks.generated_answers import generate_answers, prompt_
 from grounded_attention.tasks.generation_rows import to_rows
 from grounded_attention.tasks.grounded_generation import (
     GroundedGenerationOptions,
-    collate,
     language_loss,
     make_chat,
     score,
@@ -27,6 +26,8 @@ from grounded_attention.tasks.task import Examples
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
+
+TASK = TASKS["grounded_generation"]
 
 OPTIONS = GroundedGenerationOptions()
 BUILT = {
@@ -105,7 +106,7 @@ def trained():
     processor = make_processor("llava")
     pictures = [Image.fromarray(np.full((40, 30 + 9 * i, 3), 60 * i, dtype=np.uint8)) for i in range(2)]
     grounding = PatchGroundingProcessor(processor)
-    batch = collate(Examples(chat_rows(), None, None, images=pictures), grounding, OPTIONS)
+    batch = TASK.configure(OPTIONS).collate(Examples(chat_rows(), None, None, images=pictures), grounding)
     return make_model("llava", processor.tokenizer), grounding, batch, pictures
 
 
@@ -201,25 +202,10 @@ def test_scores_of_generated_answers():
     assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"expressions": "both"}, "expressions is 'both', expected locate or describe"),
-        ({"locate_prompt": "Where?"}, r"locate_prompt is 'Where\?', expected a text with {text} once"),
-        ({"describe_prompt": "What is {text}?"}, "expected a text with {box} once"),
-        ({"box_scale": 0}, "box_scale is 0, expected 1 or more"),
-        ({"generate": -1}, "generate is -1, expected a number of tokens"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        GroundedGenerationOptions(**options)
-
-
 def test_a_training_row_needs_an_answer(trained):
     _, grounding, _, pictures = trained
     row = {**chat_rows()[1], "answer": ""}
     with pytest.raises(ValueError, match="example 2 has no answer to learn"):
-        collate(Examples([row], None, None, images=pictures[:1], training=True), grounding, OPTIONS)
-    batch = collate(Examples([row], None, None, images=pictures[:1]), grounding, OPTIONS)
+        TASK.configure(OPTIONS).collate(Examples([row], None, None, images=pictures[:1], training=True), grounding)
+    batch = TASK.configure(OPTIONS).collate(Examples([row], None, None, images=pictures[:1]), grounding)
     assert (batch["labels"] < 0).all()

@@ -71,11 +71,11 @@ def model_of(**config):
 
 def fitted(rows, **options):
     options = {"background": False, "answers": ANSWERS, **options}
-    return TASK.fit_options(TASK.options(**options), {"train": rows})
+    return TASK.configure(TASK.Options(**options)).fit_options({"train": rows})
 
 
 def collator(table, rows, options, processor=None, config=None, texts=None):
-    task = TASK if config is None else TASK.configure(TASK, options, config)
+    task = TASK if config is None else TASK.configure(options, config)
     return Collator(task, processor or processor_of(), table, seed=3, split=rows, options=options, texts=texts)
 
 
@@ -93,7 +93,7 @@ def test_a_question_has_one_of_its_known_answers(table, rows):
 
 
 def test_an_exchanged_question_has_no_answer_and_other_draws_stay(table, rows):
-    plain = collator(table, rows, TASK.options(background=False))(list(rows))
+    plain = collator(table, rows, TASK.Options(background=False))(list(rows))
     batch = collator(table, rows, fitted(rows))(list(rows))
     assert batch.keys() - plain.keys() == {"answer_labels"}
     assert all(torch.equal(batch[name], value) for name, value in plain.items())
@@ -120,12 +120,12 @@ def test_the_list_of_answers(tmp_path, rows):
     assert fitted(rows, answers=str(path)).answers == ["red", "net"]
     # The answer with the best score counts, as it is written without articles and with digits.
     assert fitted(rows, answers={"fewest": 6}).answers == ["unheard", "red"]
-    assert TASK.remarks(fitted(rows), {"train": rows, "test": rows.remove_columns("answers")}) == [
+    assert TASK.configure(fitted(rows)).remarks({"train": rows, "test": rows.remove_columns("answers")}) == [
         "answers: 3",
         "answers, train: 12 of 18 questions have one in the list",
         "answers, test: 0 of 0 questions have one in the list",
     ]
-    assert TASK.remarks(TASK.options(), {"train": rows}) == []
+    assert TASK.configure(TASK.Options()).remarks({"train": rows}) == []
     with pytest.raises(ValueError, match="fewest"):
         fitted(rows.remove_columns("answers"), answers={"fewest": 1})
 
@@ -138,37 +138,23 @@ def test_plain_answers(answer, plain):
     assert plain_answer(answer) == plain
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"answers": {"least": 1}}, "fewest"),
-        ({"answers_from": 0.5}, "answers is empty"),
-        ({"answers": ANSWERS, "answers_from": 10}, "answers_from is 10"),
-        ({"regions_kept": 0.6, "regions_exchanged": 0.6}, "sum of at most 1"),
-    ],
-)
-def test_wrong_options(options, words):
-    with pytest.raises(ValueError, match=words):
-        TASK.options(**options)
-
-
 def test_only_a_family_with_answers_predicts_them(rows):
     for config in (VLBertConfig(), ViLBertConfig()):
         with pytest.raises(ValueError, match="predict no answers"):
-            TASK.configure(TASK, fitted(rows), config)
-    assert [term.name for term in TASK.configure(TASK, TASK.options(), LXMERTConfig()).losses][-1] == "relationship"
-    fields = TASK.model_config(fitted(rows))
+            TASK.configure(fitted(rows), config)
+    assert [term.name for term in TASK.configure(TASK.Options(), LXMERTConfig()).losses][-1] == "relationship"
+    fields = TASK.configure(fitted(rows)).model_config()
     assert fields == {"relationship_head": True, "task_qa": True, "qa_answers": ANSWERS, "num_qa_labels": 3}
     model = model_of(**fields)
     assert TASK.trained_options(model.config, True)["answers"] == ANSWERS
-    bare = model_of(**TASK.model_config(TASK.options()))
+    bare = model_of(**TASK.configure(TASK.Options()).model_config())
     assert bare.answer_head is None and "answers" not in TASK.trained_options(bare.config, True)
 
 
 def test_loss_and_accuracy_of_answers(table, rows):
     options = fitted(rows)
-    model = model_of(**TASK.model_config(options))
-    task = TASK.configure(TASK, options, model.config)
+    model = model_of(**TASK.configure(options).model_config())
+    task = TASK.configure(options, model.config)
     batch = collator(table, rows, options, config=model.config)(list(rows))
     outputs = model(**{name: batch[name] for name in TASK.model_inputs if name in batch})
     term = next(term for term in task.losses if term.name == "answers")
@@ -191,8 +177,8 @@ def test_answers_are_learned_from_a_share_of_the_steps_on(table, rows, tmp_path,
     rows = rows.filter(lambda row: row["caption_id"][-1] in "01")
     rows = rows.select([*range(len(rows)), *range(len(rows))])
     options = fitted(rows, relationship=False, answers_from=0.5)
-    model = model_of(**TASK.model_config(options))
-    task = TASK.configure(TASK, options, model.config)
+    model = model_of(**TASK.configure(options).model_config())
+    task = TASK.configure(options, model.config)
     method, head = get_method("none"), model.answer_head.logit_fc[3].weight
     seen = []
 
@@ -236,8 +222,8 @@ def test_exchanged_regions_show_another_image_and_are_predicted_as_themselves(ta
         "vilbert": (ViLBertProcessor, ViLBertConfig(visual_target="features", v_target_size=2048)),
     }[family]
     processor = processor_of(kind)
-    before = collator(table, rows, TASK.options(**SHARES), processor, config)(list(rows))
-    options = TASK.options(**SHARES, regions_exchanged=0.5)
+    before = collator(table, rows, TASK.Options(**SHARES), processor, config)(list(rows))
+    options = TASK.Options(**SHARES, regions_exchanged=0.5)
     batch = collator(table, rows, options, processor, config)(list(rows))
     assert batch.keys() - before.keys() == {"region_feature_targets"}
     for name in ("input_ids", "labels", "predicted_regions", "region_labels", "region_boxes"):
@@ -259,8 +245,8 @@ def test_exchanged_regions_show_another_image_and_are_predicted_as_themselves(ta
 
 def test_the_feature_loss_compares_with_the_regions_own_features(table, rows):
     config = LXMERTConfig(**RECORDS, visual_feat_dim=FEATURE_SIZE)
-    options = TASK.options(**SHARES, regions_exchanged=0.8)
-    task = TASK.configure(TASK, options, config)
+    options = TASK.Options(**SHARES, regions_exchanged=0.8)
+    task = TASK.configure(options, config)
     batch = collator(table, rows, options, config=config)(list(rows))
     own = [torch.from_numpy(table[row["image_id"]].features).float() for row in rows]
     outputs = type("Outputs", (), {"predicted_features": torch.stack(own)})
@@ -271,4 +257,4 @@ def test_the_feature_loss_compares_with_the_regions_own_features(table, rows):
 def test_pictures_have_no_features_to_exchange(rows):
     with pytest.raises(ValueError, match="regions_exchanged needs region features"):
         table = TinyTable({str(i): Regions(str(i), 9, 9, np.zeros((1, 4), np.float32), None) for i in range(IMAGES)})
-        collator(table, rows, TASK.options(regions_exchanged=0.5, region_probability=1.0))(list(rows))
+        collator(table, rows, TASK.Options(regions_exchanged=0.5, region_probability=1.0))(list(rows))

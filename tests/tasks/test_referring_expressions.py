@@ -14,7 +14,7 @@ from grounded_attention.metrics.referring_expression_accuracy import is_right
 from grounded_attention.modeling import VLBertForReferringExpression
 from grounded_attention.processing import FastRCNNImageProcessor, VisualBERTProcessor, VLBertProcessor
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.referring_expressions import ReferringExpressionOptions, score
+from grounded_attention.tasks.referring_expressions import score
 from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
 
@@ -145,19 +145,6 @@ def test_pictures_are_mirrored_with_boxes_and_words_in_training_alone(tmp_path):
 def test_features_are_never_mirrored():
     batch = collated(flip_probability=1.0)
     assert torch.allclose(batch["region_boxes"][0, 1:], torch.from_numpy(normalised(BOXES)), atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"convention": "giou"}, "unknown convention 'giou'; expected one of vl_bert"),
-        ({"label_convention": "half"}, "unknown convention 'half'"),
-        ({"flip_probability": 2.0}, "flip_probability is 2.0"),
-    ],
-)
-def test_wrong_options(options, message):
-    with pytest.raises(ValueError, match=message):
-        ReferringExpressionOptions(**options)
 
 
 def test_no_regions_at_all():

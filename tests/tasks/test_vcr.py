@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from grounded_attention.commands import join_vcr
+from grounded_attention.commands import evaluate
 from grounded_attention.modeling import VLBertConfig, VLBertForMultipleChoice
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.vcr import VCROptions, join_runs, score
@@ -47,7 +47,7 @@ def test_long_texts_lose_their_ends():
 @pytest.mark.parametrize("form", ["sigmoid", "softmax"])
 def test_the_losses_are_the_models_own(form):
     vcr, batch = model(choice_loss=form), collated(row(), row(1, label=-1), row(2, label=0))
-    task = TASK.configure(TASK, VCROptions(), vcr.config)
+    task = TASK.configure(VCROptions(), vcr.config)
     inputs = {name: batch[name] for name in TASK.model_inputs if name in batch}
     for name, targets in (("choices", "labels"), ("region_classes", "region_class_labels")):
         found = vcr(**inputs, **{targets: batch[targets]})
@@ -83,10 +83,10 @@ def test_two_runs_are_joined(tmp_path, capsys):
     paths = [tmp_path / "a.json", tmp_path / "r.json"]
     for path, content in zip(paths, (answers, rationales), strict=True):
         path.write_text(json.dumps(content))
-    assert join_vcr.main([*map(str, paths), "--json"]) == 0
+    assert evaluate.main(["--join-vcr", *map(str, paths), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == expected
     paths[1].write_text(json.dumps(items([0], [0])))
-    assert join_vcr.main([str(path) for path in paths]) == 2
+    assert evaluate.main(["--join-vcr", *map(str, paths)]) == 2
     assert "3 are in one run only, such as val-1" in capsys.readouterr().err
 
 
@@ -115,7 +115,7 @@ def test_two_runs_are_joined(tmp_path, capsys):
 def test_files_that_are_not_items_are_one_line(tmp_path, capsys, content, message):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(content))
-    assert join_vcr.main([str(path), str(path)]) == 2
+    assert evaluate.main(["--join-vcr", str(path), str(path)]) == 2
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
 
@@ -147,8 +147,3 @@ def test_more_classes_than_the_model_has():
     found = vcr(**{name: batch[name] for name in TASK.model_inputs if name in batch})
     with pytest.raises(ValueError, match="choice_region_classes is 5"):
         TASK.losses[1].total(found, batch)
-
-
-def test_a_length_for_nothing():
-    with pytest.raises(ValueError, match="max_text_length is 1"):
-        VCROptions(max_text_length=1)

@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForPreTraining
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
-from grounded_attention.processing.sequence_lengths import share_columns
+from grounded_attention.processing.sequence_layouts import share_columns
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
@@ -159,8 +159,8 @@ def test_a_table_without_classes_is_one_line(scenes, tmp_path, monkeypatch, caps
     ("override", "words"),
     [
         ("options.word_probabilty=0.1", ["'options.word_probabilty'", "word_probability"]),
-        ("options.region_targets=both", ["options", "hard, soft"]),
-        ("options.words=maybe", ["options.words", "bool"]),
+        ("options.region_targets=both", ["options.region_targets", "'both'"]),
+        ("options.words=maybe", ["options.words", "'maybe'"]),
         ("data.regions=null", ["data.regions", "options.regions=false"]),
         ("options.words=false", ["data.text_corpus"]),
         ("data.builder=coco", ["data.builder", "'coco'", "coco_captions"]),

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from grounded_attention.supervision import align
 from grounded_attention.supervision import method as method_file
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.data import COUNTS
+from grounded_attention.training.loop.collator import COUNTS, GroundingCollator
 from tests.helpers.tiny_trainer import IMAGES, METHODS, assert_same, logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
 
@@ -77,6 +77,33 @@ def test_targets_are_made_once_a_batch_and_counted_without_a_tensor(tmp_path, me
     plain = trainer.data_collator(rows)
     assert not {COUNTS, method_file.TARGETS} & set(plain)
     assert torch.equal(trainer.compute_loss(trainer.model, plain), loss)
+
+
+def test_a_plain_collator_serves_region_models(tmp_path):
+    """It gives the processor the regions of the table, or of the rows."""
+    task = make_trainer(tmp_path).data_collator
+    rows = [
+        {
+            "text": row["caption1"],
+            "image_id": row["image_id"],
+            "phrases": [phrase for phrase in row["phrases"] if not phrase["sentence"]],
+        }
+        for row in tiny_rows(task.regions)
+    ]
+    records = [task.regions[row["image_id"]] for row in rows]
+    features = {"region_features": [each.features for each in records], "region_boxes": [r.boxes for r in records]}
+    texts, phrases = ([row[name] for row in rows] for name in ("text", "phrases"))
+    expected = task.processor(texts, phrases=phrases, **features)
+    held = [{**row, "regions": record} for row, record in zip(rows, records, strict=True)]
+    for batch in (
+        GroundingCollator(task.processor, task.method, task.regions)(rows),
+        GroundingCollator(task.processor, task.method)(held),
+    ):
+        assert batch["phrase_mask"].any() and batch[COUNTS] == task.method.counts(batch)
+        for name, value in expected.items():
+            assert torch.equal(batch[name], value), name
+    with pytest.raises(ValueError, match="row 1 of the batch"):
+        GroundingCollator(task.processor, regions=task.regions)([rows[0], {"image_id": rows[1]["image_id"]}])
 
 
 def test_resume_continues_exactly(tmp_path):

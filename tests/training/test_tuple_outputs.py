@@ -4,10 +4,10 @@
 import pytest
 import torch
 
-from grounded_attention.analysis.observers import get_observer
 from grounded_attention.analysis.perturbation_curves import perturb
 from grounded_attention.analysis.relevancy import ReadOut, region_maps
-from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.heads.attention_grounding import phrase_attention
+from grounded_attention.heads.reading import get_observer
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.supervision import supervise
 from grounded_attention.tasks import TASKS

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
@@ -58,16 +57,7 @@ Row = dict[str, Any]
 
 @dataclass
 class CocoCaptionsConfig(LocalConfig):
-    """Options of [`CocoCaptions`].
-
-    Args:
-        name (`str`): `"official"` or `"karpathy"`.
-        year (`str`, *optional*, defaults to `"2014"`): Year of the official files, as in `captions_train<year>.json`.
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_train2014_000000132417`); choose the one that the feature files use.
-        merge_restval (`bool`, *optional*, defaults to `True`): Karpathy splits: add `restval` to training, as is
-            usual; otherwise its images are skipped.
-    """
+    """Options of [`CocoCaptions`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
 
@@ -105,12 +95,7 @@ class CocoCaptionsConfig(LocalConfig):
         return [self.path(split)]
 
     def check(self) -> None:
-        """Checks the options before anything is read.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: The folder does not exist.
-        """
+        """Checks the options before anything is read."""
         super().check()
         if not Path(str(self.data_dir)).is_dir():
             raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=self.where_to_get())
@@ -135,10 +120,6 @@ class CocoCaptions(LocalBuilder):
     builder.download_and_prepare()
     train = builder.as_dataset("train")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names it.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: CocoCaptionsConfig
@@ -146,13 +127,7 @@ class CocoCaptions(LocalBuilder):
     BUILDER_CONFIGS = [CocoCaptionsConfig(name=name) for name in (OFFICIAL, KARPATHY)]
     DEFAULT_CONFIG_NAME = OFFICIAL
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Images with five captions or so each.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Images with five captions or so each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         path, report = self.config.path(split), Report()
@@ -177,19 +152,7 @@ class CocoCaptions(LocalBuilder):
 
 
 def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
-    """Reads the rows of an official annotation file, in the order of its images.
-
-    Args:
-        path (`Path`): The file.
-        by_stem (`bool`): Use the stem of the image file as the image id.
-        report (`Report`): Counts captions without words.
-
-    Yields:
-        `dict`: A row; `captions` may be empty.
-
-    Raises:
-        DataError: The file is damaged, has another format, or does not contain the image of a caption.
-    """
+    """Reads the rows of an official annotation file, in the order of its images."""
     hint = "is it captions_*.json? instances and keypoints have no captions"
     images: dict[int, Row] = {}
     names = ImageNames(by_stem)
@@ -214,20 +177,7 @@ def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
 
 
 def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Report) -> Iterator[Row]:
-    """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file.
-
-    Args:
-        path (`Path`): The file.
-        splits (sequence of `str`): Of `train`, `restval`, `val` and `test`.
-        by_stem (`bool`): Use the stem of the image file as the image id.
-        report (`Report`): Counts captions without words, and the images of `restval` if they are skipped.
-
-    Yields:
-        `dict`: A row; `captions` may be empty.
-
-    Raises:
-        DataError: The file is damaged or has another format.
-    """
+    """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file."""
     images: set[int] = set()
     seen: set[int] = set()
     for member, index, element in json_elements(path, WHERE_TO_GET[KARPATHY]):
@@ -267,7 +217,5 @@ def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, rep
 
 def _new_id(record: Record, name: str, seen: set[int]) -> int:
     number = record.integer(name)
-    if number in seen:
-        raise record.error(f"{name} occurs twice", found=number, expected="unique ids")
-    seen.add(number)
+    record.add_once(number, seen, f"{name} occurs twice", "unique ids")
     return number

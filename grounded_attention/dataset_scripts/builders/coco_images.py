@@ -9,11 +9,7 @@ IMAGE_ID_FORMATS = ("number", "file_stem")
 
 
 class ImageNames:
-    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own.
-
-    Args:
-        by_stem (`bool`): Use the stem of the image file as the image id, not its number.
-    """
+    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own."""
 
     def __init__(self, by_stem: bool) -> None:
         self._by_stem = by_stem
@@ -21,23 +17,12 @@ class ImageNames:
         self._ids: set[str] = set()
 
     def read(self, record: Record) -> tuple[int, str, str]:
-        """Returns number, id and file name of an image.
-
-        Args:
-            record (`Record`): The image.
-
-        Raises:
-            DataError: A field is missing, or an earlier image has the number or the id.
-        """
+        """Returns number, id and file name of an image."""
         number, name = record.integer("id"), record.non_empty_text("file_name")
         image_id = image_id_of(number, name, self._by_stem)
-        if number in self._numbers:
-            raise record.error("the image occurs twice", found=number)
-        if image_id in self._ids:
-            expected = "file names with stems of their own, or the image id format number"
-            raise record.error("two images have the same id", found=image_id, expected=expected)
-        self._numbers.add(number)
-        self._ids.add(image_id)
+        record.add_once(number, self._numbers, "the image occurs twice")
+        expected = "file names with stems of their own, or the image id format number"
+        record.add_once(image_id, self._ids, "two images have the same id", expected)
         return number, image_id, name
 
 

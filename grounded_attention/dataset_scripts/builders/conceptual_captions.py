@@ -22,14 +22,14 @@ import datasets
 import numpy as np
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.dataset_scripts.regions.hub import local_folder
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.utils.bounded_files import FileError, parse_json
+from grounded_attention.utils.bounded_files import parse_json
 
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
 
@@ -73,20 +73,10 @@ _CAPTION_NAME = re.compile(r"(raw|clean|image|alt)?(caption|text|title|descripti
 
 @dataclass
 class ConceptualCaptionsConfig(LocalConfig):
-    """Options of [`ConceptualCaptions`].
-
-    Args:
-        name (`str`): `"tsv"`, `"labelled"` (the part of the training images that has machine labels), or
-            `"json_lines"` (the lists `{train,val}_frcnn.json` of VL-BERT's code).
-        image_id_format (`str`, *optional*): `"row"` (`00000012`), or `"crc32"` of the address (`3207358453`). Default:
-            `crc32` for `labelled`, whose row numbers differ from those of the images; `row` for `tsv`. Not for
-            `json_lines`, which contains image names.
-        regions (`str`, *optional*): Folder of a region table; rows of images that it lacks are skipped.
-        image_list (`str` or sequence of `str`, *optional*): Files of image ids, one a line; rows of other images are
-            skipped.
-    """
+    """Options of [`ConceptualCaptions`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = WHERE_TO_GET
 
     image_id_format: str | None = None
     regions: str | None = None
@@ -102,11 +92,7 @@ class ConceptualCaptionsConfig(LocalConfig):
         return next((path for path in paths if path.is_file()), paths[0])
 
     def id_format(self) -> str:
-        """Returns the format of image ids: `row`, `crc32`, or `file` for the paths of `json_lines`.
-
-        Raises:
-            DataError: The option does not fit the files.
-        """
+        """Returns the format of image ids: `row`, `crc32`, or `file` for the paths of `json_lines`."""
         possible = {TSV: ("row", "crc32"), LABELLED: ("crc32",), JSON_LINES: ("file",)}[self.name]
         chosen = self.image_id_format or possible[0]
         if chosen not in possible:
@@ -118,19 +104,11 @@ class ConceptualCaptionsConfig(LocalConfig):
     def available_splits(self) -> Sequence[str]:
         return tuple(FILES[self.name])
 
-    def where_to_get(self) -> str:
-        return WHERE_TO_GET
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.path(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder exists.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: The folder does not exist.
-        """
+        """Checks the options, and that the folder exists."""
         self.id_format()
         super().check()
         if not Path(str(self.data_dir)).is_dir():
@@ -156,10 +134,6 @@ class ConceptualCaptions(LocalBuilder):
     builder.download_and_prepare()
     train = builder.as_dataset("train")
     ```
-
-    Raises:
-        DataError: A file, row or option is invalid; the message names it.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: ConceptualCaptionsConfig
@@ -202,8 +176,7 @@ class ConceptualCaptions(LocalBuilder):
 
     def _finish(self, split: str, path: Path, report: Report, checksums: "array[int]") -> None:
         """Completes the report of a split after its last row."""
-        if not report.counts["rows"]:
-            raise DataError("the file is empty", file=path, hint=WHERE_TO_GET)
+        refuse_if(not report.counts["rows"], "the file is empty", file=path, hint=WHERE_TO_GET)
         _, times = np.unique(np.array(checksums), return_counts=True)
         if shared := int(times[times > 1].sum()):
             report.add("rows_that_share_an_image_id", count=shared)
@@ -225,19 +198,7 @@ class _ImageFilter:
 
 
 def caption_rows(path: Path, kind: str, id_format: str) -> Iterator[tuple[int, Row]]:
-    """Reads the rows of a file of Conceptual Captions, one in memory at a time.
-
-    Args:
-        path (`Path`): The file.
-        kind (`str`): `"tsv"`, `"labelled"` or `"json_lines"`.
-        id_format (`str`): `"row"`, `"crc32"` or, for `json_lines`, `"file"`.
-
-    Yields:
-        `tuple[int, dict]`: Number of the row, from 0, and the row.
-
-    Raises:
-        DataError: A row has another format, or its second column is no address; the message names its line.
-    """
+    """Reads the rows of a file of Conceptual Captions, one in memory at a time."""
     parse = _parse_json if kind == JSON_LINES else _parse_labelled if kind == LABELLED else _parse_tsv
     header = swapped = False
     for number, line in text_lines(path, WHERE_TO_GET):
@@ -304,10 +265,8 @@ def _columns(line: str, path: Path, where: str, kind: str) -> list[str]:
 
 
 def _parse_json(line: str, path: Path, where: str) -> Row:
-    try:
+    with data_file(path, "one record a line"):
         values = parse_json(line, f"{path}, {where}")
-    except FileError as error:
-        raise DataError(str(error), hint="one record a line") from None
     record = Record(values, path, where)
     tokens = record.items("caption")
     if not all(isinstance(token, str) for token in tokens):

@@ -76,12 +76,7 @@ FEATURES = {
 
 @dataclass
 class Flickr30kEntitiesConfig(LocalConfig):
-    """Options of [`Flickr30kEntities`].
-
-    Args:
-        captions_per_image (`int`, *optional*, defaults to `5`): Number of captions in each sentence file; another
-            number is reported as a truncated file. 0 allows any number above 0.
-    """
+    """Options of [`Flickr30kEntities`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
 
@@ -107,23 +102,13 @@ class Flickr30kEntities(LocalBuilder):
     builder.download_and_prepare()
     train = builder.as_dataset("train")
     ```
-
-    Raises:
-        DataError: A file or record does not have the expected format; the message names it.
-        MissingFileError: A file is missing; the message names the first one and where to get it.
     """
 
     config: Flickr30kEntitiesConfig
     BUILDER_CONFIG_CLASS = Flickr30kEntitiesConfig
     BUILDER_CONFIGS = [Flickr30kEntitiesConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Phrases of image captions linked to each other and to boxes in the image.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Phrases of image captions linked to each other and to boxes in the image.", FEATURES, HOMEPAGE, CITATION)
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         files = EntitiesFiles.locate(self.config.data_dir)
@@ -148,25 +133,14 @@ class Flickr30kEntities(LocalBuilder):
 
 @dataclass(frozen=True)
 class EntitiesFiles:
-    """Paths of the files of Flickr30K Entities.
-
-    Args:
-        root (`Path`): The folder with all files.
-        split_folders (`bool`, *optional*, defaults to `False`): Use the layout of the VGP paper's code, in which
-            folders `{train,val,test}_captions` replace `Sentences` and the split lists.
-    """
+    """Paths of the files of Flickr30K Entities."""
 
     root: Path
     split_folders: bool = False
 
     @classmethod
     def locate(cls, data_dir: str | os.PathLike[str] | None) -> "EntitiesFiles":
-        """Finds the files in `data_dir` or in its folder `flickr30k_entities`.
-
-        Raises:
-            DataError: The folder was not given.
-            MissingFileError: The folder does not exist.
-        """
+        """Finds the files in `data_dir` or in its folder `flickr30k_entities`."""
         if data_dir is None:
             raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
         folder = Path(data_dir)
@@ -186,12 +160,7 @@ class EntitiesFiles:
         return [self.root / name for name in [*names, "Sentences", "Annotations", "UNRELATED_CAPTIONS"]]
 
     def sentences(self, split: str, image_id: str) -> Path:
-        """Returns the sentence file of an image.
-
-        Args:
-            split (`str`): The split of the image.
-            image_id (`str`): The image.
-        """
+        """Returns the sentence file of an image."""
         folder = self.root / (f"{split}_captions" if self.split_folders else "Sentences")
         return path_below(folder, f"{image_id}.txt")
 
@@ -200,12 +169,7 @@ class EntitiesFiles:
         return path_below(self.root / "Annotations", f"{image_id}.xml")
 
     def image_ids(self, split: str) -> list[str]:
-        """Returns the image ids of a split, in the order of its list (sorted as text if there is only a folder).
-
-        Raises:
-            MissingFileError: The list or folder does not exist.
-            DataError: The list has an image twice.
-        """
+        """Returns the image ids of a split, in the order of its list (sorted as text if there is only a folder)."""
         if self.split_folders:
             folder = self.sentences(split, "").parent
             if not folder.is_dir():
@@ -224,12 +188,7 @@ class EntitiesFiles:
         return list(found)
 
     def split_images(self, splits: Sequence[str]) -> dict[str, list[str]]:
-        """Returns split -> its image ids, as `image_ids`.
-
-        Raises:
-            MissingFileError: A list or folder does not exist.
-            DataError: An image occurs twice, in one list or in two.
-        """
+        """Returns split -> its image ids, as `image_ids`."""
         found = {split: self.image_ids(split) for split in splits}
         first: dict[str, str] = {}
         for split, image_ids in found.items():
@@ -246,18 +205,7 @@ class EntitiesFiles:
         return self.sentences(split, "").parent if self.split_folders else self.root / f"{split}.txt"
 
     def check(self, split: str, image_ids: Sequence[str], wanted: bool = False) -> None:
-        """Checks that the files of all images exist, before any work is done.
-
-        Args:
-            split (`str`): The split.
-            image_ids (sequence of `str`): Its images.
-            wanted (`bool`, *optional*, defaults to `False`): Whether the user asked for this split by name. Only such
-                a split, and `train`, must have images: a sample of the data may lack the others.
-
-        Raises:
-            MissingFileError: A file is missing; the message names the first one.
-            DataError: The split has no image, or its list seems cut.
-        """
+        """Checks that the files of all images exist, before any work is done."""
         if not image_ids and (wanted or split == "train"):
             expected = "image ids, one a line, or in a folder a file for each image"
             raise DataError("the split has no image", file=self._list(split), expected=expected, hint=WHERE_TO_GET)
@@ -292,17 +240,7 @@ class EntitiesFiles:
     def captions(
         self, split: str, image_id: str, unrelated: set[tuple[str, int]], expected: int
     ) -> list[dict[str, Any]]:
-        """Reads the captions of an image, as in a row of [`Flickr30kEntities`].
-
-        Args:
-            split (`str`): The split of the image.
-            image_id (`str`): The image.
-            unrelated (`set[tuple[str, int]]`): The result of [`EntitiesFiles.unrelated`].
-            expected (`int`): Number of captions; 0 for any number above 0.
-
-        Raises:
-            DataError: A caption is malformed, or the number of captions is wrong.
-        """
+        """Reads the captions of an image, as in a row of [`Flickr30kEntities`]."""
         path = self.sentences(split, image_id)
         lines = [(number, line) for number, line in enumerate(read_text(path).split("\n"), 1) if line.strip()]
         if not lines or expected not in (0, len(lines)):

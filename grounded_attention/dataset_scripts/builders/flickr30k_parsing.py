@@ -17,7 +17,7 @@ from xml.etree.ElementTree import Element, ParseError
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import image_key
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils import bounded_files
@@ -35,46 +35,26 @@ NOT_GROUNDED = "0"  # the chain of phrases that describe nothing visible
 
 
 def read_text(path: Path) -> str:
-    """Reads a UTF-8 file.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not UTF-8.
-    """
-    try:
+    """Reads a UTF-8 file."""
+    with data_file(path, WHERE_TO_GET):
         return bounded_files.read_text(path)
-    except FileNotFoundError:
-        raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
-    except bounded_files.FileError as error:
-        raise DataError(str(error), hint="get the file again") from None
 
 
 def parse_unrelated(path: Path) -> set[tuple[str, int]]:
-    """Reads UNRELATED_CAPTIONS: a header, then `<image id> <sentence number counted from 1>` a line.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `set[tuple[str, int]]`: ([`image_key`], caption index counted from 0) of every listed caption.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line has another form.
-    """
+    """Reads UNRELATED_CAPTIONS: a header, then `<image id> <sentence number counted from 1>` a line."""
     listed = set()
     for number, line in enumerate(read_text(path).split("\n"), 1):
         fields = line.split()
         if not fields or line.startswith("#"):
             continue
-        if len(fields) != 2 or not SENTENCE_NUMBER.fullmatch(fields[1]):
-            raise DataError(
-                "not an unrelated caption",
-                file=path,
-                where=f"line {number}",
-                found=line,
-                expected="an image id and a sentence number from 1",
-            )
+        refuse_if(
+            len(fields) != 2 or not SENTENCE_NUMBER.fullmatch(fields[1]),
+            "not an unrelated caption",
+            file=path,
+            where=f"line {number}",
+            found=line,
+            expected="an image id and a sentence number from 1",
+        )
         listed.add((image_key(fields[0]), int(fields[1]) - 1))
     return listed
 
@@ -82,22 +62,7 @@ def parse_unrelated(path: Path) -> set[tuple[str, int]]:
 def parse_sentence(
     line: str, *, file: str | os.PathLike[str] | None = None, line_number: int | None = None
 ) -> tuple[str, list[dict[str, Any]]]:
-    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases.
-
-    Args:
-        line (`str`): One line of a sentence file. Tags never nest; a tag may have several types or none. What touches
-            a bracket, such as a quotation mark, a full stop or 's, is text beside the phrase.
-        file (`str` or `os.PathLike`, *optional*): The file, for errors.
-        line_number (`int`, *optional*): The line, for errors.
-
-    Returns:
-        `tuple[str, list[dict]]`: The text, with single spaces, and for each phrase `{text, start, end,
-        entity_id, types}` with character offsets into the text.
-
-    Raises:
-        DataError: A bracket is not closed, closes nothing, is nested, has no number of a chain, has a type with a
-            space or a sign, or contains no words.
-    """
+    """Splits a tagged caption, `[/EN#<chain>/<type>... words]`, into plain text and phrases."""
 
     def malformed(problem: str, found: str) -> DataError:
         where = None if line_number is None else f"line {line_number}"
@@ -150,18 +115,6 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
 
     An object may have several names (its boxes then belong to every named chain), and a chain may have several
     objects.
-
-    Args:
-        path (`str` or `os.PathLike`): The XML file.
-
-    Returns:
-        `tuple[int, int, list[dict]]`: Width and height in pixels, and for each chain, in the order of first
-        appearance, `{entity_id, boxes, scene, nobox}` with boxes (x1, y1, x2, y2) in [0, 1] (see the module's
-        docstring). Chain 0, which is never grounded, is omitted.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The XML is broken, declares entities or a document type, or a number or box is impossible.
     """
     path = Path(path)
     root = _parse_xml(path)
@@ -173,8 +126,7 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
     for index, item in enumerate(root.iterfind("object"), 1):
         names = list(dict.fromkeys((name.text or "").strip() for name in item.iterfind("name")))
         where = f"object {index} (name {', '.join(names)})"
-        if not names or "" in names:
-            raise DataError("an object has no name", file=path, where=where)
+        refuse_if(not names or "" in names, "an object has no name", file=path, where=where)
         if unknown := [name for name in names if not CHAIN.fullmatch(name)]:
             expected = "the number of a chain, as in the captions"
             raise DataError("an object has another name", file=path, where=where, found=unknown[0], expected=expected)
@@ -190,10 +142,8 @@ def parse_annotation(path: str | os.PathLike[str]) -> tuple[int, int, list[dict[
 
 def _parse_xml(path: Path) -> Element:
     try:
-        with bounded_files.open_data(path) as file:
+        with data_file(path, WHERE_TO_GET), bounded_files.open_data(path) as file:
             return parse_xml(file, forbid_dtd=True).getroot()
-    except FileNotFoundError:
-        raise MissingFileError("the file is missing", file=path, hint=WHERE_TO_GET) from None
     except DefusedXmlException as error:
         raise DataError(
             "XML that declares a document type or entities is refused",
@@ -201,8 +151,8 @@ def _parse_xml(path: Path) -> Element:
             found=str(error),
             hint="annotations of Flickr30K Entities have neither; get the file again from a trusted source",
         ) from None
-    except bounded_files.FileError as error:
-        raise DataError(str(error), hint="get the file again") from None
+    except DataError:
+        raise
     except (ParseError, ValueError, LookupError) as error:  # the last two: an encoding that cannot be read
         raise DataError(
             f"not well-formed XML (a truncated or damaged file): {error}", file=path, hint="get the file again"
@@ -232,14 +182,14 @@ def _parse_box(box: Element, width: float, height: float, path: Path, where: str
         raise DataError(
             "the box is inverted", file=path, where=where, found=pixels, expected="xmin <= xmax, ymin <= ymax"
         )
-    if min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1:
-        raise DataError(
-            "the box is outside the image",
-            file=path,
-            where=where,
-            found=pixels,
-            expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
-        )
+    refuse_if(
+        min(x1, y1) < 0 or x2 > width + 1 or y2 > height + 1,
+        "the box is outside the image",
+        file=path,
+        where=where,
+        found=pixels,
+        expected=f"x from 1 to {width:g} and y from 1 to {height:g}, at most 1 pixel outside",
+    )
     if look_normalised([pixels], width, height):
         expected = "pixels, counted from 1"
         raise DataError("the box looks normalised", file=path, where=where, found=pixels, expected=expected)

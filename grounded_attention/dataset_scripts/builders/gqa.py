@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
@@ -65,6 +65,7 @@ class GQAConfig(LocalConfig):
     """The balanced questions, or all of them; see [`GQA`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -90,9 +91,6 @@ class GQAConfig(LocalConfig):
             for split in SPLITS
             if split in ("train", "val") or all(p.is_file() for p in self.needed_files(split))
         )
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         if split == "train" and self.name == ALL:
@@ -125,10 +123,6 @@ class GQA(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names the question.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: GQAConfig
@@ -136,13 +130,7 @@ class GQA(LocalBuilder):
     BUILDER_CONFIGS = [GQAConfig(name=name) for name in (BALANCED, ALL)]
     DEFAULT_CONFIG_NAME = BALANCED
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Compositional questions about images with one answer each.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Compositional questions about images with one answer each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report, choices_file = Report(), self.config.choices_file(split)
@@ -164,28 +152,14 @@ class GQA(LocalBuilder):
 
 
 def read_questions(path: Path, has_answers: bool = True) -> Iterator[Row]:
-    """Reads the rows of a file of questions, one in memory at a time; `valid` and `plausible` are empty.
-
-    Args:
-        path (`Path`): The file: an object with one member a question.
-        has_answers (`bool`, *optional*, defaults to `True`): Whether every question must have an answer, types and
-            groups.
-
-    Yields:
-        `dict`: A row.
-
-    Raises:
-        DataError: The file is damaged, or a record is invalid.
-    """
+    """Reads the rows of a file of questions, one in memory at a time; `valid` and `plausible` are empty."""
     empty = True
     for question_id, values in json_members(path, HINT):
         empty = False
         record = Record(values, path, f"question {question_id!r}", HINT)
-        if not question_id.strip():
-            raise record.error("an empty id of a question", expected="a text that is not empty")
+        record.refuse_if(not question_id.strip(), "an empty id of a question", expected="a text that is not empty")
         yield _row(question_id, record, has_answers)
-    if empty:
-        raise DataError("no questions", file=path, expected="an object with one member a question", hint=HINT)
+    refuse_if(empty, "no questions", file=path, expected="an object with one member a question", hint=HINT)
 
 
 def _row(question_id: str, record: Record, has_answers: bool) -> Row:
@@ -220,15 +194,6 @@ def read_choices(path: Path) -> Choices:
     """Reads the valid and the plausible answers of questions.
 
     Many questions have the same answers; equal lists are one object in memory.
-
-    Args:
-        path (`Path`): The file: an object with one member a question, `{"valid": [...], "plausible": [...]}`.
-
-    Returns:
-        `dict[str, tuple[list[str], list[str]]]`: Question id -> valid and plausible answers.
-
-    Raises:
-        DataError: The file is damaged, or a record is invalid.
     """
     known: dict[tuple[str, ...], list[str]] = {}
     choices: Choices = {}
@@ -243,28 +208,12 @@ def read_choices(path: Path) -> Choices:
 
 
 def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"questionId": str, "prediction": str}]`.
-
-    Args:
-        path (`Path`): The file; an existing one is replaced in one step.
-        answers (`Mapping[str, str]`): Question id -> answer.
-    """
+    """Writes predictions in the official format, `[{"questionId": str, "prediction": str}]`."""
     write_text(path, json.dumps([{"questionId": number, "prediction": answer} for number, answer in answers.items()]))
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Reads a file of predictions in the official format.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `dict[str, str]`: Question id -> answer.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, or a question has two answers.
-    """
+    """Reads a file of predictions in the official format."""
     answers: dict[str, str] = {}
     hint = "predictions are a list of objects with questionId and prediction"
     for member, index, element in json_elements(path, hint):
@@ -272,7 +221,6 @@ def read_predictions(path: Path) -> dict[str, str]:
         if member is not None:
             raise record.error("not a list of predictions", found=member, expected="a list")
         question_id = record.text("questionId")
-        if question_id in answers:
-            raise record.error("the question has two answers", found=question_id)
+        record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("prediction")
     return answers

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -65,6 +64,7 @@ class LlavaInstructConfig(LocalConfig):
     """Options of [`LlavaInstruct`]; none of its own."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
 
     def sources(self) -> list[Path]:
         return [self.file(split) for split in FILES] if self.data_dir else []
@@ -78,9 +78,6 @@ class LlavaInstructConfig(LocalConfig):
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, and the other splits whose files exist."""
         return tuple(split for split in SPLITS if split == "train" or self.file(split).is_file())
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.file(split)]
@@ -102,23 +99,13 @@ class LlavaInstruct(LocalBuilder):
     builder.download_and_prepare()
     train = builder.as_dataset("train")
     ```
-
-    Raises:
-        DataError: A file or record is invalid; the message names the element.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: LlavaInstructConfig
     BUILDER_CONFIG_CLASS = LlavaInstructConfig
     BUILDER_CONFIGS = [LlavaInstructConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Conversations about images.",
-            citation=CITATION,
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-        )
+    INFO = ("Conversations about images.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report, path = Report(), self.config.file(split)
@@ -138,18 +125,7 @@ class LlavaInstruct(LocalBuilder):
 
 
 def read_conversation(record: Record, index: int) -> Row | None:
-    """Reads an element of the file.
-
-    Args:
-        record (`Record`): The element.
-        index (`int`): Its number in the file, from 0.
-
-    Returns:
-        `dict` or `None`: The row; None if the conversation has no image.
-
-    Raises:
-        DataError: The element has an image and is invalid.
-    """
+    """Reads an element of the file."""
     if isinstance(record.values, Mapping) and record.values.get("image") is None:
         return None
     given = record.items("conversations")
@@ -178,8 +154,7 @@ def read_conversation(record: Record, index: int) -> Row | None:
 
 def _read_message(record: Record, number: int) -> dict[str, str]:
     speaker, wanted = record.text("from"), list(ROLES)[number % 2]
-    if speaker != wanted:
-        raise record.error("bad from", found=speaker, expected=wanted)
+    record.refuse_if(speaker != wanted, "bad from", found=speaker, expected=wanted)
     return {"role": ROLES[speaker], "text": record.text("value").replace(IMAGE_MARK, "").strip()}
 
 

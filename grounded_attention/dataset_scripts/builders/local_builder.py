@@ -36,12 +36,7 @@ SPLITS = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION, "test
 
 @dataclass
 class LocalConfig(datasets.BuilderConfig):
-    """Options of every builder that reads the user's files.
-
-    Args:
-        splits (`str` or sequence of `str`, *optional*): Splits to build, of `"train"`, `"validation"` (or `"val"`) and
-            `"test"`; all by default.
-    """
+    """Options of every builder that reads the user's files."""
 
     # Split names on disk -> split names of `datasets`, in order; overridden by data sets with other test splits.
     SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
@@ -49,6 +44,7 @@ class LocalConfig(datasets.BuilderConfig):
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {}
     # The terms of the rows; rows are pushed only if the terms allow it.
     LICENCE: ClassVar[Licence] = UNDECLARED
+    WHERE: ClassVar[str] = "see docs/real_data.md"  # to get missing files
     # Part of the cache key: increase it when the same files give other rows than before.
     version: datasets.Version | str | None = VERSION
     splits: str | Sequence[str] | None = None
@@ -63,18 +59,14 @@ class LocalConfig(datasets.BuilderConfig):
 
     def where_to_get(self) -> str:
         """Returns where to get missing files, for messages."""
-        return "see docs/real_data.md"
+        return self.WHERE
 
     def needed_files(self, split: str) -> list[Path]:
         """Returns the files that the rows of a split are read from; all of them must exist."""
         return []
 
     def check(self) -> None:
-        """Checks the options before anything is read.
-
-        Raises:
-            DataError: The folder is missing, or an option has an impossible value.
-        """
+        """Checks the options before anything is read."""
         if self.data_dir is None:
             raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}")
         for name, known in self.CHOICES.items():
@@ -86,27 +78,12 @@ class LocalConfig(datasets.BuilderConfig):
         return self.LICENCE
 
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
-        """Extends the cache key of `datasets`, which contains the path of the data, by the state of the files.
-
-        Args:
-            config_kwargs (`dict`): The options that the user gave.
-            custom_features (`datasets.Features`, *optional*): Features that replace those of the builder.
-        """
+        """Extends the cache key of `datasets`, which contains the path of the data, by the state of the files."""
         kwargs = {**config_kwargs, "sources_state": fingerprint(self.sources())}
         return super().create_config_id(kwargs, custom_features)
 
     def requested_splits(self, available: Sequence[str] | None = None) -> list[str]:
-        """Returns the splits to build, by their names on disk.
-
-        Args:
-            available (sequence of `str`, *optional*): The splits of the data set; all of `SPLIT_NAMES` by default.
-
-        Returns:
-            `list[str]`: `train`, `val`, `test`, or the names of the data set.
-
-        Raises:
-            DataError: A name is not a split, or the data set does not have it.
-        """
+        """Returns the splits to build, by their names on disk."""
         available = tuple(self.SPLIT_NAMES) if available is None else available
         if self.splits is None:
             return list(available)
@@ -154,11 +131,18 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     config: LocalConfig
     BUILDER_CONFIG_CLASS = LocalConfig
     _generate_rows: Callable[..., Iterable[dict[str, Any]]]
+    INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns, home page, citation
     image_lists: ImageLists | None = None  # lists of images, of which some must be in the training rows
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.report: dict[str, dict[str, Any]] = {}
         super().__init__(*args, **kwargs)
+
+    def _info(self) -> datasets.DatasetInfo:
+        description, features, homepage, citation = self.INFO
+        return datasets.DatasetInfo(
+            description, features=datasets.Features(features), homepage=homepage, citation=citation
+        )
 
     def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
         """Builds the rows, or finds them in the cache, and reads the report; arguments as in `datasets`."""
@@ -217,18 +201,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
 
 def rows_to_table(rows: Sequence[Mapping[str, Any]], features: datasets.Features) -> pa.Table:
-    """Converts rows to a table.
-
-    Args:
-        rows (sequence of `Mapping`): The rows, with all columns; those of `ClassLabel` may be names or numbers.
-        features (`datasets.Features`): The columns. A `ClassLabel` inside a list has numbers.
-
-    Returns:
-        `pyarrow.Table`: One row for each of `rows`, with the types of `features`.
-
-    Raises:
-        DataError: A value does not fit its column, such as a number above 32 bits or an unpaired surrogate.
-    """
+    """Converts rows to a table."""
     types = features.arrow_schema
     columns = {}
     for name, feature in features.items():
@@ -254,11 +227,7 @@ def _refuse_value(rows: Sequence[Mapping[str, Any]], name: str, values: Sequence
 
 
 class Report:
-    """Counts by name, with the first few examples of each problem.
-
-    Args:
-        examples (`int`, *optional*, defaults to `100`): Largest number of examples of each problem.
-    """
+    """Counts by name, with the first few examples of each problem."""
 
     def __init__(self, examples: int = 100) -> None:
         self.counts: Counter[str] = Counter()
@@ -266,13 +235,7 @@ class Report:
         self._limit = examples
 
     def add(self, name: str, example: str | None = None, count: int = 1) -> None:
-        """Adds to a count, and keeps the example while there are few.
-
-        Args:
-            name (`str`): Name of the count.
-            example (`str`, *optional*): An example of the problem.
-            count (`int`, *optional*, defaults to `1`): The number to add.
-        """
+        """Adds to a count, and keeps the example while there are few."""
         self.counts[name] += count
         if example is not None and len(self.examples[name]) < self._limit:
             self.examples[name].append(example)

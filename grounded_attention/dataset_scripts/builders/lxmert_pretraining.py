@@ -49,14 +49,10 @@ Row = dict[str, Any]
 
 @dataclass
 class LXMERTPretrainingConfig(LocalConfig):
-    """Options of [`LXMERTPretraining`].
-
-    Args:
-        excluded_images (`str` or sequence of `str`, *optional*): Text files with one image id on each line, as in
-            the data (`COCO_val2014_000000132417`; Visual Genome: `2345678`). These images are left out.
-    """
+    """Options of [`LXMERTPretraining`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION}
 
     excluded_images: str | Sequence[str] | None = None
@@ -65,9 +61,6 @@ class LXMERTPretrainingConfig(LocalConfig):
         if not self.data_dir:
             return []
         return [path for split in FILES for path in self.needed_files(split)] + self.excluded_files()
-
-    def where_to_get(self) -> str:
-        return HINT
 
     def needed_files(self, split: str) -> list[Path]:
         return [self._find(name) for name in FILES[split]]
@@ -106,23 +99,13 @@ class LXMERTPretraining(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file or record is invalid, or an image occurs twice in a split; the message names the image.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: LXMERTPretrainingConfig
     BUILDER_CONFIG_CLASS = LXMERTPretrainingConfig
     BUILDER_CONFIGS = [LXMERTPretrainingConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Captions and questions about images of COCO and Visual Genome.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Captions and questions about images of COCO and Visual Genome.", FEATURES, HOMEPAGE, CITATION)
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
@@ -135,9 +118,7 @@ class LXMERTPretraining(LocalBuilder):
         for path in self.config.needed_files(split):
             for record in read_images(path):
                 image_id = record.non_empty_text("img_id")
-                if image_id in seen:
-                    raise record.error("the image occurs twice in the split", found=image_id, expected="unique images")
-                seen.add(image_id)
+                record.add_once(image_id, seen, "the image occurs twice in the split", "unique images")
                 if image_id.startswith(TEST_IMAGES) or image_id in excluded:
                     report.add("excluded_images", image_id)
                     continue
@@ -153,17 +134,7 @@ class LXMERTPretraining(LocalBuilder):
 
 
 def read_images(path: Path) -> Iterator[Record]:
-    """Reads the records of a file, one image in memory at a time.
-
-    Args:
-        path (`Path`): The file: a list with one object an image.
-
-    Yields:
-        `Record`: The record of an image.
-
-    Raises:
-        DataError: The file is damaged, is not a list, or is empty.
-    """
+    """Reads the records of a file, one image in memory at a time."""
     empty = True
     expected = "a list with one object an image"
     for member, index, element in json_elements(path, HINT):
@@ -172,24 +143,11 @@ def read_images(path: Path) -> Iterator[Record]:
         if member is not None:
             raise record.error("not a list of images", found=f"an object with {member}", expected=expected)
         yield record
-    if empty:
-        raise Record(None, path, "the whole file", HINT).error("no images", expected=expected)
+    Record(None, path, "the whole file", HINT).refuse_if(empty, "no images", expected=expected)
 
 
 def image_rows(image_id: str, record: Record) -> Iterator[Row]:
-    """Makes one row of each sentence of an image.
-
-    Args:
-        image_id (`str`): The image.
-        record (`Record`): Its record: `sentf` (source -> sentences) and `labelf` (source -> answers of each sentence,
-            `{answer: score}`), whose sources are sources of questions.
-
-    Yields:
-        `dict`: A row; `text` is empty for a sentence without words.
-
-    Raises:
-        DataError: A field is missing or has another type, or the answers are not as many as the sentences.
-    """
+    """Makes one row of each sentence of an image."""
     place = Record(record.values, record.file, f"image {image_id!r}", HINT)
     sentences, labels = place.member("sentf"), place.member("labelf")
     for source in labels.names():

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.records import Record, json_lines
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
-from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
+from grounded_attention.utils.bounded_files import open_data
 from grounded_attention.utils.whole_files import write_text
 
 from .local_builder import LocalBuilder, LocalConfig, Report
@@ -52,15 +52,10 @@ Row = dict[str, Any]
 
 @dataclass
 class NLVR2Config(LocalConfig):
-    """Options of [`NLVR2`].
-
-    Args:
-        image_id_format (`str`, *optional*, defaults to `"identifier"`): `"identifier"`: `<split>-<set>-<pair>-img0`
-            and `-img1`, which are also the names of the image files. `"url_stem"`: the file names in `left_url` and
-            `right_url`, without suffix.
-    """
+    """Options of [`NLVR2`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -85,9 +80,6 @@ class NLVR2Config(LocalConfig):
         """Returns train, val, and the test splits whose files exist."""
         return tuple(split for split in FILES if split in ("train", "val") or self.file(split).is_file())
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.file(split)]
 
@@ -107,23 +99,13 @@ class NLVR2(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names the line.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: NLVR2Config
     BUILDER_CONFIG_CLASS = NLVR2Config
     BUILDER_CONFIGS = [NLVR2Config(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Statements about two images that are true or false.",
-            citation=CITATION,
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-        )
+    INFO = ("Statements about two images that are true or false.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report, path = Report(), self.config.file(split)
@@ -135,29 +117,15 @@ class NLVR2(LocalBuilder):
 
 
 def read_statements(path: Path, image_id_format: str = "identifier") -> Iterator[Row]:
-    """Reads a file of statements: the official JSON lines, or LXMERT's list.
-
-    Args:
-        path (`Path`): The file.
-        image_id_format (`str`, *optional*, defaults to `"identifier"`): See [`NLVR2Config`].
-
-    Yields:
-        `dict`: A row.
-
-    Raises:
-        DataError: The file is damaged, a statement occurs twice, or an identifier or label is invalid.
-    """
+    """Reads a file of statements: the official JSON lines, or LXMERT's list."""
     seen: set[str] = set()
     for record, is_list in _records(path):
         row = _lxmert_row(record) if is_list else _official_row(record)
         if image_id_format == "url_stem":
             row["image_ids"] = [PurePosixPath(record.non_empty_text(f"{side}_url")).stem for side in ("left", "right")]
-        if row["example_id"] in seen:
-            raise record.error("the example occurs twice", found=row["example_id"], expected="unique identifiers")
-        seen.add(row["example_id"])
+        record.add_once(row["example_id"], seen, "the example occurs twice", "unique identifiers")
         yield row
-    if not seen:
-        raise DataError("no statements", file=path, expected="a JSON object a line", hint=HINT)
+    refuse_if(not seen, "no statements", file=path, expected="a JSON object a line", hint=HINT)
 
 
 def _records(path: Path) -> Iterator[tuple[Record, bool]]:
@@ -168,14 +136,8 @@ def _records(path: Path) -> Iterator[tuple[Record, bool]]:
         for _, index, element in json_elements(path, HINT):
             yield Record(element, path, f"element {index + 1}", HINT), True
         return
-    for number, line in text_lines(path, HINT):
-        if not line.strip():
-            continue
-        try:
-            values = parse_json(line, f"{path}, line {number}")
-        except FileError as error:
-            raise DataError(str(error), hint=HINT) from None
-        yield Record(values, path, f"line {number}", HINT), False
+    for record in json_lines(path, HINT):
+        yield record, False
 
 
 def _official_row(record: Record) -> Row:
@@ -217,28 +179,12 @@ def _read_identifier(record: Record) -> tuple[str, str]:
 
 
 def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
-    """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`.
-
-    Args:
-        path (`Path`): The file; an existing one is replaced in one step.
-        answers (`Mapping[str, bool]`): Identifier -> whether the prediction is true.
-    """
+    """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`."""
     write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
 
 
 def read_predictions(path: Path) -> dict[str, bool]:
-    """Reads a file of predictions in the official format.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `dict[str, bool]`: Identifier -> prediction.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line is not a prediction, or an identifier occurs twice.
-    """
+    """Reads a file of predictions in the official format."""
     answers: dict[str, bool] = {}
     expected = "<identifier>,True or <identifier>,False"
     for number, line in text_lines(path, f"predictions are lines {expected}"):

@@ -10,7 +10,7 @@ import datasets
 import numpy as np
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import image_key, image_keys, read_ids
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
@@ -43,22 +43,10 @@ Row = dict[str, Any]
 
 @dataclass
 class PopeConfig(LocalConfig):
-    """Options of [`Pope`].
-
-    Args:
-        instances (`str`, *optional*, defaults to `"annotations/instances_val2014.json"`): File of objects, in the data
-            folder.
-        image_list (`str`, *optional*): Text file with one image id on each line, in the data folder; questions are
-            made for these images only. All images are counted.
-        images (`int`, *optional*, defaults to 500): Largest number of images, drawn from those with enough objects.
-        least_objects (`int`, *optional*, defaults to 3): Smallest number of different objects in an image.
-        questions (`int`, *optional*, defaults to 6): Questions for each image and sampling, half with the answer yes.
-        seed (`int`, *optional*, defaults to 0): Seed of the draws.
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_val2014_000000132417`).
-    """
+    """Options of [`Pope`]."""
 
     LICENCE: ClassVar[Licence] = COCO_LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {"test": datasets.Split.TEST}
     CHOICES: ClassVar[dict[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
@@ -73,25 +61,17 @@ class PopeConfig(LocalConfig):
     def sources(self) -> list[Path]:
         return self.needed_files("test") if self.data_dir else []
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         names = [self.instances] if self.image_list is None else [self.instances, self.image_list]
         return [Path(self.data_dir or ".") / name for name in names]
 
     def check(self) -> None:
-        """Checks the options before anything is read.
-
-        Raises:
-            DataError: The folder was not given, or a number is out of range.
-        """
+        """Checks the options before anything is read."""
         super().check()
         for name, least in (("images", 1), ("least_objects", 1), ("questions", 2)):
             if getattr(self, name) < least:
                 raise DataError(f"bad option {name}", found=getattr(self, name), expected=f"{least} or more")
-        if self.questions % 2:
-            raise DataError("bad option questions", found=self.questions, expected="an even number")
+        refuse_if(self.questions % 2, "bad option questions", found=self.questions, expected="an even number")
         if not 0 <= self.seed <= MAX_SEED:
             raise DataError("bad option seed", found=self.seed, expected=f"a whole number from 0 to {MAX_SEED}")
 
@@ -110,22 +90,17 @@ class Pope(LocalBuilder):
     builder.download_and_prepare()
     questions = builder.as_dataset("test")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid, or no image has enough objects; the message names it.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: PopeConfig
     BUILDER_CONFIG_CLASS = PopeConfig
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Yes-or-no questions about objects that are or are not in an image.",
-            features=datasets.Features(FEATURES),
-            homepage="https://cocodataset.org",
-            citation=CITATION,
-        )
+    INFO = (
+        "Yes-or-no questions about objects that are or are not in an image.",
+        FEATURES,
+        "https://cocodataset.org",
+        CITATION,
+    )
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         config, report = self.config, Report()
@@ -171,19 +146,7 @@ def _listed_images(path: Path, images: Mapping[str, tuple[str, object]], instanc
 
 
 def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
-    """Reads the objects of each image.
-
-    Args:
-        path (`Path`): A file of instances in COCO's format.
-        by_stem (`bool`): Use the stem of the image file as the image id.
-
-    Returns:
-        `dict[str, tuple[str, set[str]]]`: Image id -> file name, and the names of its objects.
-
-    Raises:
-        DataError: The file is damaged, an image or category occurs twice, two images have one id, or an object
-            belongs to an unknown image or category.
-    """
+    """Reads the objects of each image."""
     names = ImageNames(by_stem)
     images: dict[int, tuple[str, str]] = {}
     categories: dict[int, str] = {}
@@ -195,8 +158,7 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
             images[number] = (image_id, name)
         elif member == "categories":
             number, name = record.integer("id"), record.non_empty_text("name")
-            if number in categories:
-                raise record.error("the category occurs twice", found=number, expected="unique ids")
+            record.refuse_if(number in categories, "the category occurs twice", found=number, expected="unique ids")
             categories[number] = name
         elif member == "annotations":
             objects.append((record, record.integer("image_id"), record.integer("category_id")))

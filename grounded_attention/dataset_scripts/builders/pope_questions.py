@@ -13,12 +13,7 @@ SAMPLINGS = ("random", "popular", "adversarial")
 
 @dataclass(frozen=True)
 class ObjectCounts:
-    """How often objects are in the images of a data set.
-
-    Args:
-        images (`Counter[str]`): object -> number of images with it.
-        together (`Counter[tuple[str, str]]`): (object, other object) -> number of images with both.
-    """
+    """How often objects are in the images of a data set."""
 
     images: Counter
     together: Counter
@@ -37,20 +32,7 @@ class ObjectCounts:
 def choose_objects(
     present: Set[str], counts: ObjectCounts, questions: int, rng: np.random.Generator
 ) -> Mapping[str, tuple[list[str], list[str]]]:
-    """Chooses the objects to ask for in one image: as many that are in it as that are not.
-
-    Args:
-        present (`Set[str]`): the objects of the image.
-        counts (`ObjectCounts`): counts over the data set, whose objects are all candidates.
-        questions (`int`): number of questions of each sampling, an even number; fewer if the image has fewer objects,
-            or almost all of them.
-        rng (`np.random.Generator`): source of the draws.
-
-    Returns:
-        `Mapping[str, tuple[list[str], list[str]]]`: sampling -> objects in the image, the same for all samplings, and
-        objects that are not in it: drawn (`"random"`), the ones in most images (`"popular"`), or the ones that are
-        most often in an image together with the objects of this one (`"adversarial"`). Equal counts go by name.
-    """
+    """Chooses the objects to ask for in one image: as many that are in it as that are not."""
     absent = sorted(set(counts.images) - present)
     number = min(questions // 2, len(present), len(absent))
     shown = [str(name) for name in rng.permutation(sorted(present))[:number]]

@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
-from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 
 from .coco_images import IMAGE_ID_FORMATS, ImageNames
@@ -56,17 +56,10 @@ Row = dict[str, Any]
 
 @dataclass
 class RefCOCOConfig(LocalConfig):
-    """Options of [`RefCOCO`].
-
-    Args:
-        name (`str`): `"refcoco"`, `"refcoco+"` or `"refcocog"`.
-        split_by (`str`, *optional*): The group that published the splits: `"unc"`, `"umd"` or `"google"`; the usual
-            one by default.
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_train2014_000000132417`).
-    """
+    """Options of [`RefCOCO`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -109,19 +102,11 @@ class RefCOCOConfig(LocalConfig):
         """Returns the splits of this data set."""
         return ("train", "val", *TEST_SPLITS[self.split_source])
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.refs_file, self.instances_file]
 
     def check(self) -> None:
-        """Checks the options and that the files exist.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: A file does not exist.
-        """
+        """Checks the options and that the files exist."""
         super().check()
         if self.split_source not in SPLITS_BY[self.name]:
             expected = " or ".join(SPLITS_BY[self.name])
@@ -145,10 +130,6 @@ class RefCOCO(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid, or `instances.json` lacks the object of a reference.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: RefCOCOConfig
@@ -156,13 +137,7 @@ class RefCOCO(LocalBuilder):
     BUILDER_CONFIGS = [RefCOCOConfig(name=name) for name in SPLITS_BY]
     DEFAULT_CONFIG_NAME = "refcoco+"
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Sentences that identify one object of an image.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Sentences that identify one object of an image.", FEATURES, HOMEPAGE, CITATION)
 
     # Read once for all splits, because RefCOCO takes seconds to read.
     @cached_property
@@ -174,14 +149,12 @@ class RefCOCO(LocalBuilder):
         return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, seen = Report(), set()
+        report, seen = Report(), set[str]()
         for ref in self._refs:
             for row in _rows(
                 ref, self._objects, self.config.instances_file, report if _is_in_split(ref, split) else Report()
             ):
-                if row["example_id"] in seen:
-                    raise ref.error("the sentence occurs twice", found=row["example_id"], expected="unique ids")
-                seen.add(row["example_id"])
+                ref.add_once(row["example_id"], seen, "the sentence occurs twice", "unique ids")
                 if _is_in_split(ref, split):
                     report.add("sentences")
                     yield row
@@ -189,42 +162,18 @@ class RefCOCO(LocalBuilder):
 
 
 def read_refs(path: Path) -> Iterator[Record]:
-    """Reads the references of a file; each describes one object of an image.
-
-    Args:
-        path (`Path`): The file, a pickle or JSON.
-
-    Yields:
-        `Record`: A reference.
-
-    Raises:
-        DataError: The file is damaged, holds more than plain data, or is not a list.
-    """
-    refs = _read_json(path) if path.suffix == ".json" else plain(load_pickle(path))
+    """Reads the references of a file; each describes one object of an image."""
+    with data_file(path, HINT):
+        refs = read_json(path) if path.suffix == ".json" else plain(load_pickle(path))
     if not isinstance(refs, list):
         raise DataError("not a list of references", file=path, found=type(refs).__name__, expected="list", hint=HINT)
-    if not refs:
-        raise DataError("no references", file=path, expected="a list with one object a reference", hint=HINT)
+    refuse_if(not refs, "no references", file=path, expected="a list with one object a reference", hint=HINT)
     for number, ref in enumerate(refs):
         yield Record(ref, path, f"reference {number + 1}", HINT)
 
 
 def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
-    """Reads the objects of `instances.json`.
-
-    Args:
-        path (`Path`): The file.
-        by_stem (`bool`, *optional*, defaults to `False`): Use the stem of the image file as the image id.
-
-    Returns:
-        `dict[int, dict]`: Annotation id -> `image_id`, `image` (its number), `width`, `height`, `bbox` (x, y, width,
-        height in pixels).
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, an image or an object occurs twice, two images have one id, a size is
-            negative, or an object belongs to an unknown image.
-    """
+    """Reads the objects of `instances.json`."""
     names, images = ImageNames(by_stem), dict[int, Row]()
     objects: dict[int, Row] = {}
     for member, index, element in json_elements(path, HINT):
@@ -235,8 +184,7 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
             images[number] = {"image_id": image_id, **size}
         elif member == "annotations":
             ann_id = record.integer("id")
-            if ann_id in objects:
-                raise record.error("the annotation occurs twice", found=ann_id, expected="unique ids")
+            record.refuse_if(ann_id in objects, "the annotation occurs twice", found=ann_id, expected="unique ids")
             objects[ann_id] = {"image": record.integer("image_id"), "bbox": record.box("bbox")}
     for ann_id, item in objects.items():
         if item["image"] not in images:
@@ -247,16 +195,7 @@ def read_instances(path: Path, by_stem: bool = False) -> dict[int, Row]:
 
 
 def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list[float], bool]:
-    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1].
-
-    Args:
-        bbox (`list[float]`): x, y, width, height in pixels.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-
-    Returns:
-        `tuple[list[float], bool]`: x1, y1, x2, y2, and whether clipping changed them.
-    """
+    """Converts a box in pixels to corners divided by the image's size and clipped to [0, 1]."""
     x, y, box_width, box_height = bbox
     box = [x / width, y / height, (x + box_width) / width, (y + box_height) / height]
     clipped = [min(max(value, 0.0), 1.0) for value in box]
@@ -305,10 +244,3 @@ def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report)
 
 def _is_in_split(ref: Record, split: str) -> bool:
     return ref.non_empty_text("split") == split
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return read_json(path)
-    except FileError as error:
-        raise DataError(str(error), hint=HINT) from error

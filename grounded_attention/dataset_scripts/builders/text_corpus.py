@@ -16,7 +16,7 @@ from datasets import Value
 from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 
@@ -29,15 +29,7 @@ _NORMALIZER, _SPLITTER = BertNormalizer(), BertPreTokenizer()
 
 @dataclass
 class TextCorpusConfig(LocalConfig):
-    """Options of [`TextCorpus`].
-
-    Args:
-        files (`str`, *optional*, defaults to `"*.txt"`): Names or patterns of the files in `data_dir`, separated by
-            commas; the files of a pattern are sorted by name.
-        min_words (`int`, *optional*, defaults to `1`): Rows with fewer words are skipped.
-        join_until (`int`, *optional*, defaults to `0`): Lines are joined until a row has this many words; 0 for one
-            row a line.
-    """
+    """Options of [`TextCorpus`]."""
 
     LICENCE: ClassVar[Licence] = USER_TEXTS
 
@@ -49,11 +41,7 @@ class TextCorpusConfig(LocalConfig):
         return self.paths() if self.data_dir else []
 
     def paths(self) -> list[Path]:
-        """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`.
-
-        Raises:
-            DataError: A pattern leads out of the folder.
-        """
+        """Returns the files: `data_dir` itself if it is a file, else the files in it that match `files`."""
         place = Path(self.data_dir or ".")
         if place.is_file():
             return [place]
@@ -66,12 +54,7 @@ class TextCorpusConfig(LocalConfig):
         return list(dict.fromkeys(found))
 
     def check(self) -> None:
-        """Checks the options before anything is read.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: The folder, or a file of `files`, does not exist.
-        """
+        """Checks the options before anything is read."""
         if self.data_dir is None:
             raise DataError("data_dir is missing", hint="pass the folder of the text files, or a file, as data_dir")
         for option in ("min_words", "join_until"):
@@ -99,10 +82,6 @@ class TextCorpus(LocalBuilder):
     builder.download_and_prepare()
     train = builder.as_dataset("train")
     ```
-
-    Raises:
-        DataError: A line is not UTF-8, there is no text, or an option is invalid; the message names it.
-        MissingFileError: The files do not exist.
     """
 
     config: TextCorpusConfig
@@ -136,21 +115,12 @@ class TextCorpus(LocalBuilder):
                     continue
                 report.add("rows")
                 yield {"text_id": text_id, "text": text}
-        if not report.counts["lines"]:
-            raise DataError("no text in the files", file=root, expected="one sentence a line")
+        refuse_if(not report.counts["lines"], "no text in the files", file=root, expected="one sentence a line")
         self.report[str(SPLITS[split])] = report.as_dict()
 
 
 def join_lines(lines: Iterable[tuple[int, str]], join_until: int) -> Iterator[tuple[int, str]]:
-    """Joins lines with a space until each row has enough words; a blank line ends a row and is part of none.
-
-    Args:
-        lines (iterable of `tuple[int, str]`): Numbers and texts.
-        join_until (`int`): Number of words at which a row ends; 0 for one row a line.
-
-    Yields:
-        `tuple[int, str]`: Number of the first line, and text, of each row.
-    """
+    """Joins lines with a space until each row has enough words; a blank line ends a row and is part of none."""
     first, row, words = 0, list[str](), 0
     for number, line in lines:
         text = line.strip()

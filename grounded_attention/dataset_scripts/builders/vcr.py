@@ -7,7 +7,6 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
@@ -58,18 +57,10 @@ Row = dict[str, Any]
 
 @dataclass
 class VCRConfig(LocalConfig):
-    """Options of [`VCR`].
-
-    Args:
-        mode (`str`, *optional*, defaults to `"answer"`): `"answer"` (Q→A), or `"rationale"` (QA→R: the right answer is
-            part of the question).
-        names (`str`, *optional*, defaults to `"neutral"`): The word for a person: `"neutral"`, one of 13
-            gender-neutral names, or `"category"`, "person".
-        image_id_format (`str`, *optional*, defaults to `"file_stem"`): `"file_stem"` of the image, `"img_id"`
-            (`train-0`), or `"number"` as in ViLBERT's features (`train-7` is 7, `val-7` 1000007, `test-7` 2000007).
-    """
+    """Options of [`VCR`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
 
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
@@ -98,19 +89,11 @@ class VCRConfig(LocalConfig):
         """Returns train, val, and test if its file exists."""
         return tuple(split for split in SPLITS if split != "test" or self.questions(split).is_file())
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.questions(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder of images exists.
-
-        Raises:
-            DataError: The folder was not given, or an option has an impossible value.
-            MissingFileError: The folder of images does not exist.
-        """
+        """Checks the options, and that the folder of images exists."""
         super().check()
         if any(self.questions(split).is_file() for split in SPLITS) and not self.images.is_dir():
             raise MissingFileError("the folder is missing", file=self.images, hint=HINT)
@@ -137,23 +120,13 @@ class VCR(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A line, an image's boxes or an option is invalid; the message names file and line.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: VCRConfig
     BUILDER_CONFIG_CLASS = VCRConfig
     BUILDER_CONFIGS = [VCRConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Questions about movie scenes with four answers and four rationales.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Questions about movie scenes with four answers and four rationales.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         report = Report()
@@ -189,19 +162,7 @@ def _rows(
 
 
 def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path], ImageObjects]) -> ImageObjects:
-    """Reads the boxes of a question's image and checks that their objects are those of the question.
-
-    Args:
-        record (`Record`): The question.
-        config (`VCRConfig`): The options.
-        read (`Callable`): [`read_objects`] or a cache of it.
-
-    Returns:
-        `ImageObjects`: The objects and their boxes.
-
-    Raises:
-        DataError: The file of boxes is missing or damaged, or lists other objects.
-    """
+    """Reads the boxes of a question's image and checks that their objects are those of the question."""
     path = path_below(config.images, record.non_empty_text("metadata_fn"))
     try:
         image = read(path)
@@ -215,16 +176,7 @@ def read_image_objects(record: Record, config: VCRConfig, read: Callable[[Path],
 
 
 def image_id_of(record: Record, split: str, image_id_format: str) -> str:
-    """Returns the id of a question's image.
-
-    Args:
-        record (`Record`): The question.
-        split (`str`): Its split.
-        image_id_format (`str`): One of the formats of [`VCRConfig`].
-
-    Raises:
-        DataError: The record has no such id.
-    """
+    """Returns the id of a question's image."""
     if image_id_format == "file_stem":
         return PurePosixPath(record.non_empty_text("img_fn")).stem
     img_id = record.non_empty_text("img_id")
@@ -240,15 +192,13 @@ def _choices(record: Record, mode: str) -> list[tuple[str, Any]]:
     """Returns, for each of the four choices, its name in errors and its tokens."""
     name = f"{mode}_choices"
     choices = record.items(name)
-    if len(choices) != CHOICES:
-        raise record.error(f"wrong number of {name}", found=len(choices), expected=str(CHOICES))
+    record.refuse_if(len(choices) != CHOICES, f"wrong number of {name}", found=len(choices), expected=str(CHOICES))
     return [(f"{name} {place}", tokens) for place, tokens in enumerate(choices)]
 
 
 def _label(record: Record, mode: str) -> int:
     label = record.integer(f"{mode}_label")
-    if not 0 <= label < CHOICES:
-        raise record.error(f"impossible {mode}_label", found=label, expected=f"0 to {CHOICES - 1}")
+    record.refuse_if(not 0 <= label < CHOICES, f"impossible {mode}_label", found=label, expected=f"0 to {CHOICES - 1}")
     return label
 
 

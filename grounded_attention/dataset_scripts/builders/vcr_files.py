@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.records import Record, are_numbers
-from grounded_attention.dataset_scripts.files.streaming import text_lines
-from grounded_attention.utils.bounded_files import FileError, parse_json, read_text
+from grounded_attention.dataset_scripts.files.errors import data_file, refuse_if
+from grounded_attention.dataset_scripts.files.records import Record, are_numbers, json_lines
+from grounded_attention.utils.bounded_files import parse_json, read_text
 from grounded_attention.utils.boxes import look_normalised
 
 HOMEPAGE = "https://visualcommonsense.com"
@@ -20,17 +19,7 @@ HINT = (
 
 @dataclass(frozen=True)
 class ImageObjects:
-    """The content of the file that belongs to an image.
-
-    Args:
-        file (`Path`): The file.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        names (`list[str]`): The category of each object.
-        boxes (`list`): x1, y1, x2, y2 of each object in pixels, clipped to the image; None for an object without a
-            box, or with one that contains no pixel.
-        clipped (`int`): Number of boxes that exceeded the image.
-    """
+    """The content of the file that belongs to an image."""
 
     file: Path
     width: int
@@ -46,53 +35,19 @@ class ImageObjects:
 
 
 def read_questions(path: Path) -> Iterator[Record]:
-    """Reads the records of a file of questions, one a line.
-
-    Args:
-        path (`Path`): The file.
-
-    Yields:
-        `Record`: A question.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line is not JSON, or a question occurs twice; the message names the line.
-    """
+    """Reads the records of a file of questions, one a line."""
     seen: set[str] = set()
-    for number, line in text_lines(path, HINT):
-        if not line.strip():
-            continue
-        where = f"line {number}"
-        record = Record(_decode(line, path, where), path, where, HINT)
+    for record in json_lines(path, HINT, _decode):
         annot_id = record.non_empty_text("annot_id")
-        if annot_id in seen:
-            raise record.error("the question occurs twice", found=annot_id, expected="unique values of annot_id")
-        seen.add(annot_id)
+        record.add_once(annot_id, seen, "the question occurs twice", "unique values of annot_id")
         yield record
-    if not seen:
-        raise DataError("no questions", file=path, expected="a question a line", hint=HINT)
+    refuse_if(not seen, "no questions", file=path, expected="a question a line", hint=HINT)
 
 
 def read_objects(path: Path) -> ImageObjects:
-    """Reads the boxes and categories of an image's objects; ignores the fifth number of a box, the detector's score.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `ImageObjects`: The objects.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not JSON, or a box is invalid.
-    """
-    if not path.exists():
-        raise MissingFileError("the file with the boxes of an image is missing", file=path, hint=HINT)
-    try:
-        text = read_text(path)
-    except FileError as error:
-        raise DataError(str(error), hint=HINT) from None
-    record = Record(_decode(text, path, None), path, "image", HINT)
+    """Reads the boxes and categories of an image's objects; ignores the fifth number, the score."""
+    with data_file(path, HINT, "the file with the boxes of an image is missing"):
+        record = Record(_decode(read_text(path), path), path, "image", HINT)
     width, height, names = (
         record.integer("width", minimum=1),
         record.integer("height", minimum=1),
@@ -121,19 +76,13 @@ def _corners(record: Record, place: int, box: Any) -> list[float] | None:
     if box is None or box == []:
         return None
     expected = "x1, y1, x2, y2 in pixels, and optionally a score"
-    if not are_numbers(box, 4, 5):
-        raise record.error(f"bad box {place}", found=box, expected=expected)
-    if box[2] < box[0] or box[3] < box[1]:
-        raise record.error(f"box {place} is inverted", found=box, expected=expected)
+    record.refuse_if(not are_numbers(box, 4, 5), f"bad box {place}", found=box, expected=expected)
+    record.refuse_if(box[2] < box[0] or box[3] < box[1], f"box {place} is inverted", found=box, expected=expected)
     return box[:4]
 
 
-def _decode(text: str, file: Path, where: str | None) -> Any:
-    try:
-        place = ", ".join(str(part) for part in (file, where) if part)
-        return parse_json(text, place, parse_constant=_refuse_constant)
-    except FileError as error:
-        raise DataError(str(error), hint=HINT) from None
+def _decode(text: str, place: object) -> Any:
+    return parse_json(text, place, parse_constant=_refuse_constant)
 
 
 def _refuse_constant(name: str) -> None:

@@ -33,14 +33,6 @@ def object_words(objects: Sequence[str], example_id: str, neutral: bool) -> list
     Persons get the names in turn, in the order of the objects. The VL-BERT public code continues with the next name at
     the next item. Here an item starts at a name drawn by its id (CRC-32), so that a row depends only on itself and
     names reveal little about the position of an object. A fourteenth person gets the name of the first.
-
-    Args:
-        objects (sequence of `str`): The category of each object.
-        example_id (`str`): Id of the item, which determines the first name.
-        neutral (`bool`): Use names for persons.
-
-    Returns:
-        `list[str]`: One word an object.
     """
     start = zlib.crc32(example_id.encode())
     words, persons = [], 0
@@ -58,18 +50,6 @@ def render(record: Record, what: str, tokens: Any, words: Sequence[str]) -> dict
 
     A list of several objects is written as "a and b". Each name has its own tag, so that its word pieces can see its
     region; "and" has none (VL-BERT public code).
-
-    Args:
-        record (`Record`): The record of the tokens, for errors.
-        what (`str`): The field of the tokens, such as `"question"`, for errors.
-        tokens (`Any`): The tokens as decoded from the file.
-        words (sequence of `str`): The word for each object of the image.
-
-    Returns:
-        `dict`: `{"text": str, "tags": [{"start", "end", "objects"}]}` with character offsets.
-
-    Raises:
-        DataError: A token is neither a word nor a list of object indices, an index is invalid, or there are no words.
     """
     if not isinstance(tokens, list):
         raise record.error(f"bad {what}", found=tokens, expected=_EXPECTED)
@@ -79,8 +59,7 @@ def render(record: Record, what: str, tokens: Any, words: Sequence[str]) -> dict
         text = f"{text} {word}" if text else word
         if index is not None:
             tags.append({"start": start, "end": len(text), "objects": [index]})
-    if not text:
-        raise record.error(f"no words in {what}", found=tokens, expected=_EXPECTED)
+    record.refuse_if(not text, f"no words in {what}", found=tokens, expected=_EXPECTED)
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise record.error(f"bad {what}", found=text, expected="words without unpaired surrogates")
     return {"text": text, "tags": tags}

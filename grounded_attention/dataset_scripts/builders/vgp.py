@@ -56,21 +56,7 @@ IDENTIFICATION_LABELS = ("both", "first", "second")
 
 @dataclass
 class VGPConfig(Flickr30kEntitiesConfig):
-    """Options of [`VGP`].
-
-    Args:
-        name (`str`): `"typology"` (five classes) or `"binary"`.
-        negatives (`str`, *optional*, defaults to `"nearest"`): The donor image of the wrong captions: `"nearest"` by
-            region features, or `"random"`.
-        negatives_per_image (`int`, *optional*, defaults to `10`): Number of examples with a wrong caption for each
-            image.
-        regions (`str`, *optional*): Folder of the region table by which `negatives="nearest"` compares images.
-        seed (`int`, *optional*, defaults to `0`): Seed of all random choices.
-        pairs_dir (`str`, *optional*): Folder of the pair files, if it is neither `vgp` in or next to `data_dir` nor
-            `data_dir` itself.
-        only_images_with_pairs (`bool`, *optional*, defaults to `False`): Skip images without a phrase pair. The public
-            code uses them for identification.
-    """
+    """Options of [`VGP`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
 
@@ -98,11 +84,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
         return KINDS[self.name]
 
     def check(self) -> None:
-        """Checks the options before anything is read.
-
-        Raises:
-            DataError: An option has an impossible value, or `negatives="nearest"` lacks its region table.
-        """
+        """Checks the options before anything is read."""
         if self.negatives not in ("nearest", "random"):
             raise DataError("unknown option negatives", found=self.negatives, expected="nearest or random")
         for option in ("negatives_per_image", "captions_per_image", "seed"):
@@ -118,13 +100,7 @@ class VGPConfig(Flickr30kEntitiesConfig):
 
 @dataclass(frozen=True)
 class ImageJob:
-    """The input of one image's examples.
-
-    Args:
-        image_id (`str`): The image.
-        rows (`tuple[PairRow, ...]`): Its clean pair rows.
-        negative_id (`str`, *optional*): The donor image of the wrong captions.
-    """
+    """The input of one image's examples."""
 
     image_id: str
     rows: tuple[PairRow, ...]
@@ -159,10 +135,6 @@ class VGP(LocalBuilder):
     builder.download_and_prepare()
     print(builder.report["train"], builder.as_dataset("train")[0])
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names it.
-        MissingFileError: A file is missing; the message names the first one and where to get it.
     """
 
     config: VGPConfig
@@ -288,16 +260,7 @@ def example(
     boxes: Mapping[str, list[list[float]]],
     pairs: MentionPairs,
 ) -> dict[str, Any]:
-    """Makes a row of [`VGP`] with the phrases of the captions that describe the image according to `label`.
-
-    Args:
-        image_id (`str`): The image.
-        caption1 (`Mapping`): The first caption.
-        caption2 (`Mapping`): The second caption.
-        label (`str`): `"both"`, `"first"` or `"second"`.
-        boxes (`Mapping`): Chain -> boxes (x1, y1, x2, y2) in [0, 1].
-        pairs (`MentionPairs`): The phrase pairs of the two captions.
-    """
+    """Makes a row of [`VGP`] with the phrases of the captions that describe the image according to `label`."""
     matching = {"both": (0, 1), "first": (0,), "second": (1,)}[label]
     captions = (caption1, caption2)
     # The phrases as (caption, mention), in reading order; a pair may add phrases without a tag.

@@ -24,15 +24,7 @@ def seeded(*parts: object) -> random.Random:
 
 
 def random_negatives(image_ids: Sequence[str], seed: int) -> dict[str, str]:
-    """Draws a donor image for each image.
-
-    Args:
-        image_ids (sequence of `str`): The images.
-        seed (`int`): Seed of the draw, combined with the image's id.
-
-    Returns:
-        `dict[str, str]`: Image -> donor; empty for fewer than two images.
-    """
+    """Draws a donor image for each image."""
     ordered = sorted(image_ids)
     if len(ordered) < 2:
         return {}
@@ -50,16 +42,6 @@ def nearest_negatives(image_ids: Sequence[str], table: RegionTable) -> dict[str,
     The public code of the VGP paper uses the nearest neighbour of pooled ResNet-101 features; here the mean over
     detected regions replaces them. Ties go to the image whose id comes first as text. Memory: one float32 feature an
     image and `_CHUNK` rows of cosines.
-
-    Args:
-        image_ids (sequence of `str`): The images.
-        table (`RegionTable`): The regions of all images.
-
-    Returns:
-        `dict[str, str]`: Image -> donor; empty for fewer than two images.
-
-    Raises:
-        DataError: The table lacks one of the images.
     """
     ordered = sorted(image_ids)
     missing = [image_id for image_id in ordered if image_id not in table]
@@ -77,14 +59,7 @@ def nearest_negatives(image_ids: Sequence[str], table: RegionTable) -> dict[str,
 
 
 def nearest_rows(vectors: np.ndarray) -> list[int]:
-    """Finds, for each vector, the index of the other one with the largest cosine.
-
-    Args:
-        vectors (`np.ndarray`): (n, D) float32, n >= 2.
-
-    Returns:
-        `list[int]`: n indices.
-    """
+    """Finds, for each vector, the index of the other one with the largest cosine."""
     vectors = np.nan_to_num(vectors)  # an image without regions has no mean
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     nearest: list[int] = []
@@ -108,16 +83,6 @@ def draw_negatives(
     As in the public code, every caption of the image is paired with one wrong caption after the other (two of them for
     5 captions and 10 pairs), and a random bit decides which comes first. A wrong caption with the same text as one of
     the image is skipped.
-
-    Args:
-        captions (sequence of `Mapping`): The captions of the image.
-        donor_captions (sequence of `Mapping`): The captions of the donor image.
-        count (`int`): Largest number of pairs.
-        rng (`random.Random`): The generator.
-
-    Returns:
-        `list`: At most `count` triples (caption1, caption2, `"first"` or `"second"`: the one that describes the
-        image).
     """
     texts = {caption["text"].casefold() for caption in captions}
     wrong = [caption for caption in donor_captions if caption["text"].casefold() not in texts]

@@ -16,8 +16,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.utils.bounded_files import FileError, read_text
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.utils.bounded_files import read_text
 
 from .flickr30k_parsing import NOT_GROUNDED
 from .local_builder import Report
@@ -27,14 +27,7 @@ UNTAGGED = ""  # chain of a phrase that was found outside all tags
 
 @dataclass(frozen=True)
 class PairKind:
-    """One family of VGP files.
-
-    Args:
-        labels (`tuple[str, ...]`): Class names, by number.
-        swapped (`tuple[int, ...]`): For each class number, the class of the pair in swapped order.
-        files (`tuple[str, ...]`): File names of a split, with `{split}` in place of train, val or test.
-        where_to_get (`str`): Where to get the files.
-    """
+    """One family of VGP files."""
 
     labels: tuple[str, ...]
     swapped: tuple[int, ...]
@@ -93,16 +86,7 @@ MentionPairs = list[tuple[Mention, Mention, int]]
 
 
 def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
-    """Finds the pair file of a split in the first folder that has it.
-
-    Args:
-        folders (iterable of `Path`): The folders, in the order of the search.
-        kind (`PairKind`): The family of files.
-        split (`str`): train, val or test.
-
-    Raises:
-        MissingFileError: No folder has it.
-    """
+    """Finds the pair file of a split in the first folder that has it."""
     names = [name.format(split=split) for name in kind.files]
     paths = [folder / name for folder in folders for name in names]
     for path in paths:
@@ -114,32 +98,15 @@ def find_pair_file(folders: Iterable[Path], kind: PairKind, split: str) -> Path:
 
 
 def read_pairs(path: Path, kind_name: str) -> list[PairRow]:
-    """Reads a pair file of either family.
-
-    Args:
-        path (`Path`): The file.
-        kind_name (`str`): `"typology"` or `"binary"`.
-
-    Returns:
-        `list[PairRow]`: The rows.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The header lacks a column, or a row is short, has no known label, or contradicts itself.
-    """
+    """Reads a pair file of either family."""
     hint = f"{KINDS[kind_name].where_to_get} again"
     label_of, column = (_typology_label, "type_label") if kind_name == "typology" else (_binary_label, "ytrue")
     columns = ("image", "original_phrase1", "original_phrase2", column)
-    try:
+    with data_file(path, hint):
         reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
-    except FileNotFoundError:
-        raise MissingFileError("the file is missing", file=path, hint=KINDS[kind_name].where_to_get) from None
-    except FileError as error:
-        raise DataError(str(error), hint=hint) from None
     try:
         missing = [name for name in columns if name not in (reader.fieldnames or ())]
-        if missing:
-            raise DataError("columns are missing", file=path, where="line 1", found=missing, hint=hint)
+        refuse_if(missing, "columns are missing", file=path, where="line 1", found=missing, hint=hint)
         return [_pair_row(row, reader.line_num, columns, label_of, path, hint) for row in reader]
     except csv.Error as error:
         problem = f"not readable as CSV (a truncated or damaged file): {error}"
@@ -180,16 +147,6 @@ def clean_pairs(
     Dropped are rows of images that belong to another split, rows of unknown images, all rows of a pair with
     contradicting labels, and repetitions of a pair (the first one stays). A pair in swapped order is the same pair,
     with the swapped label.
-
-    Args:
-        rows (iterable of `PairRow`): The rows of a file.
-        kind (`PairKind`): Their family.
-        image_ids (`set[str]`): The images of the split.
-        other_split_images (`set[str]`): The images of the other splits.
-        report (`Report`): Counts drops.
-
-    Returns:
-        `dict[str, list[PairRow]]`: Image -> its rows.
     """
     groups: dict[tuple[str, str, str], list[tuple[int, PairRow]]] = defaultdict(list)
     report.add("rows", count=0)  # the report also shows a file without rows
@@ -219,16 +176,7 @@ def tagged_mentions(caption: Mapping[str, Any]) -> list[Mention]:
 
 
 def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Mention]:
-    """Finds a phrase in a text, between word boundaries and case-sensitively.
-
-    Args:
-        text (`str`): The caption.
-        phrase (`str`): The phrase.
-        tags (sequence of `Mention`): The tagged phrases of the caption.
-
-    Returns:
-        `list[Mention]`: The places, each with the chain of the tag around it, or `UNTAGGED`.
-    """
+    """Finds a phrase in a text, between word boundaries and case-sensitively."""
     mentions = []
     for match in re.finditer(rf"(?<!\S){re.escape(phrase)}(?!\S)", text):
         span = Mention(match.start(), match.end(), phrase, UNTAGGED)
@@ -246,16 +194,6 @@ def join_pairs(
     too. The phrases must be of the same chain (of different chains for the binary class `not_paraphrase`). A phrase
     without a tag in any caption is searched as plain text on word boundaries; its chain may then be unknown, which
     agrees with every chain. A pair with both sides inside those of another pair is removed.
-
-    Args:
-        rows (iterable of `PairRow`): Clean rows of the image.
-        captions (sequence of `Mapping`): Its captions.
-        kind (`PairKind`): The family of the rows.
-        report (`Report`): Counts the joined rows, and the others by reason.
-
-    Returns:
-        `dict[tuple[int, int], MentionPairs]`: For indices i < j into `captions` the pairs found, sides in the order of
-        the captions.
     """
     found: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
     tags = [tagged_mentions(caption) for caption in captions]

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
@@ -53,14 +53,10 @@ class ImageData(NamedTuple):
 
 @dataclass
 class VisualGenomeRegionsConfig(LocalConfig):
-    """Options of [`VisualGenomeRegions`].
-
-    Args:
-        without_coco_ids (`str` or sequence of `str`, *optional*): Files of COCO image ids, numbers or names of files,
-            one a line; these images are excluded.
-    """
+    """Options of [`VisualGenomeRegions`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = WHERE_TO_GET
 
     without_coco_ids: str | Sequence[str] | None = None
 
@@ -74,9 +70,6 @@ class VisualGenomeRegionsConfig(LocalConfig):
 
     def available_splits(self) -> Sequence[str]:
         return ("train",)
-
-    def where_to_get(self) -> str:
-        return WHERE_TO_GET
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.path(name) for name in (REGIONS_FILE, IMAGES_FILE)]
@@ -97,23 +90,13 @@ class VisualGenomeRegions(LocalBuilder):
     builder.download_and_prepare()
     print(builder.report["train"], builder.as_dataset("train")[0])
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid; the message names it.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: VisualGenomeRegionsConfig
     BUILDER_CONFIG_CLASS = VisualGenomeRegionsConfig
     BUILDER_CONFIGS = [VisualGenomeRegionsConfig(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Boxes in images, each with a short description.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Boxes in images, each with a short description.", FEATURES, HOMEPAGE, CITATION)
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         generators = super()._split_generators(dl_manager)
@@ -135,59 +118,33 @@ class VisualGenomeRegions(LocalBuilder):
 
 
 def read_images(path: Path) -> dict[int, ImageData]:
-    """Reads the images of `image_data.json`.
-
-    Returns:
-        `dict[int, ImageData]`: Image id -> size and COCO id.
-
-    Raises:
-        DataError: The file is damaged, a size is not positive, or an image occurs twice.
-    """
+    """Reads the images of `image_data.json`."""
     images: dict[int, ImageData] = {}
     for member, index, element in json_elements(path, WHERE_TO_GET):
         record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
         if member is not None:
             raise record.error("not image data", found=member, expected="a list of images")
         image_id = record.integer("image_id", "id")
-        if image_id in images:
-            raise record.error("the image occurs twice", found=image_id)
+        record.refuse_if(image_id in images, "the image occurs twice", found=image_id)
         width, height = record.integer("width", minimum=1), record.integer("height", minimum=1)
         coco_id = None if element.get("coco_id") is None else str(record.integer("coco_id"))
         images[image_id] = ImageData(width, height, coco_id)
-    if not images:
-        raise DataError("no images", file=path, expected="a list of images", hint=WHERE_TO_GET)
+    refuse_if(not images, "no images", file=path, expected="a list of images", hint=WHERE_TO_GET)
     return images
 
 
 def region_rows(
     path: Path, images: dict[int, ImageData], excluded: Container[str], report: Report
 ) -> Iterator[tuple[str, Row]]:
-    """Reads the rows of `region_descriptions.json`.
-
-    Args:
-        path (`Path`): The file.
-        images (`dict[int, ImageData]`): The result of [`read_images`].
-        excluded (container of `str`): Names of excluded COCO images, twelve digits.
-        report (`Report`): Counts clipped and skipped regions.
-
-    Yields:
-        `tuple[str, dict]`: Image id and row; `regions` may be empty.
-
-    Raises:
-        DataError: The file is damaged, an image occurs twice or is not in `image_data.json`, or a region has another
-            format.
-    """
+    """Reads the rows of `region_descriptions.json`."""
     seen: set[int] = set()
     for member, index, element in json_elements(path, WHERE_TO_GET):
         record = Record(element, path, f"element {index + 1}", WHERE_TO_GET)
         if member is not None:
             raise record.error("not region descriptions", found=member, expected="a list of images with regions")
         image_id = record.integer("image_id", "id")
-        if image_id in seen:
-            raise record.error("the image occurs twice", found=image_id)
-        seen.add(image_id)
-        if image_id not in images:
-            raise record.error(f"the image is not in {IMAGES_FILE}", found=image_id)
+        record.add_once(image_id, seen, "the image occurs twice")
+        record.refuse_if(image_id not in images, f"the image is not in {IMAGES_FILE}", found=image_id)
         image = images[image_id]
         if image.coco_id is not None and image.coco_id.zfill(12) in excluded:
             report.add("images_left_out_by_coco_id")
@@ -195,8 +152,7 @@ def region_rows(
         regions = _regions(record, image_id, image, report)
         row = {"image_id": str(image_id), "width": image.width, "height": image.height, "regions": regions}
         yield str(image_id), row
-    if not seen:
-        raise DataError("no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
+    refuse_if(not seen, "no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
 
 
 def _regions(parent: Record, image_id: int, image: ImageData, report: Report) -> list[Row]:
@@ -204,8 +160,7 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: Report) ->
     for place, element in enumerate(parent.items("regions")):
         record = Record(element, parent.file, f"{parent.where}, region {place + 1}", parent.hint)
         region_id = record.integer("region_id", "id")
-        if region_id in regions:
-            raise record.error("the region occurs twice", found=region_id)
+        record.refuse_if(region_id in regions, "the region occurs twice", found=region_id)
         if record.integer("image_id", "image") != image_id:
             raise record.error("the region belongs to another image", found=element, expected=f"image_id {image_id}")
         regions[region_id] = _region(record, region_id, image, report)

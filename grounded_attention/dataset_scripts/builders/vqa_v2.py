@@ -53,14 +53,10 @@ Row = dict[str, Any]
 
 @dataclass
 class VQAv2Config(LocalConfig):
-    """Options of [`VQAv2`].
-
-    Args:
-        image_id_format (`str`, *optional*, defaults to `"number"`): `"number"` (`132417`), or `"file_stem"`
-            (`COCO_train2014_000000132417`).
-    """
+    """Options of [`VQAv2`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
+    WHERE: ClassVar[str] = HINT
     SPLIT_NAMES: ClassVar[dict[str, Any]] = {
         "train": datasets.Split.TRAIN,
         "val": datasets.Split.VALIDATION,
@@ -91,9 +87,6 @@ class VQAv2Config(LocalConfig):
         """Returns train, val, and the other splits whose files exist."""
         return tuple(name for name in SOURCES if name in ("train", "val") or self.questions(name).is_file())
 
-    def where_to_get(self) -> str:
-        return HINT
-
     def needed_files(self, split: str) -> list[Path]:
         return [self.questions(split)] + [self.annotations(split)] * SOURCES[split][1]
 
@@ -111,23 +104,13 @@ class VQAv2(LocalBuilder):
     builder.download_and_prepare()
     validation = builder.as_dataset("validation")
     ```
-
-    Raises:
-        DataError: A file, record or option is invalid, a question has no answers, or an answer has no question.
-        MissingFileError: A file is missing; the message names it and where to get it.
     """
 
     config: VQAv2Config
     BUILDER_CONFIG_CLASS = VQAv2Config
     BUILDER_CONFIGS = [VQAv2Config(name="default")]
 
-    def _info(self) -> datasets.DatasetInfo:
-        return datasets.DatasetInfo(
-            description="Questions about images with the answers of ten humans.",
-            features=datasets.Features(FEATURES),
-            homepage=HOMEPAGE,
-            citation=CITATION,
-        )
+    INFO = ("Questions about images with the answers of ten humans.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         images, has_answers = SOURCES[split]
@@ -146,27 +129,14 @@ class VQAv2(LocalBuilder):
 
 
 def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
-    """Reads the rows of a file of questions and removes their answers from `answers`.
-
-    Args:
-        path (`Path`): The file.
-        answers (`dict`, *optional*): The result of [`read_annotations`]; None for splits without answers.
-
-    Yields:
-        `dict`: A row.
-
-    Raises:
-        DataError: The file is damaged, a question occurs twice, or has no answers.
-    """
+    """Reads the rows of a file of questions and removes their answers from `answers`."""
     seen: set[str] = set()
     for member, index, element in json_elements(path, HINT):
         if member != "questions":
             continue
         record = Record(element, path, f"questions, element {index + 1}", HINT)
         question_id = str(record.integer("question_id"))
-        if question_id in seen:
-            raise record.error("the question occurs twice", found=question_id, expected="unique ids")
-        seen.add(question_id)
+        record.add_once(question_id, seen, "the question occurs twice", "unique ids")
         row = {
             "example_id": question_id,
             "image_id": str(record.integer("image_id")),
@@ -187,22 +157,14 @@ def read_questions(path: Path, answers: dict[str, Row] | None) -> Iterator[Row]:
 
 
 def read_annotations(path: Path) -> dict[str, Row]:
-    """Reads a file of answers.
-
-    Returns:
-        `dict[str, dict]`: Question id -> `question_type`, `answer_type` and `answers`.
-
-    Raises:
-        DataError: The file is damaged, or a question has two annotations.
-    """
+    """Reads a file of answers."""
     annotations: dict[str, Row] = {}
     for member, index, element in json_elements(path, HINT):
         if member != "annotations":
             continue
         record = Record(element, path, f"annotations, element {index + 1}", HINT)
         question_id = str(record.integer("question_id"))
-        if question_id in annotations:
-            raise record.error("the question has two answers", found=question_id)
+        record.refuse_if(question_id in annotations, "the question has two answers", found=question_id)
         answers = record.items("answers")
         annotations[question_id] = {
             "question_type": record.text("question_type"),
@@ -216,36 +178,19 @@ def read_annotations(path: Path) -> dict[str, Row]:
 
 
 def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`.
-
-    Args:
-        path (`Path`): The file; an existing one is replaced in one step.
-        answers (`Mapping[str, str]`): Question id -> answer.
-    """
+    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`."""
     rows = [{"question_id": int(question_id), "answer": answer} for question_id, answer in answers.items()]
     write_text(path, json.dumps(rows))
 
 
 def read_predictions(path: Path) -> dict[str, str]:
-    """Reads a file of predictions in the official format.
-
-    Args:
-        path (`Path`): The file.
-
-    Returns:
-        `dict[str, str]`: Question id -> answer.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged, or a question has two answers.
-    """
+    """Reads a file of predictions in the official format."""
     answers: dict[str, str] = {}
     for member, index, element in json_elements(path, "predictions are a list of objects with question_id and answer"):
         record = Record(element, path, f"element {index + 1}")
         if member is not None:
             raise record.error("not a list of predictions", found=member, expected="a list")
         question_id = str(record.integer("question_id"))
-        if question_id in answers:
-            raise record.error("the question has two answers", found=question_id)
+        record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("answer")
     return answers

@@ -2,20 +2,17 @@
 """Errors about data files that name the place, the problem and the remedy."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from grounded_attention.utils.bounded_files import FileError
 
 
 class DataError(ValueError):
     """A data file, or one record of it, does not have the expected format.
 
     The message reads `FILE, WHERE: PROBLEM: found FOUND, expected EXPECTED; HINT`, with the parts that are known.
-
-    Args:
-        problem (`str`): The problem in a few words.
-        file (`str` or `os.PathLike`, *optional*): The file.
-        where (`str`, *optional*): The line, row or record in the file, for example `"line 3"`.
-        found (`object`, *optional*): The value found; shown with `repr`, shortened if long.
-        expected (`str`, *optional*): The value expected.
-        hint (`str`, *optional*): What the user can do.
     """
 
     def __init__(
@@ -45,13 +42,25 @@ class MissingFileError(DataError, FileNotFoundError):
     """A file that a builder needs is missing; the message states where to get it."""
 
 
-def shorten(value: object, length: int = 120) -> str:
-    """Returns `repr(value)`, shortened in the middle.
+def refuse_if(condition: object, problem: str, **details: Any) -> None:
+    """Raises a `DataError` of these details if the condition is true."""
+    if condition:
+        raise DataError(problem, **details)
 
-    Args:
-        value (`object`): The value.
-        length (`int`, *optional*, defaults to `120`): Largest number of characters.
-    """
+
+@contextmanager
+def data_file(file: str | os.PathLike[str], hint: str, missing: str = "the file is missing") -> Iterator[None]:
+    """Turns the errors of `bounded_files` about a file into those of data."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise MissingFileError(missing, file=file, hint=hint) from None
+    except FileError as error:
+        raise DataError(str(error), hint=hint) from None
+
+
+def shorten(value: object, length: int = 120) -> str:
+    """Returns `repr(value)`, shortened in the middle."""
     text = repr(value)
     if len(text) <= length:
         return text

@@ -15,12 +15,7 @@ _EXPECTED = "one image a line: its path, or its id, a tab and its path"
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """An image to read.
-
-    Args:
-        image_id (`str`): Its id.
-        path (`Path`): Its file.
-    """
+    """An image to read."""
 
     image_id: str
     path: Path
@@ -32,16 +27,6 @@ def list_images(source: str | os.PathLike[str]) -> list[ImageFile]:
     In a folder every file with the suffix of an image counts, and its id is the file name without the suffix. A list
     is a text file. Each line holds the path of an image, relative to the list's folder; an id and a tab may precede
     it. Empty lines are skipped. The function does not check whether a listed image exists.
-
-    Args:
-        source (`str` or `os.PathLike`): The folder or the list.
-
-    Returns:
-        `list[ImageFile]`: The images; ids are unique.
-
-    Raises:
-        MissingFileError: `source` is neither a folder nor a file.
-        DataError: There is no image, an id is empty, or two images have the same id.
     """
     source = Path(source)
     if source.is_dir():

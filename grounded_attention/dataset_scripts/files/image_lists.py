@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from .errors import DataError
+from .errors import DataError, refuse_if
 from .image_files import SUFFIXES
 from .streaming import text_lines
 
@@ -17,18 +17,7 @@ _QUOTED = re.compile(r"""b?(["'])(.*)\1""")
 
 
 def read_ids(path: str | Path) -> set[str]:
-    """Reads a list of image ids.
-
-    Args:
-        path (`str` or `Path`): The list.
-
-    Returns:
-        `set[str]`: The ids.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The list has no id, or a line has several words.
-    """
+    """Reads a list of image ids."""
     ids = set()
     for number, line in text_lines(Path(path), "expected a list of image ids, one a line"):
         words = line.split()
@@ -37,8 +26,7 @@ def read_ids(path: str | Path) -> set[str]:
                 "the line has several words", file=path, where=f"line {number}", found=line, expected="one id a line"
             )
         ids.update(words)
-    if not ids:
-        raise DataError("the list of images is empty", file=path, expected="image ids, one a line")
+    refuse_if(not ids, "the list of images is empty", file=path, expected="image ids, one a line")
     return ids
 
 

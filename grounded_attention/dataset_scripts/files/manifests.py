@@ -20,14 +20,7 @@ DAMAGED_HINT = "copy the folder again, or remove it and begin again"
 
 @dataclass(frozen=True)
 class ManifestKind:
-    """The manifests of one kind of table.
-
-    Args:
-        name (`str`): The value of the key `format`.
-        version (`int`): The value of the key `version`.
-        what (`str`): The table, for messages, for example `"a region table"`.
-        hint (`str`): How to get one.
-    """
+    """The manifests of one kind of table."""
 
     name: str
     version: int
@@ -35,11 +28,7 @@ class ManifestKind:
     hint: str
 
     def read(self, path: Path) -> dict[str, Any]:
-        """Reads a manifest, finished or partial, and checks format, version, and that the provenance is an object.
-
-        Raises:
-            DataError: It is not a manifest of this kind, or is damaged.
-        """
+        """Reads a manifest, finished or partial, and checks format, version, and that the provenance is an object."""
         try:
             content = read_json(path)
             found = (content["format"], content["version"])
@@ -54,12 +43,7 @@ class ManifestKind:
         return content
 
     def write(self, path: Path, content: dict[str, Any]) -> None:
-        """Writes a manifest in one step: after a crash, either the complete file or no file exists.
-
-        Args:
-            path (`Path`): The file.
-            content (`dict`): The content; format and version are added.
-        """
+        """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
         text = json.dumps({"format": self.name, "version": self.version, **content}, indent=2)
         write_text(path, text + "\n", durable=True)
 

@@ -2,16 +2,18 @@
 """Checked reading of single values from the records of a user's file; errors name the record."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from grounded_attention.utils.bounded_files import parse_json
 from grounded_attention.utils.plain_text import has_surrogates
 
-from .errors import DataError
+from .errors import DataError, data_file
+from .streaming import text_lines
 
 TEXT = "a text without unpaired surrogates"
 MAX_INT32 = 2**31 - 1
@@ -21,14 +23,7 @@ MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 @dataclass(frozen=True)
 class Record:
-    """An object of a JSON file, with its place for errors.
-
-    Args:
-        values (`Any`): The decoded value; an object if the file is valid.
-        file (`Path`): The file.
-        where (`str`): The place in the file, for example `"images, element 3"`.
-        hint (`str`, *optional*): What the user can do about an invalid record.
-    """
+    """An object of a JSON file, with its place for errors."""
 
     values: Any
     file: Path
@@ -49,15 +44,7 @@ class Record:
         return value
 
     def integer(self, *names: str, minimum: int | None = None) -> int:
-        """Returns an integer.
-
-        Args:
-            names (`str`): Names of the field; the first one that the record has counts.
-            minimum (`int`, *optional*): The smallest value allowed. With it, the value also has to fit into an int32.
-
-        Raises:
-            DataError: The field is missing, is not an integer, or is out of range.
-        """
+        """Returns an integer."""
         expected = "a whole number" if minimum is None else f"a whole number from {minimum} of 32 bits"
         name = self._first(names)
         value = self._value(name, int, expected)
@@ -66,14 +53,7 @@ class Record:
         return value
 
     def number(self, *names: str) -> float:
-        """Returns a number.
-
-        Args:
-            names (`str`): Names of the field; the first one that the record has counts.
-
-        Raises:
-            DataError: The field is missing, or is not a number that 32 bits can hold.
-        """
+        """Returns a number."""
         name = self._first(names)
         value = self._value(name, (int, float), "a number")
         if not _is_finite(value):
@@ -117,14 +97,18 @@ class Record:
         return Record(value, self.file, f"{self.where}, {name}", self.hint)
 
     def error(self, problem: str, found: object = None, expected: str | None = None) -> DataError:
-        """Makes an error about this record.
-
-        Args:
-            problem (`str`): The problem in a few words.
-            found (`object`, *optional*): The value found.
-            expected (`str`, *optional*): The value expected.
-        """
+        """Makes an error about this record."""
         return DataError(problem, file=self.file, where=self.where, found=found, expected=expected, hint=self.hint)
+
+    def refuse_if(self, condition: object, problem: str, found: object = None, expected: str | None = None) -> None:
+        """Raises the error of this record if the condition is true."""
+        if condition:
+            raise self.error(problem, found, expected)
+
+    def add_once(self, value: Any, seen: set[Any], problem: str, expected: str | None = None) -> None:
+        """Adds a value to those that were seen; one that is there already is an error."""
+        self.refuse_if(value in seen, problem, value, expected)
+        seen.add(value)
 
     def _check_texts(self, name: str, texts: Iterable[str]) -> None:
         for text in texts:
@@ -145,6 +129,15 @@ class Record:
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise self.error(f"bad {name}", found=value, expected=expected)
         return value
+
+
+def json_lines(path: Path, hint: str, decode: Any = parse_json) -> Iterator[Record]:
+    """Yields the records of a file with a JSON object a line; empty lines are skipped."""
+    for number, line in text_lines(path, hint):
+        if line.strip():
+            with data_file(path, hint):
+                values = decode(line, f"{path}, line {number}")
+            yield Record(values, path, f"line {number}", hint)
 
 
 def plain(value: Any) -> Any:
@@ -172,12 +165,7 @@ def id_text(value: Any) -> str:
 
 
 def are_numbers(values: Any, *lengths: int) -> bool:
-    """Whether a value is a list of finite numbers that 32 bits can hold.
-
-    Args:
-        values (`Any`): The value.
-        lengths (`int`): The possible lengths of the list.
-    """
+    """Whether a value is a list of finite numbers that 32 bits can hold."""
     if not isinstance(values, list) or len(values) not in lengths:
         return False
     return all(isinstance(each, int | float) and not isinstance(each, bool) and _is_finite(each) for each in values)

@@ -5,9 +5,9 @@ All legacy pickles (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays
 consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Four checks
 protect the reader:
 
-1. Before the first instruction runs, all instructions are checked. Every length has to fit into the data, so that a
-   few bytes cannot claim gigabytes. Instructions that plain data never needs (classes, persistent ids, extensions)
-   are refused.
+1. Before the first instruction runs, `pickletools` reads all. Every length has to fit into the data, so that a few
+   bytes cannot claim gigabytes. Instructions that plain data never needs (classes, persistent ids, extensions) are
+   refused.
 2. A name is looked up in a short table of this file and never imported. Any other name is refused.
 3. The memory that the instructions need is bounded before they run, and what constructors copy is counted, since a
    few bytes can repeat a value that came before.
@@ -30,7 +30,7 @@ import numpy as np
 
 from grounded_attention.utils.bounded_files import open_data, read_data
 
-from .errors import DataError, MissingFileError
+from .errors import DataError, MissingFileError, refuse_if
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
@@ -39,42 +39,32 @@ MAX_MEMORY = 1 << 30
 # The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
 MAX_DIMENSIONS = 32
+HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
+# Instructions that number an object, for which the unpickler makes room.
+NUMBERED = {"PUT", "BINPUT", "LONG_BINPUT"}
+# Bytes of an object beside its content, in CPython, for the instructions with small arguments that make one.
+_COSTS = {
+    **dict.fromkeys(("EMPTY_SET", "FROZENSET"), 216),
+    **dict.fromkeys(("EMPTY_DICT", "DICT"), 64),
+    **dict.fromkeys(("EMPTY_LIST", "LIST", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BYTEARRAY8"), 64),
+    **dict.fromkeys(("REDUCE", "BUILD", "GLOBAL", "STACK_GLOBAL"), 128),
+    **dict.fromkeys(("INT", "LONG", "BININT", "BININT2", "LONG1", "LONG4", "FLOAT", "BINFLOAT"), 32),
+    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"), 56),
+    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES"), 40),
+}
+_COPIED: ContextVar[list[int]] = ContextVar("copied")
 # Instructions that pickles of containers, numbers, texts and arrays never contain.
 REFUSED_INSTRUCTIONS = {
     *("PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4"),
     *("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
 }
-INSTRUCTIONS = {ord(instruction.code): instruction for instruction in pickletools.opcodes}
-# Number of bytes of the length field before a long argument, by pickletools' mark.
-LENGTH_BYTES = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-}
 
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
-    """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1).
-
-    Args:
-        path (`str` or `os.PathLike`): The file, at most 512 MiB.
-
-    Returns:
-        Containers, numbers, texts and arrays.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged or cut, is too large, or names anything but containers and arrays.
-    """
-    path = Path(path)
-    if not path.is_file():
-        raise MissingFileError("no such file", file=path, expected="a pickle")
-    if path.stat().st_size > MAX_BYTES:
-        raise DataError(
-            "the pickle is too large", file=path, found=path.stat().st_size, expected=f"at most {MAX_BYTES}"
-        )
+    """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
+    found = _existing(path, "a pickle").stat().st_size
+    refuse_if(found > MAX_BYTES, "the pickle is too large", file=path, found=found, expected=f"at most {MAX_BYTES}")
     return loads(read_data(path, MAX_BYTES), file=path)
 
 
@@ -82,35 +72,19 @@ def load_npy(path: str | os.PathLike[str]) -> Any:
     """Loads the array of a .npy file.
 
     The objects of an object array are read as by `load_pickle`. An object array without dimensions gives its object.
-
-    Args:
-        path (`str` or `os.PathLike`): The file.
-
-    Returns:
-        `np.ndarray`, or the object of an array without dimensions.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is damaged or cut, holds records, or holds objects other than containers and arrays.
     """
-    path = Path(path)
-    if not path.is_file():
-        raise MissingFileError("no such file", file=path, expected="a NumPy array")
-    with open_data(path) as file:
+    with open_data(_existing(path, "a NumPy array")) as file:
         return read_npy(file, path)
 
 
+def _existing(path: str | os.PathLike[str], expected: str) -> Path:
+    if not Path(path).is_file():
+        raise MissingFileError("no such file", file=path, expected=expected)
+    return Path(path)
+
+
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
-    """Loads the data of a pickle in memory.
-
-    Args:
-        data (`bytes`): The pickle.
-        file (`str` or `os.PathLike`, *optional*): Its file, for errors.
-        where (`str`, *optional*): Its place in the file, for errors.
-
-    Raises:
-        DataError: As for `load_pickle`.
-    """
+    """Loads the data of a pickle in memory."""
     copied = _COPIED.set([0])
     try:
         _check_instructions(data)
@@ -135,12 +109,7 @@ def _count_copy(size: int) -> None:
 
 
 def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
-    """Reads the array of an open .npy file as `load_npy` does.
-
-    Args:
-        file (`BinaryIO`): A file that can seek.
-        name (`str` or `os.PathLike`): Its name, for errors.
-    """
+    """Reads the array of an open .npy file as `load_npy` does."""
     try:
         shape, fortran, dtype = _npy_header(file)
     except Exception as error:  # NumPy reads the header as Python text, which can raise any error
@@ -174,68 +143,16 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
 
 
 def _check_instructions(data: bytes) -> None:
-    """Raises `DataError` at an instruction that is refused, is unknown, or claims to be longer than the data."""
-    position, end, memory = 0, len(data), 0
-    while position < end:
-        code = data[position]
-        memory += _MEMORY[code]
+    """Raises an error at an instruction that is refused, is unknown, or claims to be longer than the data."""
+    memory = 0
+    for instruction, argument, _ in pickletools.genops(data):
+        name = instruction.name
+        refuse_if(name in REFUSED_INSTRUCTIONS, "the pickle holds more than data", found=name, hint=HINT)
+        memory += _COSTS.get(name, 8)
         if memory > MAX_MEMORY:
             raise DataError("the pickle makes too many objects", expected=f"objects of {MAX_MEMORY:,} bytes")
-        size, index = _SIZES[code], None
-        if size is None:
-            _refuse_instruction(code)
-        if size >= 0:
-            index = _memo_index(code, data, position + 1)
-            position += 1 + size
-        elif size == pickletools.UP_TO_NEWLINE:
-            line_end = data.find(b"\n", position)
-            if _NAMES[code] == "PUT" and line_end > 0:
-                index = int(data[position + 1 : line_end])
-            position = line_end + 1 if line_end >= 0 else end + 1
-            if _NAMES[code] == "GLOBAL" and position <= end:
-                position = data.find(b"\n", position) + 1 or end + 1
-        else:
-            width = LENGTH_BYTES[size]
-            position += 1 + width + int.from_bytes(data[position + 1 : position + 1 + width], "little")
-        if index is not None and not 0 <= index <= end:
-            raise DataError("the pickle numbers more objects than it has bytes", found=index, expected=f"below {end}")
-        if code == _STOP and position <= end:
-            return
-    raise DataError("the pickle is cut or damaged", found=f"no end in {end} bytes")
-
-
-def _memo_index(code: int, data: bytes, position: int) -> int | None:
-    return int.from_bytes(data[position : position + 4], "little") if code == _LONG_BINPUT else None
-
-
-def _refuse_instruction(code: int) -> NoReturn:
-    found = INSTRUCTIONS[code].name if code in INSTRUCTIONS else f"byte {code}"
-    raise DataError("the pickle holds more than data", found=found, hint="pickles that may run code are not read")
-
-
-def _size(code: int) -> int | None:
-    """Returns the bytes of an instruction's argument, pickletools' negative mark, or None if the code is refused."""
-    instruction = INSTRUCTIONS.get(code)
-    if instruction is None or instruction.name in REFUSED_INSTRUCTIONS:
-        return None
-    return 0 if instruction.arg is None else instruction.arg.n
-
-
-_SIZES: list[Any] = [_size(code) for code in range(256)]
-_NAMES = {code: instruction.name for code, instruction in INSTRUCTIONS.items()}
-# Bytes of an object beside its content, in CPython, for the instructions with small arguments that make one.
-_COSTS = {
-    **dict.fromkeys(("EMPTY_SET", "FROZENSET"), 216),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), 64),
-    **dict.fromkeys(("EMPTY_LIST", "LIST", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BYTEARRAY8"), 64),
-    **dict.fromkeys(("REDUCE", "BUILD", "GLOBAL", "STACK_GLOBAL"), 128),
-    **dict.fromkeys(("INT", "LONG", "BININT", "BININT2", "LONG1", "LONG4", "FLOAT", "BINFLOAT"), 32),
-    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"), 56),
-    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES"), 40),
-}
-_MEMORY = [_COSTS.get(_NAMES.get(code, ""), 8) for code in range(256)]
-_COPIED: ContextVar[list[int]] = ContextVar("copied")
-_STOP, _LONG_BINPUT = ord("."), ord("r")
+        if name in NUMBERED and not 0 <= int(argument or 0) <= len(data):
+            raise DataError("the pickle numbers more objects than it has bytes", found=argument)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -251,9 +168,7 @@ class _Unpickler(pickle.Unpickler):
         self.has_values = True
         constructor = CONSTRUCTORS.get((module, name))
         if constructor is None:
-            expected = "containers, numbers, texts and NumPy arrays"
-            hint = "pickles that may run code are not read"
-            raise DataError("the pickle holds more than data", found=f"{module}.{name}", expected=expected, hint=hint)
+            raise DataError("the pickle holds more than data", found=f"{module}.{name}", hint=HINT)
         return constructor
 
 
@@ -269,7 +184,7 @@ class _Constructor:
         return self._function(*arguments)
 
     def __setstate__(self, state: Any) -> NoReturn:
-        raise DataError("the pickle changes a constructor", hint="pickles that may run code are not read")
+        raise DataError("the pickle changes a constructor", hint=HINT)
 
 
 class _Dtype:
@@ -283,8 +198,7 @@ class _Dtype:
                 "dtype is not supported", found=str(code)[:40], expected="a boolean, number, text or object"
             )
         self.dtype = np.dtype("O" if code.startswith("O") else code)
-        if not self.dtype.itemsize:
-            raise DataError("dtype has no size", found=code)
+        refuse_if(not self.dtype.itemsize, "dtype has no size", found=code)
 
     def __setstate__(self, state: Any) -> None:
         _, order, *records = state[:5]

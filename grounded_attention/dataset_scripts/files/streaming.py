@@ -29,17 +29,6 @@ def text_lines(path: Path, hint: str) -> Iterator[tuple[int, str]]:
 
     Only a line feed ends a line. A byte order mark at the start of the file is skipped. A last line without a line
     feed is read, with a warning: most tools end it, so the file may be cut.
-
-    Args:
-        path (`Path`): The file.
-        hint (`str`): Where to get the file, for errors.
-
-    Yields:
-        `tuple[int, str]`: The number of the line, from 1, and the line without its end (LF or CRLF).
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A line is not UTF-8, or is longer than 16 MiB; the message names the line.
     """
     with _open(path, hint) as file:
         number = 0
@@ -69,18 +58,6 @@ def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]
 
     The file holds an array or an object. Of an object, the elements of all members that are arrays are read; other
     members are checked and skipped.
-
-    Args:
-        path (`Path`): The file, UTF-8.
-        hint (`str`): Where to get the file, for errors.
-
-    Yields:
-        `tuple[str | None, int, Any]`: Name of the member (None if the file is an array), index of the element in its
-        array from 0, and the element.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is cut, is not JSON, or holds neither an array nor an object.
     """
     with _open(path, hint) as file:
         stream = _JsonStream(file, path, hint)
@@ -97,19 +74,7 @@ def json_elements(path: Path, hint: str) -> Iterator[tuple[str | None, int, Any]
 
 
 def json_members(path: Path, hint: str) -> Iterator[tuple[str, Any]]:
-    """Reads the members of a JSON file that holds one object, one in memory at a time.
-
-    Args:
-        path (`Path`): The file, UTF-8.
-        hint (`str`): Where to get the file, for errors.
-
-    Yields:
-        `tuple[str, Any]`: Name and value of a member.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is cut, is not JSON, holds no object, or a name occurs twice.
-    """
+    """Reads the members of a JSON file that holds one object, one in memory at a time."""
     with _open(path, hint) as file:
         stream = _JsonStream(file, path, hint)
         if stream.peek() != "{":
@@ -213,15 +178,7 @@ class _JsonStream:
             self._read()
 
     def fail(self, problem: str, expected: str | None = None) -> None:
-        """Raises an error with the current place.
-
-        Args:
-            problem (`str`): The problem in a few words.
-            expected (`str`, *optional*): The text expected here.
-
-        Raises:
-            DataError: Always.
-        """
+        """Raises an error with the current place."""
         found = self.buffer[self.position : self.position + 40]
         if not found.strip():
             problem = f"the file ends too early ({problem})"

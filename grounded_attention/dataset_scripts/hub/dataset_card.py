@@ -23,15 +23,7 @@ _SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000
 
 
 def write_card(repository: str, records: Mapping[str, Record]) -> str:
-    """Writes the content of README.md.
-
-    Args:
-        repository (`str`): `ORG/NAME`.
-        records (`Mapping`): Name of a configuration -> its record.
-
-    Returns:
-        `str`: The card with its metadata.
-    """
+    """Writes the content of README.md."""
     first = next(iter(records.values()))
     parts = [
         f"# {repository.split('/')[-1]}",
@@ -88,12 +80,7 @@ def size_category(rows: int) -> str:
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """Formats a Markdown table.
-
-    Args:
-        head (`tuple[str, ...]`): The titles of the columns.
-        rows (sequence of `tuple[str, ...]`): The cells of each row.
-    """
+    """Formats a Markdown table."""
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", cell) for cell in line) + " |" for line in lines)
 

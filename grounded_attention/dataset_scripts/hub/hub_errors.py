@@ -33,16 +33,7 @@ class HubError(DataError):
 
 @contextmanager
 def hub_errors(doing: str, repository: str, hint: str | None = None) -> Iterator[None]:
-    """Turns errors of the Hub's client into one error that names the repository.
-
-    Args:
-        doing (`str`): The action, for example `"the push"`.
-        repository (`str`): The id of the repository.
-        hint (`str`, *optional*): What to do if the connection fails during the action.
-
-    Raises:
-        HubError: Any error of the connection, the token, the repository or the disk.
-    """
+    """Turns errors of the Hub's client into one error that names the repository."""
     try:
         yield
     except DataError:

@@ -24,14 +24,7 @@ _RETRY_HINT = "run the command again; finished downloads are kept"
 
 @dataclasses.dataclass(frozen=True)
 class RemoteRows:
-    """Rows on the Hub.
-
-    Args:
-        repository (`str`): `ORG/NAME`.
-        commit (`str`): The commit to read.
-        config (`str`): Name of the configuration.
-        record (`Mapping`): The record of how the rows were built.
-    """
+    """Rows on the Hub."""
 
     repository: str
     commit: str
@@ -40,22 +33,7 @@ class RemoteRows:
 
 
 def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], options: Mapping[str, Any]) -> RemoteRows:
-    """Finds a pushed data set by its build record. Without a connection, the cached record is used.
-
-    Args:
-        place (`str`): `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-        builder_name (`str`): The builder that must have written the rows.
-        builder (`type[LocalBuilder]`): Its class.
-        options (`Mapping`): The builder's options. `config_name` selects the configuration; all others must equal
-            those of the pushed rows.
-
-    Returns:
-        `RemoteRows`: The repository, its commit, the configuration and the record.
-
-    Raises:
-        HubError: The Hub cannot be read.
-        DataError: Another builder wrote the rows, or they were built with other options.
-    """
+    """Finds a pushed data set by its build record. Without a connection, the cached record is used."""
     name, revision = parse_place(place)
     config = options.get("config_name") or builder.DEFAULT_CONFIG_NAME or "default"
     record, commit = _read_record(name, config, revision)
@@ -68,18 +46,7 @@ def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], option
 
 
 def pull_rows(found: RemoteRows) -> dict[str, datasets.Dataset]:
-    """Downloads the splits of a pushed data set. Without a connection, the cached files are used.
-
-    Args:
-        found (`RemoteRows`): The result of `find_rows`.
-
-    Returns:
-        `dict[str, datasets.Dataset]`: Name of a split -> its rows; splits without rows are included.
-
-    Raises:
-        HubError: The Hub cannot be read.
-        DataError: A column contains pictures or other media, which rows of this package never do.
-    """
+    """Downloads the splits of a pushed data set. Without a connection, the cached files are used."""
     with hub_errors("the download of the rows", found.repository, _RETRY_HINT):
         splits = dict(datasets.load_dataset(found.repository, found.config, revision=found.commit))
     features = next(iter(splits.values())).features

@@ -12,7 +12,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 from huggingface_hub.utils import are_progress_bars_disabled
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
@@ -26,15 +26,7 @@ _HUB_FILES = {".gitattributes"}
 
 @dataclass
 class Repository:
-    """The state of a repository when it was fetched.
-
-    Args:
-        name (`str`): `ORG/NAME`.
-        revision (`str`): The branch.
-        commit (`str`, *optional*): Its last commit; None if the repository or the branch does not exist yet.
-        files (`list[str]`): The files of that commit.
-        exists (`bool`, *optional*, defaults to `False`): Whether the repository exists, with or without the branch.
-    """
+    """The state of a repository when it was fetched."""
 
     name: str
     revision: str
@@ -47,15 +39,7 @@ class Repository:
         return [name for name in self.files if name not in _HUB_FILES]
 
     def read_json(self, path: str) -> dict[str, Any]:
-        """Downloads and parses a JSON object.
-
-        Args:
-            path (`str`): Its path in the repository.
-
-        Raises:
-            HubError: The file cannot be downloaded.
-            DataError: The file is not a JSON object.
-        """
+        """Downloads and parses a JSON object."""
         with hub_errors(f"reading {path}", self.name):
             local = HfApi().hf_hub_download(self.name, path, repo_type=KIND, revision=self.commit)
         try:
@@ -68,22 +52,8 @@ class Repository:
 
 
 def fetch_repository(name: str, revision: str | None = None, private: bool = False) -> Repository:
-    """Fetches the state of a repository; creates and changes nothing.
-
-    Args:
-        name (`str`): `ORG/NAME`.
-        revision (`str`, *optional*): A branch, `main` by default.
-        private (`bool`, *optional*, defaults to `False`): Whether the user requires a private repository.
-
-    Returns:
-        `Repository`: The state.
-
-    Raises:
-        HubError: The Hub cannot be reached, or rejects the token.
-        DataError: `name` is not a repository id, or the repository is public although `private` is set.
-    """
-    if name.count("/") != 1 or not all(name.split("/")):
-        raise DataError("not a repository id", found=name, expected="ORG/NAME")
+    """Fetches the state of a repository; creates and changes nothing."""
+    refuse_if(name.count("/") != 1 or not all(name.split("/")), "not a repository id", found=name, expected="ORG/NAME")
     api, found = HfApi(), Repository(name, revision or MAIN)
     with hub_errors("reading the repository", name):
         try:
@@ -115,20 +85,6 @@ def commit_files(
 
     The repository and the branch are created if needed. Files that an interrupted push uploaded already are not sent
     again, since the Hub knows their checksums.
-
-    Args:
-        repository (`Repository`): The result of [`fetch_repository`]; the push is refused if the repository changed
-            since.
-        additions (`Mapping`): Path in the repository -> content, or file on this disk.
-        deletions (iterable of `str`, *optional*, defaults to `()`): Paths to remove.
-        message (`str`): Title of the commit.
-        private (`bool`, *optional*, defaults to `False`): Make a new repository private.
-
-    Returns:
-        `str`: The address of the commit.
-
-    Raises:
-        HubError: The push failed; no part of it is visible.
     """
     api, name = HfApi(), repository.name
     operations: list[Any] = [CommitOperationDelete(path) for path in deletions]

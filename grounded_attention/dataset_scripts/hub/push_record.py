@@ -54,19 +54,6 @@ def make_record(
     """Collects the facts about one configuration, as written to its `build.json`; they can be written as JSON.
 
     Of paths of this machine, only the last part is kept.
-
-    Args:
-        builder (`LocalBuilder`): The builder, after it prepared its rows.
-        name (`str`): The builder's name.
-        folder (`Path`): The folder of the rows.
-        files (iterable of `Path`): The files with the rows.
-        options (`Mapping`): The builder options that the user gave.
-        splits (sequence of `str`, *optional*): The splits that the user requested; None for all.
-        licence (`Licence`): The terms of the data.
-        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
-
-    Returns:
-        `dict`: The record.
     """
     root = Path(builder.config.data_dir or ".")
     info = bounded_files.read_json(folder / "dataset_info.json")
@@ -98,15 +85,7 @@ def make_record(
 
 
 def check_record(record: Mapping[str, Any], where: str) -> None:
-    """Checks that a record is complete and has the expected format.
-
-    Args:
-        record (`Mapping`): The record.
-        where (`str`): Its file, for errors.
-
-    Raises:
-        DataError: The record has another format or version, or lacks a key.
-    """
+    """Checks that a record is complete and has the expected format."""
     found = (record.get("format"), record.get("version"))
     hint = "another program or version pushed it; push to another repository"
     if found != (FORMAT, VERSION):
@@ -132,13 +111,6 @@ def source_checksums(paths: Sequence[Path], root: Path) -> list[dict[str, Any]]:
 
     The checksum of a folder is that of the lines `<checksum>  <path below it>` of its files, sorted by path. A region
     table already has a checksum in its manifest.
-
-    Args:
-        paths (sequence of `Path`): Files and folders; missing ones are skipped.
-        root (`Path`): The folder from which names are given.
-
-    Returns:
-        `list[dict]`: One entry a source: `file`, `files`, `bytes`, and `sha256` or `table`.
     """
     return [_checksum(path, root) for path in dict.fromkeys(paths) if path.exists()]
 

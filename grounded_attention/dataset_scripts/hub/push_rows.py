@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.licences import (
     SCENES,
     Licence,
@@ -27,17 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9+._-]*")
 
 @dataclass
 class RowsPush:
-    """A push that passed all checks before the rows are built, so that a refusal costs no work.
-
-    Args:
-        repository (`Repository`): The target, as fetched.
-        name (`str`): Name of the configuration in the repository.
-        builder_name (`str`): The builder's name.
-        licence (`Licence`): The terms of the data.
-        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
-        private (`bool`, *optional*, defaults to `False`): Make a new repository private.
-        others (`dict`): Name -> record of the other configurations of the repository.
-    """
+    """A push that passed all checks before the rows are built, so that a refusal costs no work."""
 
     repository: Repository
     name: str
@@ -50,20 +40,7 @@ class RowsPush:
     def run(
         self, builder: LocalBuilder, folder: Path, options: Mapping[str, Any], splits: Sequence[str] | None
     ) -> str:
-        """Pushes the rows that `builder` wrote into `folder`.
-
-        Args:
-            builder (`LocalBuilder`): The builder, after it prepared its rows.
-            folder (`Path`): The folder of the Parquet files.
-            options (`Mapping`): The builder options that the user gave.
-            splits (sequence of `str`, *optional*): The splits that the user requested; None for all.
-
-        Returns:
-            `str`: The address of the commit.
-
-        Raises:
-            HubError: The push failed; the repository is unchanged.
-        """
+        """Pushes the rows that `builder` wrote into `folder`."""
         rows = parquet_files(folder, builder, self.name)
         record = make_record(
             builder,
@@ -95,26 +72,7 @@ def plan_push(
     permission: str | None = None,
     licence: str | None = None,
 ) -> RowsPush:
-    """Checks everything that can be checked before the rows are built.
-
-    Args:
-        builder (`LocalBuilder`): The builder, before it prepares its rows.
-        builder_name (`str`): Its name.
-        to (`str`): The repository, `ORG/NAME`.
-        name (`str`, *optional*): Name of the configuration in the repository; the builder's by default.
-        revision (`str`, *optional*): A branch of the repository, `main` by default.
-        private (`bool`, *optional*, defaults to `False`): Make a new repository private; an existing public one is
-            refused.
-        permission (`str`, *optional*): The reason for the push if the licence does not clearly allow redistribution.
-        licence (`str`, *optional*): Licence of the user's own texts, as the Hub names it.
-
-    Returns:
-        `RowsPush`: The push, ready to run.
-
-    Raises:
-        HubError: The Hub or the repository cannot be reached.
-        DataError: The licence does not allow the push, or the repository holds something else.
-    """
+    """Checks everything that can be checked before the rows are built."""
     name = name or builder.config.name
     if not _NAME.fullmatch(name):
         expected = "a letter or digit, then letters, digits and + . _ -"
@@ -135,19 +93,7 @@ def licence_of(builder: LocalBuilder) -> Licence:
 
 
 def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, Path]:
-    """Lists the Parquet files of a builder.
-
-    Args:
-        folder (`Path`): The folder of the files.
-        builder (`LocalBuilder`): The builder, after it prepared its rows.
-        name (`str`): Name of the configuration.
-
-    Returns:
-        `dict[str, Path]`: Path in the repository, `<name>/<split>-00000-of-00001.parquet` -> file.
-
-    Raises:
-        DataError: No split has a row.
-    """
+    """Lists the Parquet files of a builder."""
     files = {}
     for split, facts in (builder.info.splits or {}).items():
         if not facts.num_examples:
@@ -158,8 +104,7 @@ def parquet_files(folder: Path, builder: LocalBuilder, name: str) -> dict[str, P
         )
         for number, path in enumerate(shards):
             files[f"{name}/{split}-{number:05d}-of-{len(shards):05d}.parquet"] = path
-    if not files:
-        raise DataError("no split has a row, so there is nothing to push", file=folder)
+    refuse_if(not files, "no split has a row, so there is nothing to push", file=folder)
     return files
 
 

@@ -11,17 +11,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 
 
 def verify_once(folder: Path, name: str, kind: str, verify: Callable[[], None]) -> None:
-    """Verifies a download unless the same files were verified before.
-
-    Args:
-        folder (`Path`): The downloaded files.
-        name (`str`): The repository, for the message.
-        kind (`str`): Name of the folder of marks.
-        verify (`Callable`): Checks the files; raises DataError.
-
-    Raises:
-        DataError: The download is damaged.
-    """
+    """Verifies a download unless the same files were verified before."""
     files = sorted(path for path in folder.iterdir() if path.is_file())
     state = "\n".join(f"{path} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files)
     key = hashlib.sha256(state.encode()).hexdigest()

@@ -31,18 +31,7 @@ _COLUMNS = (
 def write_label_card(
     repository: str, info: Mapping[str, Any], licence: Licence, permission: str | None, example: str
 ) -> str:
-    """Writes the content of README.md.
-
-    Args:
-        repository (`str`): `ORG/NAME`.
-        info (`Mapping`): The manifest.
-        licence (`Licence`): The terms.
-        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
-        example (`str`): Id of any caption.
-
-    Returns:
-        `str`: The card with its metadata.
-    """
+    """Writes the content of README.md."""
     title, counts = repository.split("/")[-1], info["statistics"]
     terms = dataclasses.asdict(licence)
     statistics = "\n".join(describe(counts))

@@ -23,18 +23,7 @@ def shard_name(number: int) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Reads the manifest of finished pseudo-labels.
-
-    Args:
-        folder (`Path`): The folder.
-
-    Returns:
-        `dict`: The manifest.
-
-    Raises:
-        MissingFileError: `folder` holds no pseudo-labels.
-        DataError: They are unfinished, or the manifest is damaged or of another version.
-    """
+    """Reads the manifest of finished pseudo-labels."""
     path = folder / MANIFEST
     if path.exists():
         content = KIND.read(path)

@@ -16,19 +16,7 @@ from .files import MANIFEST, SHARDS, read_manifest
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path:
-    """Returns the local folder of pseudo-labels; downloads those of the Hub first and checks their checksums once.
-
-    Args:
-        place (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-
-    Returns:
-        `Path`: The folder.
-
-    Raises:
-        HubError: They cannot be downloaded.
-        MissingFileError: The repository holds no pseudo-labels.
-        DataError: The download is damaged.
-    """
+    """Returns the local folder of pseudo-labels; downloads those of the Hub first and checks their checksums once."""
     if not is_on_hub(place):
         return Path(place)
     name, revision = parse_place(str(place))
@@ -45,11 +33,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
 
 
 def check_files(folder: Path) -> None:
-    """Compares every shard with its checksum.
-
-    Raises:
-        DataError: A shard is missing or damaged.
-    """
+    """Compares every shard with its checksum."""
     for shard in read_manifest(folder)["shards"]:
         path = folder / shard["file"]
         if not path.is_file() or sha256(path) != shard["sha256"]:

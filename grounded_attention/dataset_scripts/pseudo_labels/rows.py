@@ -10,8 +10,7 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-Phrase = Mapping[str, Any]
-
+# The keys of a `Phrase` (`processing/phrase.py`), so that a processor reads these rows as they are.
 _PHRASE = pa.struct(
     {
         "text": pa.string(),
@@ -35,18 +34,7 @@ SCHEMA = pa.schema(
 
 @dataclass
 class CaptionLabels:
-    """The labels of one caption.
-
-    Args:
-        caption_id (`str`): Id of the caption.
-        image_id (`str`): Id of its image.
-        width (`int`): Width of the image in pixels; 0 if the image could not be read and was skipped.
-        height (`int`): Height of the image in pixels; 0 if it was skipped.
-        phrases (`list[dict]`): `text`, `start` and `end` (characters of the caption), `boxes` (x1, y1, x2, y2 in
-            [0, 1], best first; may be empty) and `scores` (in (0, 1), one per box).
-        not_found (`int`, *optional*, defaults to `0`): Number of noun phrases that could not be found in the caption
-            again and have no labels.
-    """
+    """The labels of one caption."""
 
     caption_id: str
     image_id: str
@@ -57,16 +45,7 @@ class CaptionLabels:
 
 
 def check_labels(labels: CaptionLabels, text: str | None = None) -> None:
-    """Checks the labels of a caption.
-
-    Args:
-        labels (`CaptionLabels`): The labels.
-        text (`str`, *optional*): The caption.
-
-    Raises:
-        DataError: A phrase is not in the caption, a box is inverted or outside [0, 1], a score is outside (0, 1), or
-            the numbers of boxes and scores differ. The message names caption and phrase.
-    """
+    """Checks the labels of a caption."""
     where = f"caption {labels.caption_id}"
     for phrase in labels.phrases:
         check_phrase(phrase, text, where)
@@ -81,17 +60,8 @@ def check_labels(labels: CaptionLabels, text: str | None = None) -> None:
                 raise DataError(problem, where=where, found=score, expected="a number in (0, 1)")
 
 
-def check_phrase(phrase: Phrase, text: str | None, where: str) -> None:
-    """Checks that a phrase is in its caption.
-
-    Args:
-        phrase (`Mapping`): `text`, `start` and `end`.
-        text (`str`, *optional*): The caption; without it, only the length of the span is checked.
-        where (`str`): The caption, for the message.
-
-    Raises:
-        DataError: The characters from `start` to `end` are not the phrase.
-    """
+def check_phrase(phrase: Mapping[str, Any], text: str | None, where: str) -> None:
+    """Checks that a phrase is in its caption."""
     start, end = phrase["start"], phrase["end"]
     inside = 0 <= start < end and (text is None or end <= len(text))
     if inside and phrase["text"] == (phrase["text"] if text is None else text[start:end]) and phrase["text"]:

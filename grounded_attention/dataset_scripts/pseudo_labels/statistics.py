@@ -60,18 +60,7 @@ class RegionsOfImages(Protocol):
 def count_matches(
     rows: Iterable[CaptionLabels], regions: RegionsOfImages, iou: float = IOU_THRESHOLD
 ) -> dict[str, Any]:
-    """Counts the phrases that region proposals match (section III-B of the paper: IoU with the grounder's box).
-
-    Args:
-        rows (iterable of `CaptionLabels`): The labels.
-        regions (`RegionsOfImages`): The proposals.
-        iou (`float`, *optional*, defaults to `0.5`): A region matches a phrase if its overlap with one of the phrase's
-            boxes is at least this.
-
-    Returns:
-        `dict`: `phrases` with a box on images of the table, `matched` phrases, `regions` that match, and
-        `captions_without_regions`, whose image is not in the table.
-    """
+    """Counts the phrases that region proposals match (section III-B of the paper: IoU with the grounder's box)."""
     counts = {"iou": iou, "phrases": 0, "matched": 0, "regions": 0, "captions_without_regions": 0}
     for row in rows:
         if row.image_id not in regions:
@@ -87,12 +76,7 @@ def count_matches(
 
 
 def describe(statistics: Mapping[str, Any], matches: Mapping[str, Any] | None = None) -> list[str]:
-    """Formats statistics as lines of text.
-
-    Args:
-        statistics (`Mapping`): `LabelCounts.as_dict`, as the manifest has it.
-        matches (`Mapping`, *optional*): `count_matches`.
-    """
+    """Formats statistics as lines of text."""
     captions, phrases, boxes = (statistics[name] for name in ("captions", "phrases", "boxes"))
     alone = statistics["phrases_per_caption"].get("0", 0)
     lines = [

@@ -43,13 +43,6 @@ class PseudoLabelTable:
     The rows are converted once into Arrow files in the cache of `datasets` and mapped into memory, so memory holds the
     ids of the captions but no boxes. A table is cheap to pickle, and workers of a DataLoader share the files.
 
-    Args:
-        path (`str` or `os.PathLike`): The folder.
-
-    Raises:
-        MissingFileError: There are no pseudo-labels, or a shard does not exist.
-        DataError: They are unfinished or damaged.
-
     Example:
         >>> table = PseudoLabelTable.open("data/pseudo_labels")  # doctest: +SKIP
         >>> table["1016887272#0"].phrases[0]["boxes"]  # doctest: +SKIP
@@ -66,18 +59,7 @@ class PseudoLabelTable:
 
     @classmethod
     def open(cls, place: str | os.PathLike[str]) -> "PseudoLabelTable":
-        """Opens pseudo-labels in a folder or on the Hub.
-
-        Args:
-            place (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-
-        Returns:
-            `PseudoLabelTable`: The table.
-
-        Raises:
-            MissingFileError: There are no pseudo-labels, or a shard does not exist.
-            DataError: They are unfinished or damaged, or the Hub cannot be read.
-        """
+        """Opens pseudo-labels in a folder or on the Hub."""
         return cls(local_folder(place))
 
     def _shards(self) -> list[Path]:
@@ -135,11 +117,7 @@ class PseudoLabelTable:
         return (CaptionLabels(**self._rows[int(place)]) for place in places)
 
     def verify(self) -> None:
-        """Reads every file and compares it with its checksum; checks every row.
-
-        Raises:
-            DataError: A file is damaged, a caption occurs twice, or a row is wrong (`check_labels`).
-        """
+        """Reads every file and compares it with its checksum; checks every row."""
         for path, shard in zip(self._shards(), self.info["shards"], strict=True):
             if sha256(path) != shard["sha256"]:
                 raise DataError("the file is damaged: its checksum differs", file=path, hint=_COPY_HINT)

@@ -27,11 +27,7 @@ CAPTIONS_PER_SHARD = 100_000
 
 
 def finished_manifest(folder: Path, provenance: dict[str, Any]) -> dict[str, Any] | None:
-    """Returns the manifest of finished pseudo-labels with this provenance, or None if there are none in the folder.
-
-    Raises:
-        DataError: The folder holds finished labels of another grounder, other captions or other options.
-    """
+    """Returns the manifest of finished pseudo-labels with this provenance, or None if there are none in the folder."""
     if not (folder / MANIFEST).exists():
         return None
     found = read_manifest(folder)
@@ -50,15 +46,7 @@ def _check_same(folder: Path, found: dict[str, Any], provenance: dict[str, Any],
 
 
 class PseudoLabelWriter:
-    """The folder of unfinished pseudo-labels, locked by the first process of a run.
-
-    Args:
-        path (`str` or `os.PathLike`): The folder; created if needed.
-        provenance (`dict`): Facts about the source, as JSON gives them back.
-
-    Raises:
-        DataError: The folder holds unfinished labels of another source, or another process writes to it.
-    """
+    """The folder of unfinished pseudo-labels, locked by the first process of a run."""
 
     def __init__(self, path: str | os.PathLike[str], provenance: dict[str, Any]) -> None:
         self.path, self.provenance = Path(path), provenance
@@ -91,16 +79,7 @@ class PseudoLabelWriter:
         return self.part_path(number).exists()
 
     def write_part(self, number: int, rows: Sequence[CaptionLabels], texts: Sequence[str]) -> None:
-        """Writes a part whole.
-
-        Args:
-            number (`int`): Number of the part, from 0.
-            rows (sequence of `CaptionLabels`): The labels of its captions, in order.
-            texts (sequence of `str`): The captions.
-
-        Raises:
-            DataError: A row is wrong (`check_labels`); nothing is written then.
-        """
+        """Writes a part whole."""
         for row, text in zip(rows, texts, strict=True):
             check_labels(row, text)
         with whole_file(self.part_path(number), durable=True) as draft:
@@ -109,19 +88,7 @@ class PseudoLabelWriter:
     def finish(
         self, bounds: Sequence[tuple[int, int]], captions_per_shard: int = CAPTIONS_PER_SHARD
     ) -> dict[str, Any]:
-        """Joins the parts into shards and writes the manifest; one part is in memory at a time.
-
-        Args:
-            bounds (sequence of `tuple[int, int]`): First caption and the caption after the last of each part.
-            captions_per_shard (`int`, *optional*, defaults to `CAPTIONS_PER_SHARD`): A shard ends with the part that
-                reaches this number.
-
-        Returns:
-            `dict`: The manifest.
-
-        Raises:
-            DataError: A part is damaged, or has not as many rows as captions.
-        """
+        """Joins the parts into shards and writes the manifest; one part is in memory at a time."""
         counts, number = LabelCounts(), 0
         shards: list[dict[str, Any]] = []
         while number < len(bounds):
@@ -166,10 +133,5 @@ class PseudoLabelWriter:
 
 
 def part_bounds(captions: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yields first caption and the caption after the last of each part.
-
-    Args:
-        captions (`int`): Number of captions.
-        size (`int`): Number of captions in a part.
-    """
+    """Yields first caption and the caption after the last of each part."""
     return ((start, min(start + size, captions)) for start in range(0, captions, size))

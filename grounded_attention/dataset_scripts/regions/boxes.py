@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.utils.bounded_files import FileError, parse_json, read_json
 
@@ -25,28 +25,15 @@ def read_boxes(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
 
     The file is one object from image id to boxes or to `{"boxes": ..., "scores": ..., "labels": ...}`, or JSON lines
     (.jsonl) with one image a line, which add its `image_id` to these fields.
-
-    Args:
-        path (`str` or `os.PathLike`): The file.
-
-    Returns:
-        `dict`: Image id -> `{"boxes": ...}` with a float32 array (n, 4), x1, y1, x2, y2 in pixels; `scores` ((n,)
-        float32) and `labels` (n texts) where the file has them.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file is not JSON, an image occurs twice, or a record has another form; the message names it.
     """
     path = Path(path)
     if not path.is_file():
         raise MissingFileError("no such file", file=path, expected=_EXPECTED)
     records: dict[str, dict[str, Any]] = {}
     for where, image_id, record in _json_lines(path) if path.suffix == ".jsonl" else _json_object(path):
-        if image_id in records:
-            raise DataError("image id occurs twice", file=path, where=where, found=image_id)
+        refuse_if(image_id in records, "image id occurs twice", file=path, where=where, found=image_id)
         records[image_id] = _convert_record(path, where, record)
-    if not records:
-        raise DataError("no boxes", file=path, expected=_EXPECTED)
+    refuse_if(not records, "no boxes", file=path, expected=_EXPECTED)
     return records
 
 
@@ -58,8 +45,7 @@ def _json_object(path: Path) -> Iterator[tuple[str, str, Any]]:
     if not isinstance(pairs, tuple):
         raise DataError("not an object", file=path, expected=_EXPECTED)
     for image_id, record in pairs:
-        if not image_id:
-            raise DataError("an empty image id", file=path, expected=_EXPECTED)
+        refuse_if(not image_id, "an empty image id", file=path, expected=_EXPECTED)
         yield f"image {image_id}", image_id, record
 
 

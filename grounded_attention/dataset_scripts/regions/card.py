@@ -41,19 +41,7 @@ def write_region_card(
     checksums: Mapping[str, str],
     example: str,
 ) -> str:
-    """Writes the content of README.md.
-
-    Args:
-        repository (`str`): `ORG/NAME`.
-        info (`Mapping`): The table's manifest.
-        licence (`Licence`): The terms.
-        permission (`str`, *optional*): The reason for the push if the terms do not allow redistribution.
-        checksums (`Mapping`): SHA-256 of each file.
-        example (`str`): Id of any image of the table.
-
-    Returns:
-        `str`: The card with its metadata.
-    """
+    """Writes the content of README.md."""
     provenance = info["provenance"]
     detector = provenance.get("detector")
     named = markdown_text(detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False))

@@ -44,42 +44,18 @@ MAX_PROBLEMS = 1000
 
 
 class Extractor(Protocol):
-    """Finds the regions of images, for example `grounded_attention.processing.region_extraction.RegionExtractor`.
-
-    Attributes:
-        provenance (`dict`): Detector, feature model and options; written to the table.
-        batch_size (`int`): Number of images in a batch.
-    """
+    """Finds the regions of images, for example `grounded_attention.processing.region_extraction.RegionExtractor`."""
 
     provenance: dict[str, Any]
     batch_size: int
 
     def extract(self, images: Sequence[Any], image_ids: Sequence[str] | None = None) -> list[Any]:
-        """Finds the regions of images.
-
-        Args:
-            images (sequence): The images, as the caller's `open_image` returns them.
-            image_ids (sequence of `str`, *optional*): Their ids, for detectors that have boxes by image id.
-
-        Returns:
-            `list`: One object an image with `width`, `height`, `boxes`, `features`, `classes`, `scores`,
-            `class_probs`.
-
-        Raises:
-            ValueError: An image cannot be used.
-        """
+        """Finds the regions of images."""
 
 
 @dataclass
 class ExtractionSummary:
-    """Counts of a run.
-
-    Args:
-        given (`int`, *optional*, defaults to `0`): Number of images given.
-        images (`int`, *optional*, defaults to `0`): Number of images in the table.
-        skipped (`int`, *optional*, defaults to `0`): Number of images skipped.
-        problems (`list[str]`): Messages about skipped images, at most 1,000.
-    """
+    """Counts of a run."""
 
     given: int = 0
     images: int = 0
@@ -101,25 +77,6 @@ def extract_table(
     """Writes the regions of images into a region table. The same call continues an interrupted run.
 
     Every process of a launch makes the same call. A finished table with the same provenance is left unchanged.
-
-    Args:
-        images (sequence of `ImageFile`): The images; ids are distinct.
-        extractor (`Extractor`): Finds boxes and features; the same in every process.
-        output (`str` or `os.PathLike`): Folder of the table; all processes can read and write it.
-        open_image (`Callable`): Reads an image; it raises ValueError for a broken one.
-        source (`str`, *optional*): Name of the folder or list of the images, for the provenance.
-        on_error (`str`, *optional*, defaults to `"refuse"`): `"refuse"` stops at the first broken image, `"skip"`
-            skips such images. Images that an interrupted run skipped are tried again.
-        workers (`int`, *optional*, defaults to `4`): Number of threads that read images ahead.
-        progress (`bool`, *optional*, defaults to `True`): Show a progress bar on standard error.
-
-    Returns:
-        `dict`: The manifest of the table (`RegionTable.info`) in the first process, None in the others. Its `summary`
-        counts and lists the skipped images.
-
-    Raises:
-        DataError: An image is broken (with `"refuse"`), no image is usable, or the folder holds a table of other
-            images, another detector, another feature model or other options.
     """
     state, folder = join_processes(), Path(output)
     provenance = _provenance(images, extractor, source)
@@ -151,10 +108,6 @@ def join_processes(cpu: bool = False) -> PartialState:
     """Joins the processes of a launch (accelerate, torchrun); without a launch, this process is the only one.
 
     Processes wait for the slowest one for up to seven days.
-
-    Args:
-        cpu (`bool`, *optional*, defaults to `False`): Compute on the CPU. The first call decides; without a GPU it is
-            always the CPU.
     """
     return PartialState(cpu=cpu or not torch.cuda.is_available(), timeout=PROCESS_TIMEOUT)
 
@@ -242,12 +195,7 @@ class _Worker:
         self.problems: list[str] = []
 
     def work(self, images: Sequence[tuple[int, ImageFile]], bar: tqdm) -> None:
-        """Processes images in groups; the next group is read during the computation.
-
-        Args:
-            images (sequence of `tuple[int, ImageFile]`): Rows in the list of all images, and the images.
-            bar (`tqdm`): The progress bar.
-        """
+        """Processes images in groups; the next group is read during the computation."""
         for group in self._groups(images):
             opened = [
                 (row, image, picture)

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.manifests import DAMAGED_HINT, ManifestKind, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
@@ -27,18 +27,7 @@ def shard_name(number: int) -> str:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Reads the manifest of a finished table.
-
-    Args:
-        folder (`Path`): The folder of the table.
-
-    Returns:
-        `dict`: The manifest.
-
-    Raises:
-        MissingFileError: `folder` holds no table.
-        DataError: The table is unfinished, or the manifest is damaged or of another version.
-    """
+    """Reads the manifest of a finished table."""
     path = folder / MANIFEST
     if path.exists():
         content = read_json(path)
@@ -70,17 +59,11 @@ def _check_manifest(content: dict[str, Any], path: Path) -> None:
         valid &= type(content["feature_size"]) is int and isinstance(content["checksum"], str)
     except (KeyError, TypeError, AttributeError):
         valid = False
-    if not valid:
-        raise DataError("the manifest is damaged", file=path, hint=DAMAGED_HINT)
+    refuse_if(not valid, "the manifest is damaged", file=path, hint=DAMAGED_HINT)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Writes a manifest in one step: after a crash, either the complete file or no file exists.
-
-    Args:
-        path (`Path`): The file.
-        content (`dict`): The content; format and version are added.
-    """
+    """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
     KIND.write(path, content)
 
 
@@ -91,16 +74,7 @@ def synchronise(file: IO[Any]) -> None:
 
 
 def map_file(path: Path, size: int) -> pa.Buffer:
-    """Maps a file into memory as one buffer.
-
-    Args:
-        path (`Path`): The file.
-        size (`int`): Its expected size in bytes.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The file has another size.
-    """
+    """Maps a file into memory as one buffer."""
     hint = "copy the table again, or import the features again"
     if not path.exists():
         raise MissingFileError("a file of the region table is missing", file=path, hint=hint)
@@ -111,11 +85,7 @@ def map_file(path: Path, size: int) -> pa.Buffer:
 
 
 def lock_file(path: Path) -> IO[Any]:
-    """Opens `path` and locks it for this process until it is closed, where the file system supports locks.
-
-    Raises:
-        DataError: Another process holds the lock.
-    """
+    """Opens `path` and locks it for this process until it is closed, where the file system supports locks."""
     file = open(path, "r+", encoding="utf-8")  # network file systems lock only files that are open for writing
     try:
         import fcntl
@@ -133,15 +103,7 @@ def lock_file(path: Path) -> IO[Any]:
 
 
 def add_digest(total: int, digest: bytes) -> int:
-    """Adds a row's digest to a table's checksum; the order of the rows makes no difference.
-
-    Args:
-        total (`int`): The checksum so far.
-        digest (`bytes`): The digest of a row.
-
-    Returns:
-        `int`: The new checksum.
-    """
+    """Adds a row's digest to a table's checksum; the order of the rows makes no difference."""
     return (total + int.from_bytes(digest, "big")) % (1 << 8 * len(digest))
 
 

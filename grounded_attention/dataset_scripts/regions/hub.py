@@ -29,17 +29,7 @@ def is_on_hub(place: str | os.PathLike[str]) -> bool:
 
 
 def parse_place(place: str) -> tuple[str, str | None]:
-    """Splits `hub://ORG/NAME[@REVISION]` into repository and revision.
-
-    Args:
-        place (`str`): The place.
-
-    Returns:
-        `tuple[str, str | None]`: `ORG/NAME` and the revision.
-
-    Raises:
-        DataError: `place` does not have this form.
-    """
+    """Splits `hub://ORG/NAME[@REVISION]` into repository and revision."""
     name, _, revision = place.removeprefix(PREFIX).rstrip("/").partition("@")
     if not is_on_hub(place) or name.count("/") != 1 or not all(name.split("/")):
         raise DataError("not a place on the Hub", found=place, expected="hub://ORG/NAME or hub://ORG/NAME@REVISION")
@@ -50,17 +40,6 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
     """Returns the local folder of a region table; downloads a table of the Hub first.
 
     The checksums of a download are checked once. Without a connection, the cached download is used.
-
-    Args:
-        place (`str` or `os.PathLike`): A folder, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-
-    Returns:
-        `Path`: The folder; the name of a downloaded one contains the commit.
-
-    Raises:
-        HubError: The table cannot be downloaded.
-        MissingFileError: The repository holds no region table.
-        DataError: The download is damaged.
     """
     if not is_on_hub(place):
         return Path(place)
@@ -80,13 +59,6 @@ class RemoteRegionTable(RegionTable):
     """A region table on the Hub whose rows are requested one by one; only manifest and index are downloaded.
 
     The checksum of each row is checked. Use it for a first look or for few images; download the table for training.
-
-    Args:
-        place (`str`): `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-
-    Raises:
-        HubError: The Hub cannot be read.
-        DataError: A row is damaged.
     """
 
     def __init__(self, place: str) -> None:
@@ -130,12 +102,7 @@ class RemoteRegionTable(RegionTable):
 
 
 def open_on_hub(place: str, download: bool) -> RegionTable:
-    """Opens a table on the Hub as `RegionTable.open` does.
-
-    Args:
-        place (`str`): `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`.
-        download (`bool`): Download the table instead of requesting single rows.
-    """
+    """Opens a table on the Hub as `RegionTable.open` does."""
     return RegionTable(local_folder(place)) if download else RemoteRegionTable(place)
 
 

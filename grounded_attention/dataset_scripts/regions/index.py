@@ -6,7 +6,6 @@ the rows, sorted by the hash of their ids, and where each group of similar hashe
 and forked workers copy it page by page, since reading a Python object writes its reference count.
 """
 
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -14,30 +13,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from .arrow_layout import RECORD_BATCH, Columns, LayoutError, messages
 from .files import map_file
+from .rows import ARROW_ERRORS
 
-_START = 8  # an Arrow file begins with a mark of 8 bytes; messages follow, as in a stream
 _CHUNK = 1 << 16  # ids that are Python objects at the same time
 
 
 class RegionIndex:
-    """Image ids in the order of the rows, and the place of each row.
-
-    Args:
-        content (`memoryview`): The ids one after another, UTF-8.
-        offsets (`np.ndarray`): (n + 1,) int64 or int32, where each id begins and the last ends; ascending.
-        places (sequence of `np.ndarray`): Shard, offset and length of each row, (n,) int64 each.
-
-    Attributes:
-        repeated (`int`): How many ids occurred before.
-
-    Raises:
-        UnicodeDecodeError: An id is not UTF-8.
-    """
+    """Image ids in the order of the rows, and the place of each row."""
 
     def __init__(self, content: memoryview, offsets: np.ndarray, places: Sequence[npt.NDArray[np.int64]]) -> None:
         self._content, self._offsets = content, _numbers(offsets)
@@ -98,49 +85,34 @@ def _numbers(array: np.ndarray) -> memoryview:
 
 
 def read_index(path: Path, manifest: Mapping[str, Any]) -> RegionIndex:
-    """Reads the index of a table and checks it against the manifest.
-
-    Args:
-        path (`Path`): The index.
-        manifest (`Mapping`): The manifest.
-
-    Returns:
-        `RegionIndex`: The index; it keeps the file mapped.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: It is damaged, or belongs to another table.
-    """
-    data = memoryview(map_file(path, manifest["index_bytes"]))
+    """Reads the index of a table and checks it against the manifest."""
+    data = map_file(path, manifest["index_bytes"])
     try:
         content, offsets, places = _read_columns(data)
         _check_places(places, manifest)
         index = RegionIndex(content, offsets, places)
         different = len(index) - index.repeated
         if different != manifest["images"] or len(index) != different:
-            raise LayoutError(f"{different} different ids of {len(index)}, but {manifest['images']} in the manifest")
-    except (ValueError, struct.error) as error:
+            raise ValueError(f"{different} different ids of {len(index)}, but {manifest['images']} in the manifest")
+    except ARROW_ERRORS as error:
         hint = "copy the table again, or import the features again"
-        raise DataError("the index is damaged", file=path, found=str(error), hint=hint) from error
+        raise DataError("the index is damaged", file=path, found=str(error)[:200], hint=hint) from error
     return index
 
 
-def _read_columns(data: memoryview) -> tuple[memoryview, np.ndarray, list[npt.NDArray[np.int64]]]:
+def _read_columns(data: pa.Buffer) -> tuple[memoryview, np.ndarray, list[npt.NDArray[np.int64]]]:
     """Reads the ids, their offsets, and the places; copies nothing if there is one record batch."""
-    batches = []
-    for message in messages(data, _START):
-        if message.kind == RECORD_BATCH:
-            columns, count = Columns(data, message), message.rows()
-            offsets, content = columns.text_buffers(count)
-            batches.append((content, offsets, [columns.numbers(np.dtype(np.int64), count) for _ in range(3)]))
-    if len(batches) == 1:
-        return batches[0]
-    # An id begins where that of the batch before ends.
-    texts = [bytes(content[offsets[0] : offsets[-1]]) for content, offsets, _ in batches]
-    lengths = [np.diff(offsets.astype(np.int64)) for _, offsets, _ in batches]
-    places = [np.concatenate(column) for column in zip(*(places for *_, places in batches), strict=True)]
-    joined = np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
-    return memoryview(b"".join(texts)), joined, places or [np.empty(0, np.int64)] * 3
+    table = pa.ipc.open_file(data).read_all()
+    table.validate(full=True)
+    if table.schema.types != [pa.string(), *[pa.int64()] * 3] or any(column.null_count for column in table.columns):
+        raise ValueError("other columns than those of an index")
+    one = table.column(0).num_chunks == 1
+    ids, *places = (column.chunk(0) if one else column.combine_chunks() for column in table.columns)
+    _, offsets, content = ids.buffers()
+    if not len(ids):
+        return memoryview(b""), np.zeros(1, np.int32), [np.empty(0, np.int64)] * 3
+    starts = np.frombuffer(offsets, np.int32, len(ids) + 1, 4 * ids.offset)
+    return memoryview(content or b""), starts, [column.to_numpy() for column in places]
 
 
 def _check_places(places: Sequence[npt.NDArray[np.int64]], manifest: Mapping[str, Any]) -> None:
@@ -149,4 +121,4 @@ def _check_places(places: Sequence[npt.NDArray[np.int64]], manifest: Mapping[str
     inside = (shard >= 0) & (shard < len(sizes)) & (offset >= 0) & (length > 0)
     inside &= length <= sizes[np.where(inside, shard, 0)] - np.where(inside, offset, 0)
     if not inside.all():
-        raise LayoutError(f"row {int(inside.argmin())} is outside its shard")
+        raise ValueError(f"row {int(inside.argmin())} is outside its shard")

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
-from .arrow_layout import RECORD_BATCH, LayoutError, messages
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
-from .rows import EDGE_TOLERANCE, Regions, normalise_boxes
+from .rows import ARROW_ERRORS, EDGE_TOLERANCE, Regions, normalise_boxes
 
 MAGIC = b"ARROW1"
 REQUIRED_COLUMNS = ("img_id", "boxes", "roi_features", "sizes")
@@ -30,16 +29,6 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
     too, it is used. `sizes` is the size of the image after resizing for the detector, and it becomes the regions'
     width and height. Boxes in pixels of the original image are refused, because the file does not contain that image's
     size.
-
-    Args:
-        path (`Path`): The file or folder.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        DataError: A file is damaged or lacks a column.
     """
     files = sorted(path.rglob("*.arrow")) if path.is_dir() else [path]
     row = 0
@@ -55,23 +44,18 @@ def read_frcnn_vg(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
                         image_id = id_text(values.column("img_id")[0].as_py())
                         size = batch.nbytes // len(batch)
                         yield SourceRecord(file, row, image_id, size, partial(_read, values, image_id, feature_size))
-        except (pa.ArrowException, EOFError, OSError, LayoutError, SystemError, UnicodeDecodeError) as error:
+        except DataError:
+            raise
+        except ARROW_ERRORS as error:
             raise DataError("damaged Arrow file", file=file, found=str(error)[:200], hint="copy it again") from error
 
 
 def _batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """Yields the record batches of an Arrow file or stream; offsets and sizes are checked before Arrow reads them."""
-    size = source.size()
-    data = memoryview(source.read_buffer(size))
-    start = 0
-    if bytes(data[:6]) == MAGIC:  # a file is a stream between two marks
-        start = 8
-        if bytes(data[-6:]) != MAGIC:
-            raise LayoutError("the end of the file is missing")
-    for message in messages(data, start):
-        if message.kind == RECORD_BATCH and not message.compressed:
-            message.buffers()
-    source.seek(start)
+    """Yields the record batches of an Arrow file or stream, checked."""
+    is_file = source.read_at(len(MAGIC), 0) == MAGIC  # a file is a stream between two marks
+    if is_file and source.read_at(len(MAGIC), source.size() - len(MAGIC)) != MAGIC:
+        raise ValueError("the end of the file is missing")
+    source.seek(8 if is_file else 0)
     for batch in pa.ipc.open_stream(source):
         batch.validate(full=True)
         yield batch
@@ -115,8 +99,7 @@ def _count(row: pa.RecordBatch, rows: int) -> int:
     if "preds_per_image" not in row.schema.names:
         return rows
     count = whole_number(row.column("preds_per_image")[0].as_py(), "preds_per_image")
-    if count > rows:
-        raise DataError("preds_per_image exceeds the features", found=count, expected=f"at most {rows}")
+    refuse_if(count > rows, "preds_per_image exceeds the features", found=count, expected=f"at most {rows}")
     return count
 
 
@@ -137,8 +120,7 @@ def _flat(row: pa.RecordBatch, name: str) -> np.ndarray:
     # `datasets` stores matrices in extension types.
     array = column.storage if isinstance(column, pa.ExtensionArray) else column
     while pa.types.is_nested(array.type):
-        if array.null_count:
-            raise DataError(f"{name} is missing")
+        refuse_if(array.null_count, f"{name} is missing")
         array = array.flatten()
     if array.null_count or not (pa.types.is_floating(array.type) or pa.types.is_integer(array.type)):
         raise DataError(f"{name} is missing or is not numeric", found=str(array.type))
@@ -156,8 +138,7 @@ def _vector(row: pa.RecordBatch, name: str, rows: int, count: int) -> np.ndarray
     if name not in row.schema.names:
         return None
     values = _flat(row, name)
-    if len(values) != rows:
-        raise DataError(f"{name} has a wrong length", found=len(values), expected=str(rows))
+    refuse_if(len(values) != rows, f"{name} has a wrong length", found=len(values), expected=str(rows))
     if name.endswith("_ids") and not (np.isfinite(values).all() and (values == np.floor(values)).all()):
         raise DataError(f"{name} contain a value that is not a whole number")
     return values[:count]

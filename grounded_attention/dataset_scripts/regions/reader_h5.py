@@ -48,17 +48,6 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
     VOLTA: one group an image; its name is the image id. It has the datasets `boxes` (pixels), `features`, `img_h`,
     `img_w`, `obj_id`, `obj_conf`, `attr_id`, `attr_conf`, `num_objects`.
-
-    Args:
-        path (`Path`): The file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        MissingFileError: The file with the ids or sizes does not exist.
-        DataError: The file is damaged or refers to data of another file, or h5py is not installed.
     """
     h5py = import_library("h5py")
     try:

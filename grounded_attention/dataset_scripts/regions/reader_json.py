@@ -38,16 +38,6 @@ def read_vl_bert_zip(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[S
     image id is the name of the file, by which VL-BERT finds it. Regions keep the file's order (VL-BERT's own loader
     sorts them by confidence). `image_box_feature`, the feature of the whole image, is dropped, since a table holds
     detected regions only.
-
-    Args:
-        path (`Path`): The zip, folder or file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        DataError: The archive is damaged or has no JSON files.
     """
     source, place = split_zip_path(path)
     if source.is_dir() or not zipfile.is_zipfile(source):

@@ -28,16 +28,6 @@ def read_lmdb(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceRe
     fields of LXMERT) and MMF's (the key is the path of the image without suffix). The type of each value distinguishes
     base64 from arrays. Boxes are pixels of the original image. The entry `keys`, a list of the image ids, sets the
     order. `safe_pickle` reads the values.
-
-    Args:
-        path (`Path`): The folder or file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        DataError: The file is damaged, or lmdb is not installed.
     """
     lmdb = import_library("lmdb")
     _check_pages(path)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.safe_pickle import load_npy
 
 from .reader_records import FEATURE_SIZE, SourceRecord, regions_from_fields
@@ -24,22 +24,11 @@ def read_npy_files(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sou
     `image_width`, `image_height`, `cls_prob`, `image_id`. One .npy may hold a dict of everything. `objects` has no
     background class; `cls_prob` has one only if it has 1,601 columns. The image id is the path in the folder without
     `.npy`, by which MMF finds it (the info does not always have an `image_id`). `safe_pickle` reads the objects.
-
-    Args:
-        path (`Path`): The folder or file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
-
-    Raises:
-        DataError: There are no NumPy files.
     """
     folder = path if path.is_dir() else path.parent
     files = sorted(file for file in path.rglob("*.npy")) if path.is_dir() else [path]
     chosen = [file for file in files if not file.stem.endswith(INFO)]
-    if not chosen:
-        raise DataError("no NumPy files of features", file=path, expected=f"<stem>.npy beside <stem>{INFO}.npy")
+    refuse_if(not chosen, "no NumPy files of features", file=path, expected=f"<stem>.npy beside <stem>{INFO}.npy")
     for row, file in enumerate(chosen, start=1):
         size = file.stat().st_size
         image_id = file.relative_to(folder).with_suffix("").as_posix()

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 
 from .rows import Regions, normalise_boxes, validate_regions
 
@@ -88,11 +88,7 @@ class SourceRecord:
 
 
 def import_library(name: str) -> ModuleType:
-    """Imports h5py or lmdb.
-
-    Raises:
-        DataError: The library is not installed; the message states how to install it.
-    """
+    """Imports h5py or lmdb."""
     try:
         return __import__(name)
     except ImportError as error:
@@ -104,12 +100,6 @@ class Fields:
     """The fields of one image's record, under the names of any format.
 
     Base64 texts and arrays are decoded on access.
-
-    Args:
-        values (`Mapping`): The record.
-
-    Raises:
-        DataError: The record is not a mapping, or has no boxes.
     """
 
     def __init__(self, values: Any) -> None:
@@ -133,18 +123,7 @@ class Fields:
         return whole_number(self.values[name], name)
 
     def array(self, field: str, width: int | None = None) -> np.ndarray | None:
-        """Returns an array.
-
-        Args:
-            field (`str`): A key of `NAMES`.
-            width (`int`, *optional*): Number of columns; 0 for as many as the record has, None for a vector.
-
-        Returns:
-            `np.ndarray`: (count, width), or (count,) for a vector; None if the record lacks the field.
-
-        Raises:
-            DataError: The field has a wrong length.
-        """
+        """Returns an array."""
         if self._name(field) is None:
             return None
         flat = self._flat(field, np.dtype("<i8" if field in IDS else "<f4"))
@@ -176,17 +155,6 @@ def regions_from_fields(values: Any, image_id: str, feature_size: int) -> Region
     If the record states fewer boxes than it holds (MMF appends those that non-maximum suppression rejected), the first
     ones count. Class ids have no background class. Class probabilities with 1,601 columns have background as column 0.
     Without ids and confidences, the most likely class other than background and its probability are used.
-
-    Args:
-        values (`Any`): The record; boxes are pixels of the original image.
-        image_id (`str`): Id of the image.
-        feature_size (`int`): D, the number of feature values of a region.
-
-    Returns:
-        `Regions`: The regions in the record's order.
-
-    Raises:
-        DataError: A field is missing or has a wrong length.
     """
     fields = Fields(values)
     width, height = fields.number("width"), fields.number("height")
@@ -217,34 +185,14 @@ def regions_from_fields(values: Any, image_id: str, feature_size: int) -> Region
 
 
 def most_likely(probabilities: np.ndarray, background: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the most likely class of each region and its probability.
-
-    Args:
-        probabilities (`np.ndarray`): (n, C).
-        background (`bool`): Whether column 0 is background; it does not count then, and classes start after it.
-
-    Returns:
-        `tuple[np.ndarray, np.ndarray]`: Classes and probabilities, (n,) each.
-    """
+    """Returns the most likely class of each region and its probability."""
     objects = probabilities[:, 1:] if background else probabilities
-    if not objects.shape[1]:
-        raise DataError("class probabilities have one column", expected="background and classes")
+    refuse_if(not objects.shape[1], "class probabilities have one column", expected="background and classes")
     return objects.argmax(axis=1), objects.max(axis=1)
 
 
 def whole_number(value: Any, name: str) -> int:
-    """Parses a size or count.
-
-    Args:
-        value (`Any`): A number, its digits as text, or an array of one number.
-        name (`str`): Its field, for errors.
-
-    Returns:
-        `int`: The number.
-
-    Raises:
-        DataError: The value is not a positive whole number of at most 9 digits.
-    """
+    """Parses a size or count."""
     if isinstance(value, bytes):
         value = value.decode("latin1")
     text = str(np.asarray(value).reshape(-1)[0] if np.size(value) == 1 else type(value).__name__).strip()
@@ -262,15 +210,7 @@ def list_names(values: Mapping[Any, Any]) -> str:
 
 
 def decode_base64(value: str | bytes, name: str) -> bytes:
-    """Decodes a base64 field to bytes.
-
-    Args:
-        value (`str` or `bytes`): The field.
-        name (`str`): Its name, for errors.
-
-    Raises:
-        DataError: The field is not base64.
-    """
+    """Decodes a base64 field to bytes."""
     try:
         return binascii.a2b_base64(value.strip(), strict_mode=True)
     except (binascii.Error, ValueError) as error:

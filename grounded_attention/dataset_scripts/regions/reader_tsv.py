@@ -10,7 +10,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
@@ -48,13 +48,6 @@ def read_butd_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[Sour
     Boxes are pixels of the original image. Arrays are base64 of little-endian float32. ViLBERT's extractor writes the
     seventh field, (n, C) class probabilities with background as column 0: `classes` is the argmax over the other
     columns, counted from 0, and `scores` is its probability; `class_probs` keeps all C columns.
-
-    Args:
-        path (`Path`): The file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
     """
     return _records(path, lambda line: _decode_butd(line, feature_size))
 
@@ -65,13 +58,6 @@ def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[So
     Fields: img_id, img_h, img_w, objects_id, objects_conf, attrs_id, attrs_conf, num_boxes, boxes, features. Boxes are
     pixels of the original image. Arrays are base64 of little-endian float32, ids of int64. `objects_id` has no
     background class (0 is the first object), so it is kept unchanged.
-
-    Args:
-        path (`Path`): The file.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `SourceRecord`: One image.
     """
     return _records(path, lambda line: _decode_lxmert(line, feature_size))
 
@@ -79,8 +65,7 @@ def read_lxmert_tsv(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[So
 def _records(path: Path, decode: Callable[[bytes], Regions]) -> Iterator[SourceRecord]:
     """Yields the rows of a tsv file. Fields are ids, numbers and base64, never quoted, so each line is a row."""
     with open_data(path) as file:
-        if not file.peek(1):
-            raise DataError("the file is empty", file=path, expected="one image a line", hint="copy it again")
+        refuse_if(not file.peek(1), "the file is empty", file=path, expected="one image a line", hint="copy it again")
         for row, line in enumerate(_lines(file), start=1):
             # Some copies end in an empty line, and some rows in CRLF.
             content = line.rstrip(b"\r\n")

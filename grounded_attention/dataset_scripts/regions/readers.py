@@ -60,39 +60,13 @@ def read_regions(
     format: str,
     feature_size: int = FEATURE_SIZE,
 ) -> Iterator[Regions]:
-    """Reads the regions of every image of a legacy feature file, in the file's order, one in memory at a time.
-
-    Args:
-        path (`str` or `os.PathLike`): The file, or the folder for formats with many files.
-        format (`str`): A name in `READERS`, or `"auto"`.
-        feature_size (`int`, *optional*, defaults to `FEATURE_SIZE`): D, the number of feature values of a region.
-
-    Yields:
-        `Regions`: The regions of an image.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: A record is damaged, or the format is unknown or not recognised.
-    """
+    """Reads the regions of every image of a legacy feature file, in the file's order, one in memory at a time."""
     for record in source_records(path, format, feature_size):
         yield record.read()
 
 
 def source_records(path: str | os.PathLike[str], format: str, feature_size: int) -> Iterator[SourceRecord]:
-    """Returns the records of a legacy feature file without decoding them.
-
-    Args:
-        path (`str` or `os.PathLike`): The file, or the folder for formats with many files.
-        format (`str`): A name in `READERS`, or `"auto"`.
-        feature_size (`int`): D, the number of feature values of a region.
-
-    Returns:
-        Iterator of `SourceRecord`.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The format is unknown or not recognised.
-    """
+    """Returns the records of a legacy feature file without decoding them."""
     if format == "auto":
         format, _ = recognise(path)
     if format not in READERS:
@@ -102,15 +76,7 @@ def source_records(path: str | os.PathLike[str], format: str, feature_size: int)
 
 
 def existing_source(path: str | os.PathLike[str], format: str) -> Path:
-    """Returns the file or folder of a source: `path`, or the zip for a place inside a zip.
-
-    Args:
-        path (`str` or `os.PathLike`): The place.
-        format (`str`): Its format, for errors.
-
-    Raises:
-        MissingFileError: It does not exist.
-    """
+    """Returns the file or folder of a source: `path`, or the zip for a place inside a zip."""
     source, _ = split_zip_path(path)
     if not source.exists():
         raise MissingFileError("no such file", file=source, expected=f"region features in the format {format}")
@@ -128,15 +94,7 @@ def source_size(path: str | os.PathLike[str]) -> int:
 
 
 def recognise(path: str | os.PathLike[str]) -> tuple[str, str]:
-    """Recognises the format of a source by its content.
-
-    Returns:
-        `tuple[str, str]`: The name in `READERS`, and a description of the content found.
-
-    Raises:
-        MissingFileError: The file does not exist.
-        DataError: The content has no known format; the message describes it.
-    """
+    """Recognises the format of a source by its content."""
     source = existing_source(path, "auto")
     found = _recognise_folder(source) if source.is_dir() else _recognise_file(source)
     if found is None or found[0] not in READERS:

@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 
-from .arrow_layout import RECORD_BATCH, SCHEMA, Columns, LayoutError, Message, read_message
+# What Arrow raises at a damaged file. It checks offsets and sizes itself, and `validate(full=True)` the rest.
+ARROW_ERRORS = (pa.ArrowException, ValueError, EOFError, OSError, MemoryError, TypeError, AttributeError, SystemError)
 
 # Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
 EDGE_TOLERANCE = 1.0
@@ -45,24 +46,7 @@ HEAD = {
 
 @dataclass(slots=True, eq=False)
 class Regions:
-    """The regions that a detector found in one image; n regions, D feature values, C classes.
-
-    Args:
-        image_id (`str`): Id of the image.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        boxes (`np.ndarray`): (n, 4) float32, (x1, y1, x2, y2) divided by width and height, in [0, 1], x1 <= x2 and y1
-            <= y2 (a box one pixel wide has x1 = x2 where the detector counts both edges as inside).
-        features (`np.ndarray`): (n, D) float16.
-        classes (`np.ndarray`, *optional*): (n,) int32, the detector's most likely class without background; the first
-            object class is 0.
-        scores (`np.ndarray`, *optional*): (n,) float32, the probability of that class.
-        attributes (`np.ndarray`, *optional*): (n,) int32, the detector's most likely attribute.
-        attribute_scores (`np.ndarray`, *optional*): (n,) float32, the probability of that attribute.
-        class_probs (`np.ndarray`, *optional*): (n, C) float16, all class probabilities in the source's order. If the
-            source has a background column (1,601 columns of the Visual Genome detector), it is column 0.
-        provenance (`Mapping`, *optional*): The provenance of the table, for a row read from one.
-    """
+    """The regions that a detector found in one image; n regions, D feature values, C classes."""
 
     image_id: str
     width: int
@@ -89,18 +73,6 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
     A coordinate up to one pixel outside the image is moved to its edge, since detectors produce such boxes at the
     border.
-
-    Args:
-        boxes (array-like): (n, 4), `x1, y1, x2, y2` in pixels.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-
-    Returns:
-        `np.ndarray`: (n, 4) float32 in [0, 1].
-
-    Raises:
-        DataError: The size is below 1, a coordinate is not a number or is further outside, a box is inverted, or the
-            boxes are normalised already.
     """
     pixels = np.asarray(boxes, dtype=np.float32)
     check_size(width, height)
@@ -113,15 +85,7 @@ def normalise_boxes(boxes: npt.ArrayLike, width: int, height: int) -> npt.NDArra
 
 
 def check_size(width: int, height: int) -> None:
-    """Checks the size of an image.
-
-    Args:
-        width (`int`): Width in pixels.
-        height (`int`): Height in pixels.
-
-    Raises:
-        DataError: One of them is not positive, or does not fit into 32 bits.
-    """
+    """Checks the size of an image."""
     if width < 1 or height < 1:
         raise DataError("image size is not positive", found=(width, height), expected="width and height above 0")
     if max(width, height) > np.iinfo(np.int32).max:
@@ -129,16 +93,7 @@ def check_size(width: int, height: int) -> None:
 
 
 def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float = 0.0) -> None:
-    """Checks boxes.
-
-    Args:
-        boxes (`np.ndarray`): (n, 4), x1, y1, x2, y2.
-        limit (`np.ndarray` or `float`): The largest coordinates, (4,) or one number.
-        tolerance (`float`, *optional*, defaults to `0.0`): Allowed distance outside [0, limit].
-
-    Raises:
-        DataError: There is no box, or a box is not finite, outside [0, limit], or inverted.
-    """
+    """Checks boxes."""
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not len(boxes):
         raise DataError("boxes have a wrong shape", found=boxes.shape, expected="(number of regions, 4), at least one")
     checks = {
@@ -155,12 +110,7 @@ def check_boxes(boxes: np.ndarray, limit: np.ndarray | float, tolerance: float =
 
 
 def validate_regions(regions: Regions) -> Regions:
-    """Checks regions and converts their arrays to contiguous ones with the dtypes of `Regions`.
-
-    Raises:
-        DataError: The id is empty, the size is below 1, a box is invalid, the length of an array is not the number of
-            boxes, a value is NaN or infinite (also beyond float16), or a class is negative.
-    """
+    """Checks regions and converts their arrays to contiguous ones with the dtypes of `Regions`."""
     if not isinstance(regions.image_id, str) or not regions.image_id:
         raise DataError("image id is not a text", found=regions.image_id, expected="a string that is not empty")
     check_size(regions.width, regions.height)
@@ -221,21 +171,12 @@ def row_schema(widths: dict[str, int | None]) -> pa.Schema:
 
 
 def read_schema(stream: pa.NativeFile) -> pa.Schema:
-    """Reads the schema at the start of a shard.
-
-    Raises:
-        DataError: The schema is damaged, or is not that of a region table.
-    """
+    """Reads the schema at the start of a shard."""
     try:
-        start = stream.tell()
-        head = read_message(memoryview(stream.read_buffer()))
-        if head is None or head.kind != SCHEMA:
-            raise LayoutError("no schema")
-        stream.seek(start)
         schema = pa.ipc.read_schema(stream)
         if schema == row_schema(schema_widths(schema)):
             return schema
-    except (pa.ArrowException, EOFError, OSError, ValueError, AttributeError, TypeError) as error:
+    except ARROW_ERRORS as error:
         raise DataError("damaged header", found=str(error)) from error
     raise DataError("not a shard of a region table", found=schema.names)
 
@@ -247,17 +188,7 @@ def schema_widths(schema: pa.Schema) -> dict[str, int | None]:
 
 
 def encode_row(regions: Regions, schema: pa.Schema, source_row: int, digest: bytes) -> pa.RecordBatch:
-    """Makes a record batch of one row.
-
-    Args:
-        regions (`Regions`): Regions that passed `validate_regions`.
-        schema (`pa.Schema`): The schema of the table.
-        source_row (`int`): Number of the row in the source.
-        digest (`bytes`): The result of `row_digest`.
-
-    Returns:
-        `pa.RecordBatch`: The row.
-    """
+    """Makes a record batch of one row."""
     text = regions.image_id.encode()
     numbers = (_INTEGER.pack(regions.width), _INTEGER.pack(regions.height), _LONG.pack(source_row), digest)
     head = [(_OFFSETS.pack(0, len(text)), text), *((number,) for number in numbers)]
@@ -281,11 +212,7 @@ def _padded(sizes: Any) -> Any:
 
 
 class RowDecoder:
-    """Decodes record batches of one row into `Regions`; the arrays are read-only views of the batch, without a copy.
-
-    Args:
-        schema (`pa.Schema`): The schema of the table.
-    """
+    """Decodes record batches of one row into `Regions`; its arrays are read-only views, without a copy."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -295,17 +222,13 @@ class RowDecoder:
         ]
 
     def decode(self, message: pa.Buffer) -> Regions:
-        """Decodes the regions of an encapsulated IPC message that holds a record batch of one row.
-
-        Raises:
-            DataError: The message is damaged.
-        """
+        """Decodes the regions of an encapsulated IPC message that holds a record batch of one row."""
         data = memoryview(message)
         try:
             regions = self._read_layout(data)
         except (struct.error, ValueError):
             regions = None
-        return regions or self._read_message(data)[0]
+        return regions or self._read_message(message)[0]
 
     def _read_layout(self, message: memoryview) -> Regions | None:
         """Decodes a row by the offsets at which Arrow's writer puts its buffers, without reading the metadata.
@@ -334,32 +257,15 @@ class RowDecoder:
         return Regions(image_id, width, height, **arrays) if whole else None
 
     def verified(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
-        """Decodes a row and checks its digest.
-
-        Returns:
-            `tuple[Regions, int, bytes]`: The regions, their source row and their digest.
-
-        Raises:
-            DataError: The content does not match the digest, or is not a row of this schema.
-        """
-        regions, source_row, digest = self._read_message(memoryview(message))
-        if row_digest(regions) != digest:
-            raise DataError("damaged row: its content does not match its checksum")
+        """Decodes a row and checks its digest."""
+        regions, source_row, digest = self._read_message(message)
+        refuse_if(row_digest(regions) != digest, "damaged row: its content does not match its checksum")
         return regions, source_row, digest
 
     def count_regions(
         self, lengths: npt.NDArray[np.int64], id_lengths: npt.NDArray[np.int64], example: tuple[int, int, int]
     ) -> npt.NDArray[np.int64]:
-        """Computes the number of regions of rows from their lengths alone.
-
-        Args:
-            lengths (`np.ndarray`): (n,) int64, bytes of each row's message.
-            id_lengths (`np.ndarray`): (n,) int64, bytes of each row's image id.
-            example (`tuple[int, int, int]`): Length, id length and number of regions of any row of the table.
-
-        Returns:
-            `np.ndarray`: (n,) int64; -1 if no number of regions gives this length.
-        """
+        """Computes the number of regions of rows from their lengths alone."""
         length, id_length, count = example
         # All other bytes are the same in every row: the same schema, the same metadata.
         fixed = length - _padded(id_length) - self._array_bytes(np.array([count]))[0]
@@ -373,31 +279,25 @@ class RowDecoder:
         sizes = (_padded(counts * dtype.itemsize * (width or 1)) for *_, dtype, width in self._arrays)
         return np.sum(list(sizes), axis=0)
 
-    def _read_message(self, data: memoryview) -> tuple[Regions, int, bytes]:
-        """Decodes regions, source row and digest by the offsets in the metadata; every one is checked."""
+    def _read_message(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
+        """Decodes regions, source row and digest with Arrow, which checks the metadata and every buffer."""
         try:
-            message = read_message(data)
-            if message is None or message.kind != RECORD_BATCH or message.end != len(data) or message.rows() != 1:
-                raise LayoutError("not a message with one row")
-            return self._read_buffers(data, message)
-        except (ValueError, struct.error) as error:
-            raise DataError("damaged row", found=str(error)) from error
-
-    def _read_buffers(self, data: memoryview, message: Message) -> tuple[Regions, int, bytes]:
-        columns = Columns(data, message)
-        [image_id] = columns.texts(1)
-        width, height = (int(columns.numbers(np.dtype(np.int32), 1)[0]) for _ in range(2))
-        source_row = int(columns.numbers(np.dtype(np.int64), 1)[0])
-        digest = columns.numbers(np.dtype(np.uint8), DIGEST_SIZE).tobytes()
-        arrays, rows = {}, 0
-        for _, name, dtype, width_of_vector in self._arrays:
-            count = int(columns.numbers(np.dtype(np.int32), 2)[1])
-            if count < 1 or count != (rows or count):
-                raise LayoutError(f"{count} {name} of {rows} regions")
-            rows = count
-            if width_of_vector is not None:
-                columns.skip_validity()
-            flat = columns.numbers(dtype, count * (width_of_vector or 1))
-            arrays[name] = flat if width_of_vector is None else flat.reshape(count, width_of_vector)
-        check_size(width, height)
+            batch = pa.ipc.read_record_batch(message, self.schema)
+            batch.validate(full=True)
+            if batch.num_rows != 1:
+                raise ValueError("not a message with one row")
+            image_id, width, height, source_row, digest = (batch.column(place)[0].as_py() for place in range(5))
+            arrays: dict[str, Any] = {}
+            for place, name, _, columns in self._arrays:
+                values = batch.column(place).flatten()
+                flat = values if columns is None else values.flatten()
+                if not len(values) or len(values) != len(arrays.get("boxes", values)) or flat.null_count:
+                    raise ValueError(f"{len(values)} {name}")
+                array = flat.to_numpy()
+                arrays[name] = array if columns is None else array.reshape(-1, columns)
+            if image_id is None or source_row is None or digest is None:
+                raise ValueError("missing values")
+            check_size(width, height)
+        except ARROW_ERRORS as error:
+            raise DataError("damaged row", found=str(error)[:200]) from error
         return Regions(image_id, width, height, **arrays), source_row, digest

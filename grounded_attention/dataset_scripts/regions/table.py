@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.safe_paths import path_below
 
 from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
@@ -230,8 +230,7 @@ class RegionTable:
             schema = read_schema(pa.BufferReader(buffer))
         except DataError as error:
             raise DataError(str(error), file=shard, hint="import the features again") from error
-        if schema != self._decoder.schema:
-            raise DataError("shard of another table", file=shard, hint="copy the table again")
+        refuse_if(schema != self._decoder.schema, "shard of another table", file=shard, hint="copy the table again")
 
     def __getstate__(self) -> dict[str, Any]:
         return {"path": self.path}

@@ -13,11 +13,10 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import whole_file
 
-from .arrow_layout import LayoutError, messages
 from .files import (
     INDEX,
     MANIFEST,
@@ -32,6 +31,7 @@ from .files import (
     write_json,
 )
 from .rows import (
+    ARROW_ERRORS,
     Regions,
     RowDecoder,
     encode_row,
@@ -214,8 +214,7 @@ class RegionTableWriter:
         Raises:
             DataError: No row was written.
         """
-        if not self.written:
-            raise DataError("no image was written, so there is no table", file=self.path)
+        refuse_if(not self.written, "no image was written, so there is no table", file=self.path)
         self._close_shard()
         index_bytes = self._write_index()
         widths = schema_widths(self._schema)
@@ -286,9 +285,10 @@ def intact_rows(shard: Path) -> Iterator[tuple[int, int, RowDecoder, pa.Buffer]]
     stream = pa.BufferReader(buffer)
     try:
         decoder = RowDecoder(read_schema(stream))
-        for found in messages(memoryview(buffer), stream.tell()):
-            message = buffer.slice(found.start, found.end - found.start)
+        while (start := stream.tell()) < size:
+            pa.ipc.read_message(stream)
+            message = buffer.slice(start, stream.tell() - start)
             decoder.verified(message)
-            yield found.start, message.size, decoder, message
-    except (LayoutError, DataError):
+            yield start, message.size, decoder, message
+    except (DataError, *ARROW_ERRORS):
         return

@@ -65,16 +65,7 @@ LIGHT_PHRASES = ("the light", "the sunlight", "the sunshine", "light from the {}
 
 
 def describe(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Caption] | None:
-    """Writes five captions of a scene, by annotators who look at the same few entities.
-
-    Args:
-        scene (`Scene`): The scene.
-        rng (`random.Random`): Draws entities and words.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that the captions may name.
-
-    Returns:
-        `list[Caption]`: Captions with exactly one reading each, or None if none is found for these entities.
-    """
+    """Writes five captions of a scene, by annotators who look at the same few entities."""
     habits = {entity: draw_habit(rng) for entity in _choose_entities(scene, rng)}
     mentions_ground = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 2, 2, 3)))
     mentions_light = rng.sample(range(CAPTIONS_PER_SCENE), rng.choice((0, 0, 0, 0, 2)))
@@ -191,12 +182,7 @@ class _CaptionDraft:
         return True
 
     def add_scenery(self, mentions_ground: bool, mentions_light: bool) -> None:
-        """Adds the scenery.
-
-        Args:
-            mentions_ground (`bool`): Add the ground, before or after the rest.
-            mentions_light (`bool`): Add the light, at the end.
-        """
+        """Adds the scenery."""
         if mentions_ground:
             broad = self.rng.random() < 0.25
             phrases = BROAD_GROUND_PHRASES if broad else GROUND_PHRASES[self.scene.ground]

@@ -72,16 +72,7 @@ class Caption:
 
 
 def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]:
-    """Finds all ways to assign referents to the mentions so that the caption is true of a scene.
-
-    Args:
-        scene (`Scene`): The scene.
-        caption (`Caption`): The caption.
-
-    Returns:
-        `list[tuple[frozenset[int], ...]]`: For each way the object numbers of every mention (an empty set for ground,
-        light and mentions of nothing visible). Mentions of one caption never share an object.
-    """
+    """Finds all ways to assign referents to the mentions so that the caption is true of a scene."""
     choices = [
         [frozenset[int]()] if mention.entity is None else referents(scene, mention.meaning)
         for mention in caption.mentions
@@ -95,34 +86,17 @@ def readings(scene: Scene, caption: Caption) -> list[tuple[frozenset[int], ...]]
 
 
 def caption_holds(scene: Scene, caption: Caption) -> bool:
-    """Returns whether a caption is true of a scene.
-
-    Args:
-        scene (`Scene`): Any scene.
-        caption (`Caption`): The caption; it may have been written for another scene.
-    """
+    """Returns whether a caption is true of a scene."""
     return bool(readings(scene, caption))
 
 
 def needs_context(scene: Scene, mention: Mention) -> bool:
-    """Returns whether a phrase about objects, read alone, fits more than its referent.
-
-    Args:
-        scene (`Scene`): The scene.
-        mention (`Mention`): The phrase with its referent.
-    """
+    """Returns whether a phrase about objects, read alone, fits more than its referent."""
     return bool(mention.members) and len(referents(scene, mention.meaning)) > 1
 
 
 def fact_holds(scene: Scene, relation: str, subject: frozenset[int], target: frozenset[int]) -> bool:
-    """Returns whether a relation holds between all of `subject` and all of `target`, or, if equal, among them.
-
-    Args:
-        scene (`Scene`): The scene.
-        relation (`str`): One of `RELATIONS`.
-        subject (`frozenset[int]`): Numbers of the first objects.
-        target (`frozenset[int]`): Numbers of the second objects.
-    """
+    """Returns whether a relation holds between all of `subject` and all of `target`, or, if equal, among them."""
     pairs: Iterable[tuple[int, int]] = product(subject, target)
     if subject == target:
         pairs = combinations(sorted(subject), 2)

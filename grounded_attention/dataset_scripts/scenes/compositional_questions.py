@@ -29,20 +29,7 @@ WORDS = {"colours": "color", "shapes": "shape", "sizes": "size", "textures": "pa
 
 @dataclass(frozen=True)
 class Question:
-    """A question and its answer.
-
-    Args:
-        text (`str`): The question.
-        answer (`str`): The answer.
-        full_answer (`str`): The answer as a sentence.
-        types (`tuple[str, str, str]`): Structural, semantic and detailed type.
-        valid (`tuple[str, ...]`): The answers that suit the question.
-        plausible (`tuple[str, ...]`): Of these, the answers that are true of anything in the scene.
-        group (`str`, *optional*): Global group: what open questions are about.
-        entailed (`tuple[Question, ...]`): Questions whose answers follow from this answer.
-        equivalent (`tuple[Question, ...]`): Those of them from whose answers this one follows.
-        content (`Content`): What the question says together with its answers.
-    """
+    """A question and its answer."""
 
     text: str
     answer: str
@@ -64,17 +51,7 @@ class Question:
 def compose(
     scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL
 ) -> tuple[list[Question], list[Question]]:
-    """Makes different questions about a scene.
-
-    Args:
-        scene (`Scene`): The scene.
-        rng (`random.Random`): Draws the questions.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that the questions and answers
-            may name. With `HELD_OUT`, entailed questions need not name one.
-
-    Returns:
-        `tuple[list[Question], list[Question]]`: At most four questions, and those that they entail, each once.
-    """
+    """Makes different questions about a scene."""
     found: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)

@@ -43,7 +43,7 @@ import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
 from grounded_attention.utils.bounded_numbers import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.locks import folder_lock
@@ -94,14 +94,7 @@ _CHUNK = 16
 
 @dataclass(frozen=True)
 class DrawnImage:
-    """The contribution of one image to the files about all images.
-
-    Args:
-        record (`SceneRecord`): The scene with its captions.
-        regions (`Regions`): The regions of the simulated detector.
-        true_regions (`Regions`): The true boxes of the objects.
-        texts (`ImageTexts`): The texts about the image.
-    """
+    """The contribution of one image to the files about all images."""
 
     record: SceneRecord
     regions: Regions
@@ -125,26 +118,7 @@ class ImageTexts:
 def write_scenes(
     output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False, held_out: bool = False
 ) -> dict[str, Any]:
-    """Draws scenes and writes them to a folder, unless the folder already holds them.
-
-    Args:
-        output (`str` or `Path`): The folder; created if needed. An incomplete one with the same seed and size is
-            written again.
-        images (`int`): Number of images, at least 5.
-        seed (`int`): The seed, 0 or more.
-        num_proc (`int`, *optional*, defaults to `1`): Number of processes; the files do not depend on it.
-        force (`bool`, *optional*, defaults to `False`): Replace scenes of another seed, size or version, or with the
-            other value of `held_out`.
-        held_out (`bool`, *optional*, defaults to `False`): Hold combinations of colour and shape, and of relation and
-            shape, out of train, val and the corpus; the images and texts of test have them.
-
-    Returns:
-        `dict`: The manifest: version, seed, number of images, the images and phrase pairs of each split, and further
-        counts; with `held_out` also the combinations.
-
-    Raises:
-        DataError: An argument is out of range, or the folder holds other scenes (without `force`) or other files.
-    """
+    """Draws scenes and writes them to a folder, unless the folder already holds them."""
     _check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
@@ -175,12 +149,7 @@ def _write_missing(root: Path, images: int, seed: int, num_proc: int, force: boo
 
 
 def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
-    """Returns the questions about an image in the manner of GQA.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        record (`SceneRecord`): The image.
-    """
+    """Returns the questions about an image in the manner of GQA."""
     rng = random.Random(f"{seed}/gqa/{record.number}")
     composed = compositional_questions.compose(record.scene, rng, record.combinations)
     return ComposedImage(record.image_id, *map(tuple, composed))
@@ -218,13 +187,7 @@ def _add_llava(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -> ReferredImage:
-    """Returns the referring expressions of an image, its objects, and the detector's boxes.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        record (`SceneRecord`): The image.
-        found (`Detections`): The boxes of the simulated detector.
-    """
+    """Returns the referring expressions of an image, its objects, and the detector's boxes."""
     rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
     return ReferredImage(
         record.number,
@@ -244,18 +207,7 @@ def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -
 
 
 def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False) -> DrawnImage:
-    """Writes the files of one image and returns its contribution to the common files.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        number (`int`): Number of the image, from 0.
-        images (`int`): Number of images of the data set.
-        root (`Path`): Folder of the data set.
-        held_out (`bool`, *optional*, defaults to `False`): Whether combinations are held out.
-
-    Returns:
-        `DrawnImage`: The contribution.
-    """
+    """Writes the files of one image and returns its contribution to the common files."""
     record = scene_record(seed, number, images, held_out)
     jpeg = io.BytesIO()
     paint(record.scene).save(jpeg, "JPEG", quality=JPEG_QUALITY)
@@ -455,7 +407,5 @@ def _mapper(num_proc: int) -> Iterator[Any]:
 def _check_arguments(images: int, seed: int, num_proc: int) -> None:
     bounds = (("images", images, MIN_IMAGES, MAX_IMAGES), ("seed", seed, 0, MAX_SEED))
     for name, value, minimum, maximum in (*bounds, ("num_proc", num_proc, 1, MAX_PROCESSES)):
-        if value < minimum:
-            raise DataError(f"{name} is too small", found=value, expected=f"at least {minimum}")
-        if value > maximum:
-            raise DataError(f"{name} is too large", expected=f"at most {maximum}")
+        refuse_if(value < minimum, f"{name} is too small", found=value, expected=f"at least {minimum}")
+        refuse_if(value > maximum, f"{name} is too large", expected=f"at most {maximum}")

@@ -26,14 +26,7 @@ MIN_REGIONS, MAX_REGIONS = 8, 14
 
 @dataclass(frozen=True)
 class Detections:
-    """The regions that the detector finds in an image; n regions in random order.
-
-    Args:
-        boxes (`np.ndarray`): (n, 4) float32 in pixels, inside the image.
-        classes (`np.ndarray`): (n,) int32 into `CLASSES` (no background).
-        scores (`np.ndarray`): (n,) float32 in [0, 1].
-        class_probs (`np.ndarray`): (n, len(CLASSES)) float16; the largest entry belongs to the class and is its score.
-    """
+    """The regions that the detector finds in an image; n regions in random order."""
 
     boxes: np.ndarray
     classes: np.ndarray
@@ -42,15 +35,7 @@ class Detections:
 
 
 def detect(scene: Scene, rng: np.random.Generator) -> Detections:
-    """Detects between 8 and 14 regions of a scene.
-
-    Args:
-        scene (`Scene`): The scene.
-        rng (`np.random.Generator`): Draws errors and noise.
-
-    Returns:
-        `Detections`: The regions.
-    """
+    """Detects between 8 and 14 regions of a scene."""
     found: list[tuple[np.ndarray, SceneObject | None]] = []
     for item in scene.objects:
         if rng.random() >= MISS_RATE:

@@ -24,14 +24,7 @@ DROP_ARTICLE_RATE = 0.7
 
 
 def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[str]:
-    """Writes up to three different expressions for an object; none if the object cannot be identified.
-
-    Args:
-        scene (`Scene`): The scene.
-        number (`int`): The object's number in it.
-        rng (`random.Random`): Draws the words.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that expressions may name.
-    """
+    """Writes up to three different expressions for an object; none if the object cannot be identified."""
     habit, found = draw_habit(rng), dict[str, None]()
     for attempt in range(ATTEMPTS):
         phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)

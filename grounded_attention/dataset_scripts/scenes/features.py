@@ -21,30 +21,14 @@ SCALE = 1 / 1150
 
 
 def pixel_features(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
-    """Computes the features of regions of an image.
-
-    Args:
-        image (`Image.Image`): Any image; it is converted to RGB.
-        boxes (`np.ndarray`): (n, 4) `x1, y1, x2, y2` in pixels, inside the image, x1 < x2 and y1 < y2.
-
-    Returns:
-        `np.ndarray`: (n, 2048) float16, 0 or more. They depend only on the pixels in each box and on their number.
-    """
+    """Computes the features of regions of an image."""
     image = image.convert("RGB")
     projected = describe_crops(image, boxes) @ _projection()
     return np.maximum(projected * np.float32(SCALE) + np.float32(OFFSET), 0).astype(np.float16)
 
 
 def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
-    """Describes the part of an RGB image in each box by integers.
-
-    Args:
-        image (`Image.Image`): The image.
-        boxes (`np.ndarray`): (n, 4) `x1, y1, x2, y2` in pixels, inside the image.
-
-    Returns:
-        `np.ndarray`: (n, number of descriptors) float32, integers.
-    """
+    """Describes the part of an RGB image in each box by integers."""
     size, filtering = (GRID, GRID), Image.Resampling.BILINEAR
     corners = [(float(x1), float(y1), float(x2), float(y2)) for x1, y1, x2, y2 in boxes]
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])

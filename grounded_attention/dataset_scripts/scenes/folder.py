@@ -34,16 +34,7 @@ FOLDERS = (
 
 
 def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict[str, Any] | None:
-    """Returns the manifest of the requested scenes, or None if the folder does not hold them completely.
-
-    Args:
-        root (`Path`): The folder.
-        identity (`dict`): Version, seed, number of images, and whether combinations are held out.
-        force (`bool`): Accept other scenes, which are then replaced.
-
-    Raises:
-        DataError: The folder holds other files or scenes that must not be replaced.
-    """
+    """Returns the manifest of the requested scenes, or None if the folder does not hold them completely."""
     if not root.exists() or (root.is_dir() and all(_is_left_over(path) for path in root.iterdir())):
         return None
     marker = next((root / name for name in (MANIFEST, PARTIAL) if (root / name).is_file()), None)
@@ -70,21 +61,12 @@ def _is_left_over(path: Path) -> bool:
 
 
 def described(content: dict[str, Any]) -> dict[str, Any]:
-    """Returns an identity or a manifest as it is written: without `held_out` if no combinations are.
-
-    Args:
-        content (`dict`): The identity or manifest.
-    """
+    """Returns an identity or a manifest as it is written: without `held_out` if no combinations are."""
     return {name: value for name, value in content.items() if name != HELD_OUT or value}
 
 
 def begin(root: Path, identity: dict[str, Any]) -> None:
-    """Marks the folder as incomplete and removes the files of an earlier run.
-
-    Args:
-        root (`Path`): The folder.
-        identity (`dict`): Version, seed, number of images, and whether combinations are held out.
-    """
+    """Marks the folder as incomplete and removes the files of an earlier run."""
     root.mkdir(parents=True, exist_ok=True)
     refuse_links(root)
     write_text(root / PARTIAL, json.dumps(described(identity)) + "\n")
@@ -97,11 +79,6 @@ def begin(root: Path, identity: dict[str, Any]) -> None:
 
 
 def finish(root: Path, manifest: dict[str, Any]) -> None:
-    """Marks the folder as complete.
-
-    Args:
-        root (`Path`): The folder.
-        manifest (`dict`): The content of the manifest.
-    """
+    """Marks the folder as complete."""
     write_text(root / MANIFEST, json.dumps(manifest, indent=2) + "\n")
     (root / PARTIAL).unlink(missing_ok=True)

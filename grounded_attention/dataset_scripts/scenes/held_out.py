@@ -21,13 +21,7 @@ RETRIES = 100
 
 @dataclass(frozen=True)
 class Content:
-    """What a text says.
-
-    Args:
-        looks (`tuple[str, ...]`): For each thing, words about it in any order: `"the large star blue"` for "What color
-            is the large star?" with the answer "blue".
-        landmarks (`tuple[tuple[str, str], ...]`): For each relation its name and words about its second thing.
-    """
+    """What a text says."""
 
     looks: tuple[str, ...] = ()
     landmarks: tuple[tuple[str, str], ...] = ()
@@ -42,24 +36,14 @@ Draft = TypeVar("Draft", bound=_Draft)
 
 
 def names_held_out(content: Content) -> bool:
-    """Returns whether a text names a combination that can be held out.
-
-    Args:
-        content (`Content`): What the text says.
-    """
+    """Returns whether a text names a combination that can be held out."""
     return any(is_held_out_look(words) for words in content.looks) or any(
         _only_shape(words) == HELD_OUT_LANDMARKS[relation] for relation, words in content.landmarks
     )
 
 
 def allows(combinations: Combinations, content: Content) -> bool:
-    """Returns whether a text may be written about an image with these combinations.
-
-    Args:
-        combinations (`Combinations`): The combinations of the image: with `SEEN` no text names one that is held out,
-            with `HELD_OUT` every text does.
-        content (`Content`): What the text says.
-    """
+    """Returns whether a text may be written about an image with these combinations."""
     return combinations is Combinations.ALL or names_held_out(content) == (combinations is Combinations.HELD_OUT)
 
 
@@ -71,14 +55,6 @@ def draw_allowed(
     So the kinds and the shares of "yes" and "no" are about those of texts that may name any combination. Without the
     second rule, nine tenths of the questions whether there is something with a held-out pair would have the answer
     "yes".
-
-    Args:
-        draw (`Callable`): Draws a text, or None if it fails.
-        combinations (`Combinations`): Those that the text may name.
-        answer (`Callable`): Text -> its answer, or None if any other answer is as good.
-
-    Returns:
-        The text, or None if the first draw failed or no allowed text was found.
     """
     first = draw()
     if first is None or allows(combinations, first.content):

@@ -163,11 +163,7 @@ ATTRIBUTES = tuple(field.name for field in fields(Meaning) if field.name != "kin
 
 @lru_cache(maxsize=100_000)
 def meaning_of(text: str) -> Meaning:
-    """Returns the meaning of a phrase.
-
-    Raises:
-        ValueError: A word of the phrase is not in the vocabulary.
-    """
+    """Returns the meaning of a phrase."""
     allowed: dict[str, frozenset] = {}
     plural = False
     for word in text.lower().split():
@@ -194,16 +190,6 @@ def relation_between(first: Meaning, second: Meaning) -> int:
     Equal constraints are an equivalence (3). If the first phrase implies the second it is a forward entailment (1), in
     the other direction a reverse entailment (2). If no look satisfies both it is an alternation (0), otherwise
     independence (4).
-
-    Args:
-        first (`Meaning`): The meaning of the first phrase.
-        second (`Meaning`): The meaning of the second phrase.
-
-    Returns:
-        `int`: The label.
-
-    Raises:
-        ValueError: The phrases are about different kinds of things.
     """
     if first.kind != second.kind:
         raise ValueError(f"a phrase about {first.kind} and one about {second.kind} cannot be compared")
@@ -220,12 +206,7 @@ def relation_between(first: Meaning, second: Meaning) -> int:
 
 
 def fits(item: SceneObject, meaning: Meaning) -> bool:
-    """Returns whether a single object satisfies the constraints; for a borderline look, either name is enough.
-
-    Args:
-        item (`SceneObject`): The object.
-        meaning (`Meaning`): The constraints.
-    """
+    """Returns whether a single object satisfies the constraints; for a borderline look, either name is enough."""
     return not (
         meaning.shapes.isdisjoint(item.shapes)
         or meaning.colours.isdisjoint(item.colours)
@@ -239,14 +220,6 @@ def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
 
     A phrase about one object may refer to any that fits. A phrase about several refers to all that fit, if their
     number is allowed. Phrases about the ground or the light refer to no object.
-
-    Args:
-        scene (`Scene`): The scene.
-        meaning (`Meaning`): The meaning of the phrase.
-
-    Returns:
-        `list[frozenset[int]]`: Sets of object numbers. For ground and light, one empty set if the phrase is true,
-        otherwise nothing.
     """
     if meaning.kind == "ground":
         return [frozenset()] if scene.ground in meaning.grounds else []

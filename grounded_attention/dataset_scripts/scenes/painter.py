@@ -24,14 +24,7 @@ DARKER = [int(value * 0.42) for value in range(256)] * 3
 
 
 def paint(scene: Scene) -> Image.Image:
-    """Draws a scene; equal scenes give equal pixels.
-
-    Args:
-        scene (`Scene`): The scene.
-
-    Returns:
-        `Image.Image`: RGB, `scene.width` x `scene.height` pixels.
-    """
+    """Draws a scene; equal scenes give equal pixels."""
     rng = np.random.default_rng(scene.noise_seed)
     image = Image.fromarray(_surface(scene, rng))
     for item in scene.objects:

@@ -32,14 +32,7 @@ def draw_habit(rng: random.Random) -> Habit:
 
 
 def object_phrase(items: Sequence[SceneObject], habit: Habit, detail: float, rng: random.Random) -> str:
-    """Writes a phrase that is true of one object, or of each of several objects.
-
-    Args:
-        items (sequence of `SceneObject`): The objects.
-        habit (`Habit`): The attributes that phrases about them usually contain.
-        detail (`float`): Probability, from 0 to 1, to add an attribute that the habit omits.
-        rng (`random.Random`): Draws the words.
-    """
+    """Writes a phrase that is true of one object, or of each of several objects."""
     included = {
         attribute: usual != (rng.random() < DEPARTURE_RATE) or rng.random() < detail
         for attribute, usual in habit.items()

@@ -81,17 +81,7 @@ class _QuestionDraft:
 
 
 def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Question]:
-    """Makes different questions about a scene.
-
-    Args:
-        scene (`Scene`): The scene.
-        rng (`random.Random`): Draws questions and answers.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that a question and its
-            answers may name.
-
-    Returns:
-        `list[Question]`: At most four questions.
-    """
+    """Makes different questions about a scene."""
     found: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)
@@ -119,16 +109,7 @@ def _answer(draft: _QuestionDraft, rng: random.Random, combinations: Combination
 
 
 def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tuple[int, str] | None:
-    """Draws an object that a phrase can single out.
-
-    Args:
-        scene (`Scene`): The scene.
-        rng (`random.Random`): Draws the object and the words.
-        hidden_attribute (`str`): `"shapes"`, `"colours"`, `"sizes"` or `"textures"`: not contained in the phrase.
-
-    Returns:
-        `tuple[int, str]`: The number of the object, and a phrase with "the" that fits it alone; None if none is found.
-    """
+    """Draws an object that a phrase can single out."""
     number = rng.randrange(len(scene.objects))
     habit = {**draw_habit(rng), hidden_attribute: False}
     for attempt in range(6):

@@ -19,29 +19,14 @@ SPLITS = ("train", "val", "test")
 
 
 def split_combinations(split: str, held_out: bool) -> Combinations:
-    """Returns the combinations that the images and texts of a split may have.
-
-    Args:
-        split (`str`): train, val or test.
-        held_out (`bool`): Whether combinations are held out.
-    """
+    """Returns the combinations that the images and texts of a split may have."""
     if not held_out:
         return Combinations.ALL
     return Combinations.HELD_OUT if split == "test" else Combinations.SEEN
 
 
 def scene_record(seed: int, number: int, images: int, held_out: bool = False) -> SceneRecord:
-    """Makes the record of an image without drawing it; it depends on the arguments only.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        number (`int`): Number of the image, from 0.
-        images (`int`): Number of images of the data set.
-        held_out (`bool`, *optional*, defaults to `False`): Whether combinations are held out.
-
-    Returns:
-        `SceneRecord`: The scene and its captions.
-    """
+    """Makes the record of an image without drawing it; it depends on the arguments only."""
     combinations = _combinations(seed, number, images, held_out)
     record = _related_record(seed, number, combinations)
     if number not in _unrelated_numbers(seed, images):
@@ -60,15 +45,7 @@ def scene_record(seed: int, number: int, images: int, held_out: bool = False) ->
 
 
 def split_numbers(seed: int, images: int) -> dict[str, list[int]]:
-    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training.
-
-    Args:
-        seed (`int`): Seed of the data set.
-        images (`int`): Number of images of the data set.
-
-    Returns:
-        `dict[str, list[int]]`: Split -> sorted image numbers.
-    """
+    """Returns the image numbers of each split: about a tenth each for validation and test, the rest for training."""
     numbers = random.Random(f"{seed}/splits").sample(range(images), images)
     tenth = max(1, round(images / 10))
     parts = {"val": numbers[:tenth], "test": numbers[tenth : 2 * tenth], "train": numbers[2 * tenth :]}
@@ -84,10 +61,6 @@ def draw_described_scene(name: str, combinations: Combinations) -> tuple[Scene, 
     """Returns the first scene drawn under this name that the annotators can describe, with their captions.
 
     With `Combinations.HELD_OUT` it also has an object with a held-out pair of colour and shape.
-
-    Args:
-        name (`str`): Seed of the draws.
-        combinations (`Combinations`): Those that the scene and its captions may have.
     """
     for attempt in count():
         rng = random.Random(f"{name}/{attempt}")

@@ -26,27 +26,14 @@ FIT_STEPS = 4
 
 @dataclass(frozen=True)
 class FoundShapes:
-    """The objects of a picture.
-
-    Args:
-        boxes (`np.ndarray`): (n, 4) float32, x1 y1 x2 y2 in its pixels.
-        colours (`list[str]`): The name of each object's colour.
-    """
+    """The objects of a picture."""
 
     boxes: np.ndarray
     colours: list[str]
 
 
 def scene_size(width: int, height: int) -> tuple[int, int]:
-    """Returns the size of a picture among the scenes: unchanged, or scaled to a longest side as theirs.
-
-    Args:
-        width (`int`): Width in pixels.
-        height (`int`): Height in pixels.
-
-    Returns:
-        `tuple[int, int]`: Width and height in pixels.
-    """
+    """Returns the size of a picture among the scenes: unchanged, or scaled to a longest side as theirs."""
     longest = max(width, height)
     target = min(max(longest, SHORTEST_SIDE), LONGEST_SIDE)
     if target == longest:
@@ -56,15 +43,7 @@ def scene_size(width: int, height: int) -> tuple[int, int]:
 
 
 def find_shapes(image: Image.Image) -> FoundShapes:
-    """Finds the objects of a picture, from left to right.
-
-    Args:
-        image (`Image.Image`): RGB, of any size: coloured shapes on a ground of one colour, which may be lighter and
-            darker in places.
-
-    Returns:
-        `FoundShapes`: Boxes and colours.
-    """
+    """Finds the objects of a picture, from left to right."""
     small = image.resize(scene_size(*image.size), Image.Resampling.BICUBIC)
     pixels = np.asarray(small.convert("RGB"), dtype=np.float64)
     paints = _nearest_paint(pixels)

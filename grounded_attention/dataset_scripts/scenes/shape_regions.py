@@ -33,15 +33,7 @@ class ShapeDetector:
     provenance = {"name": SOURCE, "label_names": label_names}
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Any]:
-        """Finds the shapes of images.
-
-        Args:
-            images (sequence of `Image.Image`): RGB images.
-            image_ids (sequence of `str`, *optional*): Not used.
-
-        Returns:
-            `list`: For each image its shapes from left to right; there may be none.
-        """
+        """Finds the shapes of images."""
         return [_detections(image) for image in images]
 
 
@@ -57,15 +49,7 @@ class ScenePixels:
     """The image processor of `SceneFeatures`: pictures at the size of drawn scenes, with unchanged pixel values."""
 
     def __call__(self, images: Sequence[Image.Image], return_tensors: str = "pt") -> dict[str, Tensor]:
-        """Converts images to tensors.
-
-        Args:
-            images (sequence of `Image.Image`): RGB images of one size.
-            return_tensors (`str`, *optional*, defaults to `"pt"`): Must be `"pt"`.
-
-        Returns:
-            `dict`: `pixel_values` (B, 3, H, W) float32 from 0 to 255; `image_sizes` (B, 2) int64, width and height.
-        """
+        """Converts images to tensors."""
         pixels = [np.asarray(_as_scene(image)) for image in images]
         sizes = torch.tensor([array.shape[1::-1] for array in pixels])
         values = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float()
@@ -98,16 +82,7 @@ class SceneFeatures(nn.Module):
         self.image_processor = ScenePixels()
 
     def forward(self, pixel_values: Tensor, region_boxes: Tensor, region_attention_mask: Tensor) -> SimpleNamespace:
-        """Computes the features of regions.
-
-        Args:
-            pixel_values (`torch.Tensor`): (B, 3, H, W) float32 from 0 to 255, as `ScenePixels` makes them.
-            region_boxes (`torch.Tensor`): (B, R, 4) float32, x1 y1 x2 y2 in these pixels.
-            region_attention_mask (`torch.Tensor`): (B, R) bool, False for padding.
-
-        Returns:
-            An object with `region_features` (B, R, 2048) float32, 0 for padding.
-        """
+        """Computes the features of regions."""
         features = torch.zeros(*region_boxes.shape[:2], FEATURE_SIZE)
         for row, (values, boxes, mask) in enumerate(
             zip(pixel_values.cpu(), region_boxes.cpu(), region_attention_mask.cpu(), strict=True)

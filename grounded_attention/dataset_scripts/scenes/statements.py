@@ -55,16 +55,7 @@ class Statement:
 def state_all(
     name: str, scenes: Sequence[tuple[str, Scene]], combinations: Combinations = Combinations.ALL
 ) -> list[Statement]:
-    """Makes statements about pairs of scenes, one for each scene if possible.
-
-    Args:
-        name (`str`): Seed of the draws.
-        scenes (sequence): Image ids and scenes.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that statements may name.
-
-    Returns:
-        `list[Statement]`: The statements.
-    """
+    """Makes statements about pairs of scenes, one for each scene if possible."""
     drawn = (state(scenes, random.Random(f"{name}/{number}"), combinations) for number in range(len(scenes)))
     return [statement for statement in drawn if statement is not None]
 
@@ -75,14 +66,6 @@ def state(
     """Makes a statement that is true of two pairs of scenes and false of two others.
 
     For fewer than six scenes, it is one pair each.
-
-    Args:
-        scenes (sequence): Image ids and scenes to choose from.
-        rng (`random.Random`): Draws words and pairs.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): Those that the statement may name.
-
-    Returns:
-        `Statement`: The statement, or None if none was found.
     """
     each = PAIRS // 2 if len(scenes) >= FEW else 1
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
@@ -119,15 +102,7 @@ def _shuffle(text: str, found: dict[bool, list[tuple[str, str]]], rng: random.Ra
 
 
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
-    """Counts the objects that a phrase fits.
-
-    Args:
-        scene (`Scene`): The scene.
-        meaning (`Meaning`): The meaning of the phrase.
-
-    Returns:
-        `int`: The number, or None if a look between two names leaves it undecided.
-    """
+    """Counts the objects that a phrase fits."""
     certain = sum(_certainly_fits(item, meaning) for item in scene.objects)
     return certain if certain == sum(fits(item, meaning) for item in scene.objects) else None
 

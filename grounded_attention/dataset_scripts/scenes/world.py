@@ -100,12 +100,6 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
 
     Left, right, above and below compare the centres along the axis with the larger distance, so exactly one of the
     four holds for two distant objects. `next_to` requires a gap below a tenth of the image's width.
-
-    Args:
-        scene (`Scene`): The scene.
-        relation (`str`): One of `RELATIONS`.
-        first (`int`): Number of the first object.
-        second (`int`): Number of the second object.
     """
     a, b = scene.objects[first], scene.objects[second]
     dx, dy = b.x - a.x, b.y - a.y
@@ -116,13 +110,7 @@ def relation_holds(scene: Scene, relation: str, first: int, second: int) -> bool
 
 
 def draw_scene(rng: random.Random, combinations: Combinations = Combinations.ALL) -> Scene:
-    """Draws a random scene of three to six objects, several of them similar; an object without space is omitted.
-
-    Args:
-        rng (`random.Random`): Draws everything.
-        combinations (`Combinations`, *optional*, defaults to `Combinations.ALL`): The colours and shapes that occur
-            together. Where they must change, objects with equal colour and shape remain equal.
-    """
+    """Draws a random scene of three to six objects, several of them similar; an object without space is omitted."""
     width, height = rng.randint(184, 216), rng.randint(138, 162)
     looks: list[Look] = []
     for _ in range(rng.choices((3, 4, 5, 6), (1, 3, 4, 3))[0]):
@@ -139,11 +127,7 @@ def draw_scene(rng: random.Random, combinations: Combinations = Combinations.ALL
 
 
 def holds_out(item: SceneObject) -> bool:
-    """Returns whether a colour and a shape of an object, under any of their names, are a pair that can be held out.
-
-    Args:
-        item (`SceneObject`): The object.
-    """
+    """Returns whether a colour and a shape of an object, under any of their names, are a pair that can be held out."""
     return _has_held_out({"shapes": item.shapes, "colours": item.colours})
 
 

@@ -138,11 +138,7 @@ def pairs_file(records_rows: Iterable[Sequence[str]]) -> str:
 
 
 def unrelated_file(records: Iterable[tuple[str, int]]) -> str:
-    """Returns the text of UNRELATED_CAPTIONS; sentences count from 1, without a newline at the end.
-
-    Args:
-        records (iterable of `tuple[str, int]`): Image id and caption index from 0.
-    """
+    """Returns the text of UNRELATED_CAPTIONS; sentences count from 1, without a newline at the end."""
     return "\n".join((UNRELATED_HEADER, *(f"{image_id} {index + 1}" for image_id, index in records)))
 
 
@@ -184,12 +180,7 @@ def _tagged(caption: Caption, chains: dict[Entity, int]) -> str:
 
 
 def capital(text: str, first: bool) -> str:
-    """Capitalises the first word of a sentence.
-
-    Args:
-        text (`str`): A word or phrase.
-        first (`bool`): Whether it starts the sentence; otherwise it is unchanged.
-    """
+    """Capitalises the first word of a sentence."""
     return text[0].upper() + text[1:] if first else text
 
 

@@ -43,12 +43,7 @@ def caption_text(caption: Caption) -> str:
 
 
 def captions_file(images: Iterable[CaptionedImage], year: int = 2014) -> str:
-    """Returns the text of annotations/captions_<split><year>.json.
-
-    Args:
-        images (iterable of `CaptionedImage`): The images of the split.
-        year (`int`, *optional*, defaults to `2014`): Year of the official files.
-    """
+    """Returns the text of annotations/captions_<split><year>.json."""
     listed = list(images)
     content = {
         "info": {"description": "Drawn scenes", "year": year},

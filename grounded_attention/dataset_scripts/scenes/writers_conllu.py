@@ -88,14 +88,7 @@ class Item:
 
 
 def parse(caption: Caption) -> list[Node]:
-    """Parses a caption.
-
-    Returns:
-        `list[Node]`: The words, with the final period; heads are indices, the root is its own head.
-
-    Raises:
-        ValueError: The annotators' grammar does not contain the caption.
-    """
+    """Parses a caption."""
     items = list(_items(caption))
     before = 2 if items[0].scenery and len(items) > 1 and items[1].kind == "," else 0
     after = len(items)
@@ -218,12 +211,7 @@ def _place_modifier(word: str, head: int) -> Node:
 
 
 def _join_items(items: Sequence[Item], links: dict[int, tuple[int, str]]) -> list[Node]:
-    """Joins the trees of the items to one tree.
-
-    Args:
-        items (sequence of `Item`): The items.
-        links (`dict[int, tuple[int, str]]`): Item -> the item of its head, and the relation to it.
-    """
+    """Joins the trees of the items to one tree."""
     starts = [sum(len(item.nodes) for item in items[:place]) for place in range(len(items))]
     nodes: list[Node] = []
     for place, item in enumerate(items):

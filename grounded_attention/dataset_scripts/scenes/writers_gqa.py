@@ -39,11 +39,7 @@ class ComposedImage:
 
 
 def files(images: Mapping[str, list[ComposedImage]]) -> dict[str, str | bytes]:
-    """Returns path and text of all files; a split without images has none.
-
-    Args:
-        images (`Mapping[str, list[ComposedImage]]`): Split (train, val or test) -> its images.
-    """
+    """Returns path and text of all files; a split without images has none."""
     splits = {"train": images["train"], "val": images["val"]}
     splits |= {"testdev": images["test"][::2], "test": images["test"][1::2]}
     found: dict[str, str | bytes] = {}
@@ -71,13 +67,7 @@ def _parts(records: Records) -> dict[str, str | bytes]:
 
 
 def question_records(images: Iterable[ComposedImage], with_answers: bool = True) -> Records:
-    """Returns question id -> record.
-
-    Args:
-        images (iterable of `ComposedImage`): The images.
-        with_answers (`bool`, *optional*, defaults to `True`): Whether records have answers, types, groups and entailed
-            questions.
-    """
+    """Returns question id -> record."""
     records: Records = {}
     for image in images:
         ids = image.ids()

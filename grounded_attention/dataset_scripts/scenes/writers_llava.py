@@ -39,12 +39,7 @@ CHAT_TEMPLATE = (
 
 
 def files(root: Path, seed: int) -> dict[str, str | bytes]:
-    """Returns path and text of all files.
-
-    Args:
-        root (`Path`): The folder, with the files of Flickr30K Entities and VQA and the vocabulary.
-        seed (`int`): Seed of the data set; it draws the order of the turns.
-    """
+    """Returns path and text of all files."""
     conversations = {f"{split}.json": json.dumps(_conversations(root, split, seed)) + "\n" for split in SPLITS}
     processor = {f"processor/{name}": text for name, text in _processor_files(root).items()}
     return {f"{FOLDER}/{name}": text for name, text in {**conversations, **processor}.items()}

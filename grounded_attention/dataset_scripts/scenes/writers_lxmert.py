@@ -22,11 +22,7 @@ SCORE_OF_ONE = 0.3
 
 
 def files(root: Path) -> dict[str, str | bytes]:
-    """Returns path and text of all files.
-
-    Args:
-        root (`Path`): The folder, with the files of COCO, VQA and GQA.
-    """
+    """Returns path and text of all files."""
     train, val = (_images(root, split) for split in ("train", "val"))
     tenth = max(1, len(train) // 10)
     parts = {

@@ -21,10 +21,6 @@ def statements_file(name: str, statements: Iterable[Statement]) -> str:
     An identifier is `<split>-<set>-<pair>-<sentence>`; a set is a statement here. The images have no URL, so the
     fields contain their paths in the data. An image belongs to several sets, so its name does not contain one, unlike
     in NLVR2.
-
-    Args:
-        name (`str`): NLVR2's name of the split.
-        statements (iterable of `Statement`): The statements.
     """
     lines = [
         {

@@ -24,18 +24,7 @@ CATEGORIES = [{"id": number, "name": shape, "supercategory": "shape"} for number
 
 @dataclass(frozen=True)
 class ReferredImage:
-    """The data of an image in the RefCOCO+ files.
-
-    Args:
-        number (`int`): Its number in the data set.
-        image_id (`str`): Its id.
-        width (`int`): Width in pixels.
-        height (`int`): Height in pixels.
-        boxes (`tuple`): x1, y1, x2, y2 of each object in pixels, within the image.
-        shapes (`tuple[str, ...]`): The shape of each object.
-        expressions (`tuple`): The sentences about each object; there may be none.
-        detections (`tuple`): Boxes of the detector, in pixels, with their scores.
-    """
+    """The data of an image in the RefCOCO+ files."""
 
     number: int
     image_id: str

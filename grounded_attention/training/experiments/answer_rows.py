@@ -11,11 +11,7 @@ from grounded_attention.modeling.plain_answers import plain_answer
 
 
 def answer_weights(model: PreTrainedModel) -> set[str]:
-    """The names of the weights with one row for each answer.
-
-    Args:
-        model (`PreTrainedModel`): a model; of one whose size does not depend on `config.answers` there are none.
-    """
+    """The names of the weights with one row for each answer."""
     config = deepcopy(model.config)
     config.answers = [*config.answers, "\0"]
     with torch.device("meta"):
@@ -35,14 +31,6 @@ def other_answers(model: PreTrainedModel, checkpoint: str) -> list[str] | None:
 def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) -> str:
     """
     Copies the rows of the answers that a checkpoint has too, and initialises the rows of other answers.
-
-    Args:
-        model (`PreTrainedModel`): a model of the class of the checkpoint; it is changed.
-        checkpoint (`str`): directory or Hub id of the checkpoint.
-        answers (`list[str]`): the answers of the checkpoint; case and punctuation at the ends do not matter.
-
-    Returns:
-        `str`: one line that says how many rows were taken.
     """
     rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
     wanted = [plain_answer(answer) for answer in model.config.answers]

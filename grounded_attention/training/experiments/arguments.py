@@ -5,39 +5,51 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Ge, Interval
 
 from grounded_attention.tasks import Task
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH
-from grounded_attention.training.loop.matmul_precision import FLOAT32, MATMUL, check_precision
 from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
-from grounded_attention.training.recipes.early_checks import check_trackers
-from grounded_attention.training.recipes.number_checks import check_numbers
-from grounded_attention.training.recipes.recipe import (
-    Recipe,
-    RecipeError,
-    check_names,
-    convert,
-    recipe_key_errors,
-    without_hub,
-)
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
+from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+from grounded_attention.utils.schema import section, validate
 
-# Arguments of scripts around the Trainer -> what to do instead.
+# Arguments that do nothing here -> what to do instead.
 WITHOUT_EFFECT = {
     "resume_from_checkpoint": "give resume=true, which continues a run from its last checkpoint",
-    "do_train": "remove it",
-    "do_eval": "remove it",
-    "do_predict": "remove it",
+    **dict.fromkeys(("do_train", "do_eval", "do_predict"), "remove it"),
     "label_smoothing_factor": "remove it; the losses are those of the task",
     "local_rank": "remove it; the launcher sets it",
     "output_dir": "give output_dir=FOLDER, a key of the recipe itself",
+    "logging_nan_inf_filter": f"training stops at a loss that is not finite, or leaves it out ({SKIP}): remove it",
+    **dict.fromkeys(("fp16_full_eval", "bf16_full_eval"), "models are evaluated in their own dtype: remove it"),
+    "deepspeed": "give fsdp=true, which shards the weights too",
 }
-
+POSITIVE = (
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "max_steps",
+    "num_train_epochs",
+    "save_steps",
+    "eval_steps",
+    "logging_steps",
+    "save_total_limit",
+)
+NOT_NEGATIVE = ("weight_decay", "max_grad_norm", "adam_epsilon", "neftune_noise_alpha")
+RANGES: dict[str, Any] = {
+    **dict.fromkeys(POSITIVE, Interval(gt=0, le=MAX_COUNT)),
+    **dict.fromkeys(NOT_NEGATIVE, Ge(0)),
+    **dict.fromkeys(("dataloader_num_workers", "dataloader_prefetch_factor"), Interval(ge=0, le=MAX_PROCESSES)),
+    **dict.fromkeys(("seed", "data_seed"), Interval(ge=0, le=MAX_SEED)),
+}
 
 # The name of newer transformers, and the older one.
 CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
@@ -69,41 +81,26 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         return GroundingTrainingArguments(**{**defaults, **without_hub(recipe.training), **fixed})
 
 
+@cache
+def _training_section() -> Any:
+    """The schema of a `training` section: fields that are numbers, words or switches, and others as they are."""
+    fields: dict[str, Any] = {}
+    for name, hint in typing.get_type_hints(GroundingTrainingArguments).items():
+        kinds = {*typing.get_args(hint)} if isinstance(hint, types.UnionType) else {hint}
+        plain = kinds - {type(None)} in ({int}, {float}, {bool}, {str})
+        kind: Any = Annotated[min(kinds - {type(None)}, key=str), RANGES[name]] if name in RANGES else hint
+        fields[name] = (kind | None if type(None) in kinds else kind) if plain else Any
+    # fsdp may also be words, as in earlier versions; the Trainer looks for words in `debug`.
+    return section({**fields, "fsdp": bool | str | None, "debug": str | list | None})
+
+
 def check_training(training: Mapping[str, Any], prefix: str) -> None:
-    """Checks that training arguments are known, and that numbers are numbers."""
-    check_names(training, field_names(GroundingTrainingArguments), prefix)
-    hints = typing.get_type_hints(GroundingTrainingArguments)
-    if not isinstance(training.get("fsdp"), str):  # the words of earlier versions; transformers has no `bool` there
-        hints["fsdp"] = bool | None
-    for name, value in training.items():
-        kinds = {hints[name]} if not isinstance(hints[name], types.UnionType) else {*typing.get_args(hints[name])}
-        if kinds - {type(None)} in ({int}, {float}, {bool}, {str}):
-            convert(hints[name], value, "", prefix + name)
-    if not isinstance(training.get("debug"), str | list | None):  # the Trainer looks for words in it
-        raise RecipeError(f"{prefix}debug must be of type str, found {training['debug']!r:.200}")
-    check_numbers(training, prefix)
+    """Checks training arguments, and that they have an effect on this machine."""
+    for name in WITHOUT_EFFECT.keys() & {name for name, value in training.items() if value is not None}:
+        raise RecipeError(f"{prefix}{name} has no effect here: {WITHOUT_EFFECT[name]}")
+    validate(_training_section(), dict(training), prefix, error=RecipeError)
     check_device(training, prefix)
-    check_trackers(training.get("report_to"), f"{prefix}report_to")
     check_mapping(training.get(MAPPING), prefix + MAPPING)
-    check_sharding_keys(training, prefix)
-    for name in WITHOUT_EFFECT.keys() & training.keys():
-        raise RecipeError(f"{prefix}{name} has no effect: {WITHOUT_EFFECT[name]}")
-    if "logging_nan_inf_filter" in training:
-        raise RecipeError(
-            f"{prefix}logging_nan_inf_filter has no effect, because training stops at a loss that is not finite "
-            f"(or leaves the step out: {prefix}{SKIP}): remove it"
-        )
-
-
-def check_sharding_keys(training: Mapping[str, Any], prefix: str) -> None:
-    """
-    Checks the keys of sharded training.
-
-    Raises:
-        RecipeError: for DeepSpeed, which is not supported, and for a sharded state, which is read through pickle.
-    """
-    if training.get("deepspeed"):
-        raise RecipeError(f"{prefix}deepspeed is not supported: give {prefix}fsdp=true, which shards the weights too")
     config = training.get("fsdp_config")
     kind = str(config.get("state_dict_type", "FULL_STATE_DICT")) if isinstance(config, Mapping) else "FULL_STATE_DICT"
     if kind != "FULL_STATE_DICT":
@@ -116,10 +113,6 @@ def check_sharding_keys(training: Mapping[str, Any], prefix: str) -> None:
 def check_device(training: Mapping[str, Any], prefix: str) -> None:
     """
     Checks that the machine supports the training arguments, and that they have an effect.
-
-    Raises:
-        RecipeError: for `use_cpu: false` without an accelerator, float16 on a CPU, a precision
-            of products that has no effect, or a cast for evaluation only.
     """
     found = torch.accelerator.is_available()
     none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
@@ -134,30 +127,11 @@ def check_device(training: Mapping[str, Any], prefix: str) -> None:
             raise RecipeError(f"{prefix}{name} has no effect on a CPU, and {why}: {other}remove it")
     if training.get("bf16") and not found and not training.get("use_cpu"):
         raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
-    elsewhere = None if on_cpu else "training on another device"
-    deciding = next((f"{prefix}{name}" for name in ("bf16", "torch_compile") if training.get(name)), elsewhere)
-    check_precision(training.get(MATMUL, FLOAT32), prefix + MATMUL, deciding)
-    for name in ("fp16_full_eval", "bf16_full_eval"):
-        if training.get(name):
-            raise RecipeError(
-                f"{prefix}{name} has no effect, because models are evaluated in their own dtype: remove it"
-            )
 
 
 def check_options(task: Task, options: Mapping[str, Any], key: str) -> Any:
-    """
-    Makes the options of a task.
-
-    Args:
-        task (`Task`): the task.
-        options (`Mapping[str, Any]`): options of a recipe.
-        key (`str`): key of these options in the recipe, for messages.
-
-    Raises:
-        RecipeError: if an option is unknown or has another type.
-    """
-    with recipe_key_errors(key):
-        return convert(task.options, options, "", key)
+    """Makes the options of a task."""
+    return validate(task.Options, dict(options), key, error=RecipeError)
 
 
 def field_names(kind: Any) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.chosen_heads import measure_heads, model_sizes, read_heads, supervise_chosen
@@ -40,10 +40,6 @@ from .trainers import check_best_metric, make_trainer
 class Outcome:
     """
     A finished run.
-
-    Args:
-        results (`dict[str, Any]`): content of `results.json`: `methods` by name, `baselines`, `recipe`.
-        data (`PreparedData`): the data of the run.
     """
 
     results: dict[str, Any]
@@ -53,16 +49,6 @@ class Outcome:
 def run(recipe: Recipe) -> Outcome:
     """
     Trains and evaluates the methods of a recipe; writes all files to `output_dir`.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-
-    Returns:
-        `Outcome`: the results and the data.
-
-    Raises:
-        RecipeError: if the recipe cannot run as written, or the output directory contains a run of another recipe.
-        HubError: if a repository cannot be pushed to (checked before training), or the final push fails.
     """
     join_processes(recipe.training)
     plain_bars(is_quiet(recipe))
@@ -75,7 +61,7 @@ def run(recipe: Recipe) -> Outcome:
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
         say(f"the split {name} is used for training: its figures are not those of unseen rows")
-    for line in TASKS[recipe.task].remarks(data.options, data.splits):
+    for line in TASKS[recipe.task].configure(data.options).remarks(data.splits):
         say(line)
     processor = make_processor(recipe.model)
     other = record_features(processor, data.regions) if data.images is None else None
@@ -109,14 +95,6 @@ def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
 
     Errors in a model, a checkpoint, the region width, the options of a method or task, or the training arguments
     appear here, before any file is written. Checks that need the trained start model are skipped.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        data (`PreparedData`): its data.
-        processor (`Any`): processor of the model family.
-
-    Raises:
-        RecipeError: the error that the run would raise later.
     """
     plain = replace(recipe, preserve=Preserve())
     output = Path(recipe.output_dir)

@@ -16,10 +16,6 @@ from grounded_attention.utils.whole_files import write_json
 class TrainingTime:
     """
     The duration of a training.
-
-    Args:
-        seconds (`float`): seconds of training.
-        after_step (`int`): step of the checkpoint from which this training was resumed; 0 for a new one.
     """
 
     seconds: float

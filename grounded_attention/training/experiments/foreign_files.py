@@ -22,10 +22,6 @@ BEFORE = (
 def foreign_files(folder: Path) -> list[Path]:
     """
     Files below the folder of a method, or of one of its checkpoints, that no run wrote.
-
-    Args:
-        folder (`Path`): the folder. If it has a manifest, a run wrote the files that the manifest names; otherwise
-            those whose names a stopped run leaves.
     """
     return sorted(_foreign(folder))
 

@@ -23,9 +23,6 @@ SHOWN = 16
 def check_adapter(model: Model) -> None:
     """
     Checks `model.adapter`, and that `model.source` is no adapter itself.
-
-    Raises:
-        RecipeError: if a key is unknown, or does not fit the others.
     """
     if model.source and base_of(model.source) != model.source:
         raise RecipeError(
@@ -50,19 +47,6 @@ def check_adapter(model: Model) -> None:
 def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, whole: Iterable[str] = ()) -> Any:
     """
     Adds a LoRA to a model and prints how many parameters are trained.
-
-    Args:
-        model (`PreTrainedModel`): the model; its weights are frozen.
-        options (`Mapping[str, Any]`): options of `peft.LoraConfig`.
-        prefix (`str`): the LoRA is by default on all linear layers below this module.
-        whole (`Iterable[str]`, *optional*, defaults to `()`): modules that are trained in full and saved with the
-            LoRA, beside the `modules_to_save` of the options.
-
-    Returns:
-        `PeftModel`: the model.
-
-    Raises:
-        RecipeError: if the options name no linear layer of the model.
     """
     given = {TARGETS: linear_layers(model, prefix), **options}
     if whole:
@@ -109,17 +93,6 @@ def adapt_family(model: Any, missing: Iterable[str], options: Mapping[str, Any])
     """
     Adds a LoRA to a model of one of the project's families: by default to all linear layers of its encoder. The heads
     of the task, and modules whose weights the checkpoint lacks, are trained in full.
-
-    Args:
-        model (`PreTrainedModel`): the loaded model.
-        missing (`Iterable[str]`): names of its randomly initialised weights.
-        options (`Mapping[str, Any]`): options of `peft.LoraConfig`.
-
-    Returns:
-        `PeftModel`: the model.
-
-    Raises:
-        RecipeError: if a weight of a layer is missing, or a head shares its weights with the embeddings.
     """
     if model.get_output_embeddings() is not None:
         raise RecipeError(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.item_scores import ID_COLUMNS
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.training.loop.trainer import GroundingTrainer
@@ -31,14 +31,6 @@ def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) 
 
     If the metrics of the task keep single examples, this writes `items_<split>.json` with one column per score, and
     the exported predictions of the task (`predictions_<split>`, with tracks `predictions_<split>_<track>`).
-
-    Args:
-        trainer (`GroundingTrainer`): the Trainer of the model.
-        data (`PreparedData`): the data.
-        directory (`Path`): folder of the files.
-
-    Returns:
-        `dict[str, dict[str, Any]]`: split -> its figures; with tracks the names are `<track>_<figure>`.
     """
     return {name: _measure_split(trainer, data, name, directory) for name in measured_splits(data.splits)}
 
@@ -52,7 +44,7 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
         found, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
         figures |= {_on(track, name): value for name, value in found.items()}
         items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
-        if kept and trainer.task.export is not None and trainer.is_world_process_zero():
+        if kept and trainer.is_world_process_zero():
             trainer.task.export(kept, directory / "_".join(filter(None, ("predictions", split, track))))
     if items and trainer.is_world_process_zero():
         write_json(directory / f"items_{split}.json", items)

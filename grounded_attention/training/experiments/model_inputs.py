@@ -14,9 +14,6 @@ from grounded_attention.training.recipes.recipe import RecipeError
 def check_vocabulary(model: PreTrainedModel, processor: Any) -> None:
     """
     Checks that the model knows every token of the processor.
-
-    Raises:
-        RecipeError: if the tokenizer has an id that the model has no embedding for.
     """
     highest = max(processor.tokenizer.get_vocab().values(), default=0)
     known = getattr(model.config, "vocab_size", None)
@@ -30,15 +27,6 @@ def check_vocabulary(model: PreTrainedModel, processor: Any) -> None:
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
     """
     Checks that the region features have the width that the model and the processor need.
-
-    Args:
-        model (`PreTrainedModel`): the model.
-        processor (`Any`): its processor.
-        table (`str`): name of the region table, for the message.
-        found (`int`): width of its features.
-
-    Raises:
-        RecipeError: if the widths differ.
     """
     appended = processor.model_feature_size - processor.region_feature_size
     sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
@@ -54,9 +42,6 @@ def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) 
 def check_pixels(model: PreTrainedModel, images: str | None) -> None:
     """
     Checks that a model that reads pixels has images, and that a model that reads features has none.
-
-    Raises:
-        RecipeError: if images are missing or not used.
     """
     reads_pixels = getattr(model.config, "vision_config", None) is not None
     if reads_pixels and images is None:
@@ -73,9 +58,6 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
 def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
     """
     Records in the processor which model computed the region features, if all tables have the same source.
-
-    Returns:
-        `str | None`: a warning if the checkpoint was trained on other features, otherwise `None`.
     """
     tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
     found = [feature_source(table.provenance) for table in tables]

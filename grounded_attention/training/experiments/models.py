@@ -12,13 +12,13 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
 from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import (
     family_name,
     head_class,
     is_vision_language,
     processor_class,
 )
-from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
@@ -78,12 +78,6 @@ def load_tokenizer(name: str) -> Any:
 def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
     """
     Makes the model of a recipe: from a checkpoint, from a BERT, or with random weights.
-
-    Args:
-        head (`str`): head of the task.
-        model (`Model`): the `model` section.
-        processor (`Any`): its tokenizer gives the vocabulary size of a new model.
-        **config: further config fields.
     """
     model_class = head_class(head, model)
     if is_vision_language(model):
@@ -103,10 +97,6 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
     """
     Loads the checkpoint `model.source` as a model of a class.
-
-    Returns:
-        `tuple[PreTrainedModel, set[str]]`: the model, and the names of its randomly initialised weights. Weights that
-        a head takes from a pre-training head (`pretraining_handover.py`) or from `model.bert` are not among them.
     """
     if is_vision_language(model):
         return load_vlm(model)

@@ -9,12 +9,9 @@ from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.publish.hub import START
-from grounded_attention.training.recipes.early_checks import check_known
-from grounded_attention.training.recipes.number_checks import is_number
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
@@ -52,11 +49,6 @@ WRITTEN = (
 def check_output(recipe: Recipe) -> None:
     """
     Checks that the output directory is free for the recipe; writes nothing.
-
-    Raises:
-        RecipeError: if it contains a run of another recipe, or a run of this recipe and `resume` is not set; if it
-            contains files that no run has written, where this run would write or delete.
-        ValueError: if it contains a symbolic link.
     """
     output = Path(recipe.output_dir)
     taken = next((path for path in (output, *output.parents) if path.exists() and not path.is_dir()), None)
@@ -82,9 +74,6 @@ def open_output(recipe: Recipe) -> Path:
 
     From then on the directory belongs to this recipe, so all user errors must be checked before. `check_output` must
     have accepted the directory.
-
-    Returns:
-        `Path`: the directory, empty or with an unfinished run of the same recipe.
     """
     output, state = Path(recipe.output_dir), PartialState()
     state.wait_for_everyone()
@@ -115,9 +104,6 @@ def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
 def run_entries(output: Path) -> list[Path]:
     """
     The files and folders of an earlier run in its output directory; `recipe.json`, which names them, is the last.
-
-    Raises:
-        RecipeError: if the directory contains anything else, which is never deleted.
     """
     there = sorted(path for path in output.glob("*") if path.name != LOCK)
     found = read_json(output / RECIPE)
@@ -199,7 +185,7 @@ def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[st
     }
     steps, epochs = [[each.get(f"training.{key}", default) for each in (there, here)] for key, default in LENGTHS]
     key, lengths = (LENGTHS[0], steps) if steps != [-1, -1] else (LENGTHS[1], epochs)
-    longer = all(map(is_number, lengths)) and 0 < lengths[0] < lengths[1]
+    longer = all(isinstance(length, int | float) for length in lengths) and 0 < lengths[0] < lengths[1]
     text = texts.pop(f"training.{key[0]}") if longer else ""
     return list(texts.values()), text
 
@@ -225,16 +211,6 @@ def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
 def read_run(folder: Path, remedy: str) -> Recipe:
     """
     Reads what a finished run says of itself.
-
-    Args:
-        folder (`Path`): the folder of the run.
-        remedy (`str`): what the user can do if it is none, for the message.
-
-    Returns:
-        `Recipe`: task, options, methods, baseline, data and seed of the run; every other key has its default.
-
-    Raises:
-        ValueError: if there is no `recipe.json` of a run, or a value in it cannot be.
     """
     path = folder / RECIPE
     content = read_json(path)
@@ -243,7 +219,6 @@ def read_run(folder: Path, remedy: str) -> Recipe:
     if not _is_recipe(content):
         raise ValueError(f"{path}: not the recipe of a run, expected keys such as task and methods; {remedy}")
     recipe = build(Recipe, {key: value for key, value in content.items() if key in OF_RUN}, str(path), "")
-    check_known(f"{path}: task", recipe.task, TASKS)
     for name in recipe.methods:
         path_below(folder, name)
     return recipe

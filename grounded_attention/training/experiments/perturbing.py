@@ -20,7 +20,7 @@ from .scoring import make_scorer
 
 def explainable() -> list[str]:
     """Names of the tasks with a decision that a relevancy map can explain."""
-    return [name for name, task in TASKS.items() if task.explained is not None]
+    return [name for name, task in TASKS.items() if task.explains]
 
 
 def measure_perturbation(
@@ -33,18 +33,9 @@ def measure_perturbation(
     steps: int = STEPS,
     about: Mapping[str, Any] | None = None,
 ) -> PerturbationCurves:
-    """Computes the perturbation curves of a checkpoint on a split; see `perturb`.
-
-    Args:
-        recipe (`Recipe`): the recipe of the data; its task must have `explained`, and its seed is the seed of the
-            random order.
-        checkpoint (`str`): a folder, or a name on the Hub.
-        data (`PreparedData`): the data of the recipe.
-        split (`str`): the split.
-        maps, steps, about: see `perturb`.
-    """
-    rows, explained = data.splits[split], TASKS[recipe.task].explained
-    if explained is None:
+    """Computes the perturbation curves of a checkpoint on a split; see `perturb`."""
+    rows = data.splits[split]
+    if not TASKS[recipe.task].explains:
         known = ", ".join(explainable())
         raise ValueError(f"the task {recipe.task!r} has no decision to explain; expected one of {known}")
     with tempfile.TemporaryDirectory() as directory:
@@ -54,8 +45,8 @@ def measure_perturbation(
             trainer.model,
             _batches(trainer, rows),
             inputs=lambda batch: {name: batch[name] for name in names if name in batch},
-            read_out=explained.read_out,
-            scores=explained.scores(trainer.data_collator.options),
+            read_out=trainer.task.read_out,
+            scores=trainer.task.example_scores,
             maps=maps,
             steps=steps,
             seed=recipe.seed,

@@ -10,7 +10,7 @@ import torch
 from transformers import Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.metrics.attention_grounding import phrase_attention
+from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import WordAttention, method_comparison_figure
 from grounded_attention.supervision.supervise import find_calls
@@ -32,15 +32,6 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
 
     The images are the first of the test split whose caption has several grounded phrases and whose file
     `<data_dir>/flickr30k-images/<id>.jpg` exists.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`.
-        recipe (`Recipe`): the recipe of the run.
-        data (`PreparedData`): data of the run.
-        directory (`Path`): folder of the pictures.
-
-    Returns:
-        `list[Path]`: the files.
     """
     task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
     rows = _rows_to_show(data, recipe, "test")
@@ -77,18 +68,6 @@ def draw_examples(
 ) -> list[Path]:
     """
     Draws the same pictures of validation images for one model, such as one that is being trained.
-
-    Args:
-        model (`Any`): the model; its mode (training or evaluation) is restored.
-        processor (`Any`): its processor.
-        recipe (`Recipe`): the recipe; `pictures` is their number.
-        data (`PreparedData`): data of the run.
-        name (`str`): the method, as a label.
-        layer (`int`): index of the layer, from 0.
-        directory (`Path`): folder of the pictures.
-
-    Returns:
-        `list[Path]`: the files.
     """
     regions, training = cast(RegionTable, data.regions), model.training
     model.eval()
@@ -120,13 +99,6 @@ def word_attention(
 ) -> list[WordAttention]:
     """
     The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens.
-
-    Args:
-        model (`Any`): a trained model in evaluation mode.
-        processor (`Any`): its processor.
-        row (`Mapping[str, Any]`): a row of the data set with `caption1`, `caption2` and `phrases`.
-        regions (`Any`): region record of the image.
-        layer (`int`): index of the layer, from 0.
     """
     inputs = processor(
         text=[row["caption1"]],

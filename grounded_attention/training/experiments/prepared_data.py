@@ -30,17 +30,6 @@ from .arguments import check_options, field_names
 class PreparedData:
     """
     The data for training and evaluation.
-
-    Args:
-        splits (`dict[str, Dataset]`): split -> rows.
-        regions (`RegionTable | JoinedRegions | None`): region table of training; `None` for text alone.
-        texts (`Dataset`, *optional*): rows of a text corpus without images.
-        images (`str`, *optional*): folder of images.
-        tracks (`dict[str, RegionTable | JoinedRegions]`, *optional*): name -> region table that replaces `regions` in
-            an evaluation.
-        options (`Any`, *optional*): options of the task, completed from the rows.
-        pulled (`Pulled`, *optional*): facts about rows from the Hub.
-        pseudo_labels (`PseudoLabelTable`, *optional*): phrases of the captions with boxes of a grounder.
     """
 
     splits: dict[str, datasets.Dataset]
@@ -62,10 +51,6 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables.
 
     One process does the work; the others wait and read its files.
-
-    Raises:
-        RecipeError: if `data_dir` is empty, or the rows do not fit the task. Errors of the builder and of the region
-            table are passed on.
     """
     task, data = TASKS[recipe.task], recipe.data
     if not data.data_dir:
@@ -85,14 +70,12 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             else None
         )
         labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
-    to_rows = task.to_rows
-    if task.to_grounded_rows is not None and needs_grounding(recipe):
-        to_rows = task.to_grounded_rows
+    grounded = task.phrases_on_demand and needs_grounding(recipe)
     regions = open_regions(data.regions, task.empty_images)
     tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
         with recipe_key_errors(f"data.builder {data.builder or task.builder}"):
-            rows = to_rows(rows)
+            rows = task.to_rows(rows, grounded)
         _check_columns(task, data, rows)
         seed = recipe.seed if data.limit_seed is None else data.limit_seed
         splits[name] = limit_rows(rows, data.limit.get(name), seed)
@@ -105,7 +88,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
         splits["train"] = add_lengths(splits["train"], regions)
     given = check_options(task, recipe.options, "options")
     with recipe_key_errors("options"):
-        options = task.fit_options(given, splits)
+        options = task.configure(given).fit_options(splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
     return PreparedData(splits, regions, texts, data.images, opened, options, pulled, labels)
 
@@ -128,13 +111,7 @@ def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) ->
 
 
 def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
-    """Opens a region table, or several as one.
-
-    Args:
-        places (`str | Sequence[str] | None`): folders, or `hub://ORG/NAME`; `None` for no table.
-        empty_images (`bool`, *optional*, defaults to `False`): whether an image in no table has 0 regions instead of
-            raising an error.
-    """
+    """Opens a region table, or several as one."""
     if not places:
         return None
     tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]

@@ -19,13 +19,6 @@ from grounded_attention.utils.locks import FolderInUse, folder_lock
 def join_processes(training: Mapping[str, Any]) -> None:
     """
     Connects the processes that torchrun or accelerate has started, so that one of them prepares the data.
-
-    Args:
-        training (`Mapping[str, Any]`): the `training` section of the recipe.
-
-    Raises:
-        RecipeError: for several processes without a GPU and without `use_cpu`, which transformers would not connect,
-            and for a launch with DeepSpeed.
     """
     if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("true", "1"):
         raise RecipeError(
@@ -46,9 +39,6 @@ def only_process(output: Path) -> Iterator[None]:
     Context in which no other run or study uses the output directory, which is created if needed.
 
     The processes of one launch are one run: the main process holds the lock.
-
-    Raises:
-        FolderInUse: in every process, if another run uses it.
     """
 
     def take() -> None:

@@ -18,7 +18,6 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import Entit
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 from grounded_attention.reports.tables import best_method
-from grounded_attention.training.loop.matmul_precision import has_bfloat16_products
 from grounded_attention.training.publish.card import PACKAGES
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
@@ -58,14 +57,6 @@ HEADS = {
 def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Path:
     """
     Writes `run.html` to the output folder of a run.
-
-    Args:
-        results (`Mapping[str, Any]`): content of `results.json`.
-        recipe (`Recipe`): recipe of the run.
-        table (`str`): the comparison in Markdown, as in `table.md`.
-
-    Returns:
-        `Path`: the file.
     """
     output = Path(recipe.output_dir)
     pictures = {
@@ -143,7 +134,6 @@ def environment() -> list[tuple[str, str]]:
         *rows,
         ("system", platform.platform()),
         ("CPUs, threads of torch", f"{os.cpu_count()}, {torch.get_num_threads()}"),
-        ("bfloat16 products on the CPU", "yes" if has_bfloat16_products() else "no"),
         ("GPU", device),
     ]
 
@@ -158,7 +148,7 @@ def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
     output = Path(recipe.output_dir)
     best = output / best_method(results)
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
-    audited = [f"grounded-attention audit-run {output}      # which head looks where, before and after"]
+    audited = [f"grounded-attention run-heads {output}      # which head looks where, before and after"]
     return [
         *(audited if grounded and _has_captions(recipe.data.data_dir) else ()),
         "grounded-attention ground --help      # what a model looks at in your image",
@@ -167,7 +157,7 @@ def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _has_captions(data_dir: str) -> bool:
-    """Whether `audit-run` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
+    """Whether `run-heads` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
     try:
         files = EntitiesFiles.locate(data_dir)
         for split, images in files.split_images(("val", "test")).items():

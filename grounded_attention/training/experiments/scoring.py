@@ -10,7 +10,7 @@ from typing import Any
 import datasets
 
 from grounded_attention.families import FAMILIES, VLM, find_family
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.reports.failures import Judged
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task
@@ -19,8 +19,8 @@ from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import head_class, wanted_families
-from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, Recipe
 from grounded_attention.utils.plain_text import first_sentences
 
@@ -34,13 +34,6 @@ from .prepared_data import PreparedData
 class Scored:
     """
     The scores of one split on one track.
-
-    Args:
-        split (`str`): name of the split.
-        track (`str`): name of the track; empty without tracks.
-        figures (`dict[str, Any]`): name -> figure.
-        judged (`list[Judged]`): the predictions.
-        items (`Mapping[str, list]`): columns of the task's items, for the official file.
     """
 
     split: str
@@ -58,13 +51,6 @@ class Scored:
 def read_config(checkpoint: str, task: Task) -> Any:
     """
     Reads the configuration of a checkpoint and checks that it has the head of the task.
-
-    Args:
-        checkpoint (`str`): folder or Hub name.
-        task (`Task`): the task.
-
-    Raises:
-        ValueError: if the checkpoint does not exist, is incomplete, or has another family or head.
     """
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
@@ -98,15 +84,6 @@ def _head(checkpoint: str, model_type: str, architecture: str) -> str | None:
 def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
     """
     Makes a Trainer that only measures.
-
-    Args:
-        recipe (`Recipe`): recipe of the data, the task and the batch size.
-        checkpoint (`str`): folder or Hub name.
-        data (`PreparedData`): the data.
-        directory (`str`): output folder that the Trainer needs.
-
-    Raises:
-        ValueError: if weights are missing, or the region features or pixels do not fit the model.
     """
     task, source = TASKS[recipe.task], Model(source=checkpoint)
     processor = make_processor(source)
@@ -119,7 +96,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     for name, table in tables(data).items():
         if data.images is None:
             check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
-    task = task.configure(task, data.options, model.config)
+    task = task.configure(data.options, model.config)
     supervise(model)
     collator = Collator(
         task,
@@ -129,7 +106,6 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
         texts=data.texts,
         pseudo_labels=data.pseudo_labels,
         images=data.images,
-        options=data.options,
     )
     return GroundingTrainer(
         model,
@@ -150,11 +126,6 @@ def tables(data: PreparedData) -> dict[str, Any]:
 def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterator[Scored]:
     """
     Scores every split on every track.
-
-    Args:
-        checkpoint (`str`): folder or Hub name.
-        recipe (`Recipe`): recipe of the data, the task and the batch size.
-        data (`PreparedData`): the data.
     """
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_scorer(recipe, checkpoint, data, directory)
@@ -179,7 +150,7 @@ def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Sco
 def _context(trainer: Any, rows: Any, regions: Any) -> JudgeContext:
     labels = {name: each.names for name, each in _class_labels(rows.features)}
     names = [] if regions is None else regions.class_names
-    background = getattr(trainer.data_collator.options, "background", True)
+    background = getattr(trainer.task.options, "background", True)
     return JudgeContext(trainer.model.config, trainer.processing_class.tokenizer, labels, names, background)
 
 
@@ -198,16 +169,6 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     """
     Scores an official file of predictions.
-
-    Args:
-        path (`Path`): the file.
-        task (`Task`): a task with a `prediction_file`.
-        split (`str`): name of the split.
-        rows (`Any`): rows of the split.
-
-    Raises:
-        ValueError: if the file omits a question of the split, answers one twice, or answers an unknown one.
     """
-    assert task.prediction_file is not None
-    found = task.prediction_file.score(path, task.prediction_file.read(path), split, rows)
+    found = task.score_predictions(path, task.read_predictions(path), split, rows)
     return Scored(split, "", found.figures, found.judged, found.items)

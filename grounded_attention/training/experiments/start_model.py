@@ -10,7 +10,6 @@ from accelerate import PartialState
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel
 
-from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.families import FAMILIES
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator, limit_rows
@@ -22,7 +21,6 @@ from grounded_attention.training.recipes.recipe import (
     Preserve,
     Recipe,
     RecipeError,
-    check_names,
     recipe_key_errors,
 )
 
@@ -31,7 +29,6 @@ from .models import load_model
 from .prepared_data import prepare_data
 
 PRETRAINING = "pretraining"  # the head, and the default task of the pre-training
-KINDS = ("hidden_states", "logits")
 WEIGHTS = ("distillation", "l2", "ewc")
 FISHER_FILE = "fisher.safetensors"
 EXAMPLES = 8  # default batch size, as in TrainingArguments
@@ -45,22 +42,8 @@ def preserves(section: Preserve) -> bool:
 def check_preserve(recipe: Recipe) -> None:
     """
     Checks the `preserve` section.
-
-    Raises:
-        RecipeError: if a value is out of range, there is no start model, or required pre-training heads are missing.
     """
     section = recipe.preserve
-    for name in WEIGHTS:
-        if getattr(section, name) < 0:
-            raise RecipeError(f"preserve.{name} is {getattr(section, name)}, expected a weight of 0 or more")
-    check_names([section.distillation_of], KINDS, "preserve.distillation_of=")
-    if section.temperature <= 0 or section.fisher_batches < 1:
-        raise RecipeError(
-            f"preserve: expected temperature above 0 and fisher_batches of 1 or more, found {section.temperature} and "
-            f"{section.fisher_batches}"
-        )
-    if section.builder is not None:
-        check_names([section.builder], BUILDERS, "preserve.builder=")
     check_options(TASKS[pretraining_recipe(recipe).task], section.options, "preserve.options")
     if preserves(section):
         _check_start(recipe)
@@ -102,18 +85,6 @@ def _starts_with_heads(recipe: Recipe) -> bool:
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
     """
     Makes the losses of the `preserve` section. The start must be trained (`model.source` is set).
-
-    Args:
-        recipe (`Recipe`): the recipe of the run.
-        model (`PreTrainedModel`): the model to train.
-        processor (`Any`): its processor.
-        device (`Any`): device of the estimate of the Fisher information.
-
-    Returns:
-        `Preservation | None`: the losses; `None` if all weights are 0.
-
-    Raises:
-        RecipeError: if the start model has no heads for the pre-training loss of `ewc`.
     """
     section, task = recipe.preserve, TASKS[recipe.task]
     if not preserves(section):
@@ -142,15 +113,15 @@ def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dic
 def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
     objective = pretraining_recipe(recipe)
     task, data = TASKS[objective.task], prepare_data(objective)
-    options = data.options
-    model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config(options))
+    task = task.configure(data.options)
+    model, new = load_model(head_class(task.head, recipe.model), recipe.model, **task.model_config())
     if new:
         raise RecipeError(
             f"preserve.ewc: {recipe.model.source} has no weight {sorted(new)[0]}, which the pre-training loss needs: "
             "set preserve.options to the options of its pre-training (relationship=false without that head)"
         )
     with recipe_key_errors("preserve.options"):
-        task = task.configure(task, options, model.config)
+        task = task.configure(config=model.config)
     train = data.splits["train"]
     count = recipe.preserve.fisher_batches * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
     collate = Collator(
@@ -162,7 +133,6 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
         texts=data.texts,
         pseudo_labels=data.pseudo_labels,
         images=data.images,
-        options=options,
     )
     batches = single_batches(
         limit_rows(train, count, recipe.seed), collate, device, bool(recipe.training.get("disable_tqdm"))

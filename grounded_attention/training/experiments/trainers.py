@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from transformers import PreTrainedModel, set_seed
 
+from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
-from grounded_attention.metrics.attention_grounding import AttentionGrounding
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import Collator
@@ -31,25 +31,14 @@ def make_trainer(
 ) -> GroundingTrainer:
     """
     Makes the Trainer of one method, with a new model.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        method_name (`str`): supervision method; its options are those of the recipe.
-        data (`PreparedData`): the data.
-        processor (`Any`): processor of the model family.
-        directory (`Path`): output folder of the method.
-        hub (`HubPush`, *optional*): pushes saved checkpoints.
-
-    Raises:
-        RecipeError: if the model, the method, the data or the training arguments do not fit together.
     """
-    task, options = TASKS[recipe.task], data.options
+    task = TASKS[recipe.task].configure(data.options)
     method = recipe_method(recipe, method_name)
     set_seed(recipe.seed)
-    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config(options))
+    model = make_model(task.head, recipe.model, processor, **method.model_config, **task.model_config())
     with recipe_key_errors("options"):
-        task.initialise(model, processor, options)
-    task = task.configure(task, options, model.config)
+        task.initialise(model, processor)
+        task = task.configure(config=model.config)
     supervise(model)
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
@@ -71,7 +60,6 @@ def make_trainer(
                 texts=data.texts,
                 pseudo_labels=data.pseudo_labels,
                 images=data.images,
-                options=options,
                 labels=recipe.supervision.labels,
                 method=method,
             ),

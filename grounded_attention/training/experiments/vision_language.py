@@ -13,8 +13,8 @@ from grounded_attention.families.vlm import load_processor
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import vision_language_type
-from grounded_attention.training.recipes.number_checks import check_sizes
 from grounded_attention.training.recipes.recipe import Model, RecipeError, check_names, recipe_key_errors
 from grounded_attention.utils.finite_weights import check_finite
 
@@ -37,9 +37,6 @@ VISION = r"\.?(vision_tower|vision_model|visual)\."
 def check_vision_language(model: Model) -> None:
     """
     Checks the keys of a vision-language model in a recipe.
-
-    Raises:
-        RecipeError: if a key is unknown, or does not fit the others.
     """
     model_type = vision_language_type(model)
     if model.bert or model.family_config:
@@ -95,13 +92,6 @@ def make_vlm_processor(model: Model) -> PatchGroundingProcessor:
 def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     """
     Makes the model of a recipe: a checkpoint, with an adapter if the recipe has one, or random weights.
-
-    Args:
-        model (`Model`): the `model` section.
-        processor (`PatchGroundingProcessor`): it gives a new model its vocabulary and special tokens.
-
-    Returns:
-        `PreTrainedModel` or `PeftModel`: the model.
     """
     if not model.source:
         return _freeze(_new(model, processor), model.freeze)
@@ -143,9 +133,6 @@ def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGr
 def load_vlm(model: Model) -> tuple[Any, set[str]]:
     """
     Loads the checkpoint `model.source`; a folder with an adapter is loaded with its base model.
-
-    Returns:
-        `tuple[PreTrainedModel, set[str]]`: the model, and the names of its randomly initialised weights.
     """
     # Small steps vanish in 16 bits. Frozen weights keep the type of their file.
     loading = {"dtype": "auto" if model.adapter else "float32", **model.config}

@@ -15,7 +15,7 @@ from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import DRAFT, write_text
 
 MANIFEST = "checkpoint_manifest.json"
-# Users and `grounded-attention audit --card` may edit the card; the checkpoint stays complete.
+# Users and `grounded-attention heads --card` may edit the card; the checkpoint stays complete.
 CARD = "README.md"
 # safetensors writes weights under such a name first.
 TORN = ".tmp??????"
@@ -78,13 +78,6 @@ def _checkpoints(output_dir: Path) -> list[Path]:
 def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> None:
     """
     Deletes the oldest checkpoints. The order is that of the steps: a clock that is set back changes nothing.
-
-    Args:
-        output_dir (`Path`): folder of the checkpoints.
-        limit (`int | None`): number of checkpoints to keep; `None` keeps all.
-        step (`int`): step of the newest checkpoint, which is kept. Those of a higher step are left over from a
-            training that was continued before them; they are deleted first.
-        best (`str | None`): the best checkpoint, which is kept too.
     """
     found = sorted(_checkpoints(output_dir), key=lambda path: (step_of(path) <= step, step_of(path)))
     kept = {f"checkpoint-{step}", Path(best).name if best else ""}
@@ -106,13 +99,6 @@ def _delete(path: Path) -> None:
 def snapshot(directory: Path, target: Path) -> Path:
     """
     Copies a checkpoint with hard links where the file system allows them.
-
-    Args:
-        directory (`Path`): the checkpoint. Deleting it later does not delete the copy.
-        target (`Path`): folder of the copy; replaced if it exists.
-
-    Returns:
-        `Path`: `target`.
     """
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(directory, target, copy_function=_link)

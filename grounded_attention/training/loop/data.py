@@ -1,30 +1,29 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Joins rows with region features and makes batches."""
+"""Batches of the rows of a task: joined with regions, pictures and pseudo-labels."""
 
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 
-from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.controls import control_labels
+from grounded_attention.supervision.draws import RowGenerators
 from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples
-from grounded_attention.utils.boxes import same_shape
+from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
+from .collator import ROW_KEYS, GroundingCollator
 from .joined_labels import join_labels
 from .shuffled_targets import ShuffledTargets
-
-COUNTS, ROW_KEYS = "component_counts", "row_keys"  # entries of a training batch
 
 # Random draws of a validation or test split use this epoch number, which no training reaches.
 EVALUATION = 2**31 - 1
@@ -41,31 +40,11 @@ def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, 
     return {name: count for name, count in counted.items() if count is not None} | method.counts(batch)
 
 
-class Collator:
+class Collator(GroundingCollator):
     """Makes a batch of a task's rows: looks up the regions of each row; the task builds inputs and targets.
 
     Random draws of a task (masking) depend only on the seed, the epoch and the key of the row. They change from epoch
     to epoch, and are the same after a resume and with any number of processes or workers.
-
-    Args:
-        task (`Task`): the task; its `collate` builds the batch.
-        processor (`Any`): the processor of the model family.
-        regions (`Any | None`): a region table; `None` for text alone.
-        seed (`int`, *optional*, defaults to `0`): seed of the draws.
-        split (`Any`, *optional*): the training rows, for tasks that draw other rows in addition.
-        texts (`Any`, *optional*): rows of a text corpus, for tasks that use one.
-        pseudo_labels (`PseudoLabelTable`, *optional*): phrases of the captions, joined by `caption_id`; see
-            `join_labels`.
-        images (`str | Path`, *optional*): folder of the images, for models that read pixels; a file is the `file_name`
-            of the row, or `<image_id>.jpg`.
-        options (`Any`, *optional*): options of the task, or keyword arguments for them.
-        labels (`str`, *optional*, defaults to `"gold"`): targets of phrases in training, see
-            `supervision/controls.py`; evaluation always uses "gold".
-        method (`SupervisionMethod`, *optional*): the supervision method; its batch entries are made here, once, on the
-            CPU.
-
-    Raises:
-        ValueError: raised by a call if the processor or the task rejects a row; the message contains the image.
     """
 
     def __init__(
@@ -83,31 +62,21 @@ class Collator:
         labels: str = "gold",
         method: SupervisionMethod | None = None,
     ):
-        self.task, self.processor, self.regions, self.seed = task, processor, regions, seed
+        self._set(method, regions)
+        self.task, self.processor, self.seed, self.labels = task.configure(options), processor, seed, labels
         self.split, self.texts, self.pseudo_labels = split, texts, pseudo_labels
-        self.options = options if isinstance(options, task.options) else task.options(**options or {})
         self.images = None if images is None else Path(images)
-        self.training, self.labels = True, labels
-        self.method = method
-        self._readers: tuple[Any, ...] = () if method is None else (method,)
         self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # shared with running DataLoader workers
         donors = copy(self)
         donors._epoch = torch.tensor(EVALUATION)  # an image has the same donor in every epoch, also if captions change
-        self._donor_targets = ShuffledTargets(split, donors._collate, seed)
+        self._donor_targets = ShuffledTargets(split, donors.collate, seed)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch of the random draws."""
         self._epoch.fill_(epoch)
 
     def evaluating(self, split: Any, regions: Any | None = None, metrics: Sequence[Any] = ()) -> "Collator":
-        """A copy for an evaluation split; its random draws are the same in every epoch.
-
-        Args:
-            split (`Any`): the rows of the split.
-            regions (`Any`, *optional*): a region table that replaces the one of training.
-            metrics (`Sequence[Any]`, *optional*, defaults to `()`): the metrics; batches contain the entries of their
-                `prepare_batch`, for metrics that have one.
-        """
+        """A copy for an evaluation split; its random draws are the same in every epoch."""
         other = copy(self)
         other.split, other.training = split, False
         other._readers = tuple(metric for metric in metrics if hasattr(metric, "prepare_batch"))
@@ -116,18 +85,19 @@ class Collator:
         return other
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        batch = self._collate(rows)
+        return self.prepare(self.collate(rows), rows)
+
+    def prepare(self, batch: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
             batch["phrase_regions"] = self._control(rows, batch).float()
-        for reader in self._readers:
-            batch |= reader.prepare_batch(batch, lambda row: self.generator(f"{row_key(rows[row])} supervision"))
-        if self.training and self.method is not None:
-            batch[ROW_KEYS] = [row_key(row) for row in rows]
-            # Plain numbers, so that reading them does not synchronise with the device.
-            batch[COUNTS] = {
-                name: int(count) for name, count in count_components(self.task, self.method, batch).items()
-            }
-        return batch
+        keys = {ROW_KEYS: [row_key(row) for row in rows]} if self.training and self.method is not None else {}
+        return {**super().prepare(batch, rows), **keys}
+
+    def generators(self, rows: Sequence[Mapping[str, Any]]) -> RowGenerators:
+        return lambda row: self.generator(f"{row_key(rows[row])} supervision")
+
+    def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        return count_components(self.task, cast(SupervisionMethod, self.method), batch)
 
     def _control(self, rows: Sequence[Mapping[str, Any]], batch: Mapping[str, Any]) -> torch.Tensor:
         # Pseudo-labels replace the annotated phrases, and have no entities.
@@ -144,7 +114,7 @@ class Collator:
             donor_targets=self._donor_targets if self.split is not None else None,
         )
 
-    def _collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def collate(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         records = None if self.regions is None else [self._regions(row) for row in rows]
         if self.pseudo_labels is not None:
             rows = join_labels(rows, self.pseudo_labels, records, self.training)
@@ -159,7 +129,7 @@ class Collator:
                 self.training,
                 None if self.regions is None else self._regions,
             )
-            return self.task.collate(examples, self.processor, self.options)
+            return self.task.collate(examples, self.processor)
         except ValueError as error:
             raise ValueError(f"{_image(rows, str(error))}{error}") from error
 
@@ -188,13 +158,9 @@ class Collator:
 
 
 def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
-    """Raises a `DataError` if the row has a size, and a picture or region record has one of another shape."""
     size: Any = (row.get("width"), row.get("height"))
-    if None not in size and not same_shape(size, (held.width, held.height)):
-        found, expected = f"{held.width} x {held.height} (of the {what})", f"{size[0]} x {size[1]} (of the row)"
-        hint = "boxes and sizes are those of the upright picture; make the table of this picture, or correct the row"
-        where = f"image {row['image_id']}"
-        raise DataError("the image has another shape", where=where, found=found, expected=expected, hint=hint)
+    if None not in size:
+        check_shape(size, (held.width, held.height), row["image_id"], what)
 
 
 def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:

@@ -16,8 +16,6 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.project import PACKAGE
 from grounded_attention.utils.whole_files import write_json
 
-from .matmul_precision import FLOAT32, describe_products
-
 ENVIRONMENT = "environment.json"
 PACKAGES = ("grounded-attention", "torch", "transformers", "accelerate", "numpy")
 MAX_NAMED = 5  # files in a message
@@ -26,21 +24,12 @@ MAX_NAMED = 5  # files in a message
 def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
     """
     Describes this training.
-
-    Args:
-        arguments (`TrainingArguments`): its arguments.
-        sharded (`bool`): whether the weights are sharded over the processes.
-
-    Returns:
-        `dict[str, Any]`: `processes`, `batch` (rows in a batch of one process), `accumulation`, `sharded`, `products`
-        (precision of matrix products), `versions` (package -> version) and `code` (file of this package -> digest).
     """
     return {
         "processes": arguments.world_size,
         "batch": arguments.per_device_train_batch_size,
         "accumulation": arguments.gradient_accumulation_steps,
         "sharded": sharded,
-        "products": describe_products(arguments),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "code": code_digests(),
     }
@@ -75,14 +64,9 @@ def read_environment(checkpoint: Path) -> dict[str, Any] | None:
 
 
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What differs in versions, products and code: "transformers 5.4.0 -> 5.5.0"."""
+    """What differs in versions and code: "transformers 5.4.0 -> 5.5.0"."""
     versions = {name: (before["versions"].get(name, "none"), new) for name, new in now["versions"].items()}
     found = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
-    products = (
-        before.get("products", FLOAT32),
-        now.get("products", FLOAT32),
-    )
-    found += [f"matrix products in {products[0]} -> {products[1]}"] if products[0] != products[1] else []
     files = before["code"].keys() | now["code"].keys()
     changed = sorted(name for name in files if before["code"].get(name) != now["code"].get(name))
     if changed:
@@ -95,14 +79,6 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tuple[int, int]:
     """
     The batch of one process and the accumulation with which a step has the same rows as before.
-
-    Args:
-        before (`dict[str, Any]`): description of the training that wrote the checkpoint.
-        processes (`int`): the number of processes now.
-        checkpoint (`Path`): the checkpoint, for the message.
-
-    Raises:
-        RecipeError: if the rows of a step cannot be shared equally.
     """
     together = before["processes"] * before["batch"] * before["accumulation"]
     if together % processes:
@@ -119,9 +95,6 @@ def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tup
 def check_sharding(before: dict[str, Any], sharded: bool, checkpoint: Path) -> None:
     """
     Checks that the state of the optimizer can be read.
-
-    Raises:
-        RecipeError: if sharded training continues as another one, or the other way round.
     """
     if before["sharded"] != sharded:
         was, now = ("with", "without") if before["sharded"] else ("without", "with")

@@ -6,7 +6,6 @@ process writes its own sums into the checkpoint before the checkpoint is sealed.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,14 +22,6 @@ TOTAL = "loss"
 class UnloggedLosses:
     """
     Sums of losses of one process.
-
-    Args:
-        loss (`Tensor`): sum of the losses since the last log, ().
-        logged (`float`): sum of the losses that are logged.
-        last_step (`int`): step of the last log.
-        parts (`dict[str, Tensor]`): component -> sum since the last log, ().
-        taken (`int`, *optional*, defaults to 0): steps since the last log.
-        skipped (`int`, *optional*, defaults to 0): steps that were left out since then.
     """
 
     loss: Tensor
@@ -52,14 +43,6 @@ class UnloggedLosses:
     def load(cls, checkpoint: Path, rank: int, processes: int) -> "UnloggedLosses | None":
         """
         Reads the sums of a process. With another number of processes than before, each gets an equal share.
-
-        Args:
-            checkpoint (`Path`): a complete checkpoint.
-            rank (`int`): number of the process.
-            processes (`int`): number of processes.
-
-        Returns:
-            `UnloggedLosses | None`: the sums; `None` for a checkpoint of a version that did not write them.
         """
         paths = sorted(checkpoint.glob(FILE.format(rank="*")))
         if len(paths) == processes:
@@ -77,8 +60,3 @@ def _read(path: Path) -> UnloggedLosses:
         logged, last_step, taken, skipped, names = json.loads(file.metadata()["numbers"])
         parts = {name: file.get_tensor(f"part {name}") for name in names}
         return UnloggedLosses(file.get_tensor(TOTAL), logged, last_step, parts, taken, skipped)
-
-
-def with_mean_loss(logs: Mapping[str, float], total: float, steps: int) -> dict[str, float]:
-    """The last log of a training with `train_loss`, the mean over all steps, not only those since a resume."""
-    return {**logs, "train_loss": total / max(steps, 1)}

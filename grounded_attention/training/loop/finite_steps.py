@@ -21,7 +21,7 @@ from transformers import Trainer
 from grounded_attention.utils.finite_weights import not_finite
 
 from .checkpoint import last_complete_checkpoint
-from .data import ROW_KEYS
+from .collator import ROW_KEYS
 
 SKIP = "skip_nonfinite_batches"
 SKIPPED_ROWS = "skipped_rows"  # in an entry of the log
@@ -38,11 +38,6 @@ class NotFiniteError(ValueError):
 class MicroBatch:
     """
     What a step remembers of a micro-batch.
-
-    Args:
-        keys (`list[str]`): ids of its rows.
-        loss (`Tensor`): its loss, () float.
-        means (`dict[str, Tensor]`): its part of each loss component, () float.
     """
 
     keys: list[str] = field(default_factory=list)

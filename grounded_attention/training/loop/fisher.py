@@ -21,15 +21,6 @@ def estimate_fisher(
 
     Gradients are squared for each example. The gradient of a larger batch is a mean, and its square would be too
     small.
-
-    Args:
-        model (`nn.Module`): the model with the heads of the task; set to evaluation mode.
-        task (`Task`): the task. The loss is the sum of its components, each a mean over its terms in the example.
-        batches (`Iterable[Mapping[str, Any]]`): batches of one example each; at least one.
-        names (`set[str]`): names of the parameters to estimate.
-
-    Returns:
-        `dict[str, Tensor]`: name -> float32 tensor with the shape of the parameter, non-negative.
     """
     model.eval()
     for name, parameter in model.named_parameters():
@@ -57,12 +48,6 @@ def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
 def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], device: Any, quiet: bool) -> Iterable:
     """
     Yields batches of one row each, on a device, and shows progress.
-
-    Args:
-        rows (`Any`): rows of the data set.
-        collate (`Callable[[list], Mapping[str, Any]]`): function that makes a batch of rows.
-        device (`Any`): device of the batches.
-        quiet (`bool`): whether to hide the progress line.
     """
     with phase("Fisher information", len(rows), quiet) as advance:
         for row in rows:

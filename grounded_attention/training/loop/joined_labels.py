@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.pseudo_labels.rows import CaptionLabels, check_labels
+from grounded_attention.dataset_scripts.pseudo_labels.rows import check_labels
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
-from grounded_attention.utils.boxes import same_shape
+from grounded_attention.utils.boxes import check_shape
 
 Row = Mapping[str, Any]
 
@@ -17,20 +17,6 @@ def join_labels(
 ) -> list[Row]:
     """
     Gives rows the phrases of their captions.
-
-    Args:
-        rows (`Sequence[Mapping]`): rows with `caption_id` and `text`.
-        table (`PseudoLabelTable`): the pseudo-labels.
-        records (`Sequence`, *optional*): the region record of each row, whose image size is compared.
-        training (`bool`, *optional*, defaults to `True`): whether annotated phrases are replaced too.
-
-    Returns:
-        `list[Mapping]`: the rows with `phrases`, a list of `{"text", "start", "end", "boxes", "scores"}` with boxes
-        (x1, y1, x2, y2) in [0, 1] and scores in (0, 1).
-
-    Raises:
-        DataError: if a caption was never labelled or has another text or image, or if the image of the labels has
-            another size than that of the regions.
     """
     return [
         _join(row, table, None if records is None else records[place])
@@ -50,33 +36,15 @@ def _join(row: Row, table: PseudoLabelTable, record: Any) -> Row:
         problem, where = "the labels are those of another image", f"caption {labels.caption_id}"
         raise DataError(problem, file=table.path, where=where, found=labels.image_id, expected=repr(row["image_id"]))
     if record is not None and len(record):  # an image without detections may have no known size
-        _check_size(labels, record, table)
+        size = (labels.width, labels.height) if labels.width else None
+        held, source = (record.width, record.height), f"pseudo-labels {table.path}"
+        check_shape(size, held, labels.image_id, "region table", of=source)
     return {**row, "phrases": labels.phrases}
-
-
-def _check_size(labels: CaptionLabels, record: Any, table: PseudoLabelTable) -> None:
-    """Boxes are relative, so a smaller copy of the image is allowed; another shape means another or a turned image."""
-    if labels.width == 0 or same_shape((labels.width, labels.height), (record.width, record.height)):
-        return
-    where = f"caption {labels.caption_id}, image {labels.image_id}"
-    found, expected = f"{labels.width} x {labels.height}", f"{record.width} x {record.height} (of the region table)"
-    hint = "label the images whose regions are in the table"
-    raise DataError(
-        "the image has another shape", file=table.path, where=where, found=found, expected=expected, hint=hint
-    )
 
 
 def check_label_rows(splits: Mapping[str, Any], trained: Sequence[str], table: PseudoLabelTable) -> None:
     """
     Checks before training that every caption that needs labels has some.
-
-    Args:
-        splits (`Mapping[str, Dataset]`): split -> rows.
-        trained (`Sequence[str]`): the splits of training; of other splits only rows without `phrases` need labels.
-        table (`PseudoLabelTable`): the pseudo-labels.
-
-    Raises:
-        DataError: if rows have no `caption_id`, or captions were never labelled; the message contains the first one.
     """
     for name, rows in splits.items():
         if "caption_id" not in rows.column_names:

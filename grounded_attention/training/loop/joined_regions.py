@@ -10,16 +10,7 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 
 
 class JoinedRegions:
-    """The part of the interface of `RegionTable` that training uses, over one or several tables.
-
-    Args:
-        tables (`Sequence[RegionTable]`): at least one table; the regions of an image are concatenated in this order.
-        empty (`bool`, *optional*, defaults to `False`): whether an image in no table has 0 regions (nothing was
-            detected) instead of raising an error.
-
-    Raises:
-        ValueError: if the tables have features of different widths.
-    """
+    """The part of the interface of `RegionTable` that training uses, over one or several tables."""
 
     def __init__(self, tables: Sequence[RegionTable], empty: bool = False):
         self.tables, self.empty = list(tables), empty
@@ -68,11 +59,7 @@ class JoinedRegions:
 
 
 def join_regions(records: Sequence[Regions]) -> Regions:
-    """Concatenates the records of one image; keeps the arrays that all records have.
-
-    Raises:
-        ValueError: if the records have different image sizes.
-    """
+    """Concatenates the records of one image; keeps the arrays that all records have."""
     first = records[0]
     sizes = [(record.width, record.height) for record in records]
     if len(set(sizes)) > 1:

@@ -16,12 +16,7 @@ WRAPPERS = re.compile(r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_check
 
 
 def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
-    """Checks a `learning_rate_mapping`.
-
-    Raises:
-        RecipeError: if a key is not a regular expression or a value is not a learning rate; the message contains
-        `key`.
-    """
+    """Checks a `learning_rate_mapping`."""
     if mapping is None:
         return
     if not isinstance(mapping, Mapping):
@@ -36,15 +31,7 @@ def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
 
 
 def map_learning_rates(optimizer: Optimizer, model: nn.Module, mapping: Mapping[str, float]) -> None:
-    """Moves the weights that a pattern matches to a new parameter group, which differs only in its learning rate.
-
-    Args:
-        optimizer (`Optimizer`): the optimizer of the trained parameters, before its first step.
-        mapping (`Mapping[str, float]`): see `GroundingTrainingArguments`.
-
-    Raises:
-        RecipeError: if a pattern matches no weight; the message contains the nearest name.
-    """
+    """Moves the weights that a pattern matches to a new parameter group, which differs only in its learning rate."""
     named = [(WRAPPERS.sub("", name), weight) for name, weight in model.named_parameters()]
     patterns = {id(weight): _pattern(name, mapping) for name, weight in named}
     taken = set()

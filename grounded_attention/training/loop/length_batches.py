@@ -22,17 +22,7 @@ TEXT_COLUMNS = ("text", "caption1", "caption2", "question", "sentence")
 
 
 def row_lengths(rows: datasets.Dataset, regions: Any | None) -> list[int]:
-    """The number of words and regions of each row: its sequence length without word pieces and special tokens.
-
-    Args:
-        rows (`datasets.Dataset`): rows with at least one of `TEXT_COLUMNS`; with regions also `image_id` or
-            `image_ids`.
-        regions (`Any | None`): a region table; `None` for text alone.
-
-    Raises:
-        ValueError: if the rows have no text column.
-        MissingRegionsError: if an image is not in the table.
-    """
+    """The number of words and regions of each row: its sequence length without word pieces and special tokens."""
     columns = [name for name in TEXT_COLUMNS if name in rows.column_names]
     if not columns:
         raise ValueError(
@@ -64,11 +54,6 @@ class LengthSampler(Sampler[int]):
     The order depends only on the seed and the epoch, so a resumed run draws the same rows. transformers' own sampler
     goes from long to short every 50 batches, and reads a column of `datasets` value by value, which takes seconds for
     many rows.
-
-    Args:
-        lengths (`Sequence[int] | np.ndarray`): length of each row.
-        batch_size (`int`): rows per step, of all processes and micro-batches together.
-        seed (`int`): seed of the order.
     """
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int):

@@ -14,9 +14,6 @@ def without_autocast(model: nn.Module) -> Iterator[None]:
     Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end of
     a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it: it cannot
     compute in float32.
-
-    Args:
-        model (`nn.Module`): a model that Accelerate may have prepared.
     """
     plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")
     if plain is None or wrapped is None or _needs_half(model):

@@ -35,17 +35,6 @@ class Preservation:
 
     The last two do not depend on the batch. Every micro-batch counts 1, so with gradient accumulation and several
     processes the penalty is applied once.
-
-    Args:
-        section (`Preserve`): the section of the recipe.
-        model (`PreTrainedModel`): the model in training.
-        start (`PreTrainedModel`): the start model, of the same class; it is frozen and set to evaluation mode.
-        shared (`set[str]`): names of the parameters with a start value; without randomly initialised heads.
-        model_inputs (`tuple[str, ...]`): names of the batch entries that are inputs of the model.
-        heads (`PreTrainedModel`, *optional*): the start model with pre-training heads, if `model` has no such heads
-            and logits are distilled.
-        fisher (`Mapping[str, Tensor]`, *optional*): parameter name -> diagonal Fisher information, for `ewc`; other
-            parameters count as 0.
     """
 
     def __init__(
@@ -159,14 +148,6 @@ class _HalfSquares(torch.autograd.Function):
 def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
     """
     Squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True.
-
-    Args:
-        states (`Tensor`): (B, T + R, D) states of the model.
-        start (`Tensor`): (B, T + R, D) states of the start model.
-        mask (`Tensor`): (B, T + R) bool, True without padding.
-
-    Returns:
-        `Tensor`: () float32.
     """
     return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
 
@@ -174,14 +155,6 @@ def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
 def divergence(logits: Tensor, start: Tensor, temperature: float) -> Tensor:
     """
     KL(start || model) of softmax(logits / temperature), times temperature², summed over M.
-
-    Args:
-        logits (`Tensor`): (M, V) logits of the model.
-        start (`Tensor`): (M, V) logits of the start model.
-        temperature (`float`): temperature of both distributions, above 0.
-
-    Returns:
-        `Tensor`: () float32.
     """
     student, teacher = ((x.float() / temperature).log_softmax(-1) for x in (logits, start))
     return F.kl_div(student, teacher, reduction="sum", log_target=True) * temperature**2

@@ -14,13 +14,6 @@ def prepare_resume(trainer: GroundingTrainer, checkpoint: Path) -> None:
 
     With another number of processes, each step has the same rows: the batch of one process and the accumulation are
     changed. Draws of dropout depend on the process, so they differ.
-
-    Args:
-        trainer (`GroundingTrainer`): the Trainer, before it trains.
-        checkpoint (`Path`): the checkpoint.
-
-    Raises:
-        RecipeError: if the rows of a step cannot be shared by the processes, or sharded training changes.
     """
     before = read_environment(checkpoint)
     if before is None:

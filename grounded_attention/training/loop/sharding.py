@@ -13,11 +13,6 @@ def prepare_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelP
 
     accelerate shards over GPUs only and ignores the settings otherwise; sharding over CPU processes works too. It
     makes a unit of the word embeddings, so no other unit may contain them.
-
-    Args:
-        accelerator (`Accelerator`): the accelerator of several processes.
-        plugin (`FullyShardedDataParallelPlugin`): the settings of `training.fsdp_config`.
-        model (`nn.Module`): the model.
     """
     if accelerator.distributed_type == DistributedType.MULTI_CPU:
         # Every new `AcceleratorState` copies the type from `PartialState`.
@@ -42,9 +37,6 @@ def name_plainly(model: nn.Module) -> None:
 
     PyTorch makes a class of its own for each sharded class. `save_pretrained` copies the file of the class and writes
     its name into the configuration, and cards show it: without this, PyTorch's file and name instead of the model's.
-
-    Args:
-        model (`nn.Module`): the model.
     """
     sharded = type(model)
     if issubclass(sharded, FSDPModule):

@@ -19,12 +19,6 @@ class ShuffledTargets:
 
     The donor row is drawn from the split and depends only on the seed and the image id. All rows of an image have the
     same donor, in every epoch, process and batch.
-
-    Args:
-        split (`Any`): the training rows.
-        collate (`Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]]`): makes a batch of rows, with gold
-            `phrase_regions` (B, P, R), 1 and 0, and `region_candidate_mask` (B, R) bool.
-        seed (`int`): seed of the draws.
     """
 
     def __init__(self, split: Any, collate: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]], seed: int):
@@ -34,15 +28,6 @@ class ShuffledTargets:
     def __call__(self, image_id: str) -> Sequence[np.ndarray]:
         """
         The targets of the donor of an image.
-
-        Args:
-            image_id (`str`): the image that receives the targets.
-
-        Returns:
-            `Sequence[np.ndarray]`: for each phrase of the donor, (n,) int64 indices of its candidate regions, from 0.
-
-        Raises:
-            ValueError: if no row of another image has a grounded phrase.
         """
         if image_id not in self._known:
             self._known[image_id] = self._draw(image_id)

@@ -47,17 +47,6 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
 
     A job waits for its parent if the parent is among the jobs. The output of a job goes to its `log.txt`. A job that
     runs alone gets all threads. One line shows the progress of all jobs.
-
-    Args:
-        jobs (`Sequence[J]`): the jobs, in order, without finished ones.
-        workers (`int`): number of jobs that run at the same time.
-        work (`Callable[[J], Any]`): function that runs a job; must be picklable.
-        quiet (`bool`, *optional*, defaults to `False`): whether to hide the progress line.
-
-    Raises:
-        RecipeError: if the process of a job was killed.
-        Exception: the first error of a job, after the running jobs have ended; no further job starts.
-        KeyboardInterrupt: if this process is interrupted; the running jobs are ended.
     """
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))

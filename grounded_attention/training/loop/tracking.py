@@ -23,13 +23,6 @@ DrawExamples = Callable[[Any, int, Path], Sequence[Path]]
 class PictureTracking(TrainerCallback):
     """
     Sends pictures after each evaluation that has measured heads.
-
-    Args:
-        trainer (`Trainer`): the Trainer; its TensorBoard and trackio callbacks receive the pictures.
-        name (`str`): the method, as a title.
-        layers (`Sequence[str]`): names of the layers.
-        examples (`Callable`, *optional*): function (model, layer, folder) -> picture files of examples, in the layer
-            whose heads are best on average.
     """
 
     def __init__(self, trainer: Trainer, name: str, layers: Sequence[str], examples: DrawExamples | None = None):
@@ -68,12 +61,6 @@ def tracks_pictures(trainer: Trainer) -> bool:
 def send_picture(trainer: Trainer, name: str, path: Path, step: int) -> None:
     """
     Sends a picture to TensorBoard and trackio, whichever of them receives the logs.
-
-    Args:
-        trainer (`Trainer`): the Trainer.
-        name (`str`): name of the picture, such as "heads/now".
-        path (`Path`): a picture file.
-        step (`int`): step of the training.
     """
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:

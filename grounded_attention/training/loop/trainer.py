@@ -3,7 +3,6 @@
 
 import shutil
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
@@ -18,29 +17,27 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, 
 from grounded_attention.families import find_family
 from grounded_attention.metrics.item_scores import interleave
 from grounded_attention.reports.heads_over_time import HEADS
-from grounded_attention.supervision import SupervisionMethod
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
 from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import phase
 
 from .checkpoint import rotate, seal
-from .data import COUNTS, Collator, count_components
+from .collator import COUNTS
+from .data import Collator, count_components
 from .environment import environment, write_environment
-from .exact_resume import UnloggedLosses, with_mean_loss
+from .exact_resume import UnloggedLosses
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
-from .matmul_precision import FLOAT32, decided_elsewhere, matmul_precision, use_matmul_precision
-from .one_gpu import use_one_gpu
 from .own_precision import without_autocast
 from .preserve import Preservation
 from .progress import ProgressCallback
-from .saved_weights import SavedWeights
 from .sharding import name_plainly, prepare_sharding
+from .trainer_mixin import GroundingTrainerMixin
 
 
-class GroundingTrainer(SavedWeights, FiniteTrainer):
+class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
     """Trains the model of a task with a supervision method (equation 9) and logs every loss component.
 
     Each component is a sum and a count. The count covers all micro-batches of the step and all processes, so gradient
@@ -49,37 +46,33 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
 
     Args:
         task (`Task`): the task.
-        method (`SupervisionMethod`): the supervision method, see `grounded_attention.supervision`.
         metrics (`Callable[[], list[Metric]]`): function that makes the streaming metrics of one evaluation.
-        attention_weight (`float`, *optional*, defaults to `1.0`): weight of the attention loss in the total.
         preservation (`Preservation`, *optional*): losses that keep the model close to its start model.
         hub (`HubPush`, *optional*): pushes saved checkpoints to the Hub; the Trainer's own push omits the code.
+        **kwargs: `method`, `attention_weight` and arguments of the Trainer, see [`GroundingTrainerMixin`].
     """
+
+    hides_attentions = False
 
     def __init__(
         self,
         *args,
         task: Task,
-        method: SupervisionMethod,
         metrics: Callable[[], list[Metric]],
-        attention_weight: float = 1.0,
         preservation: Preservation | None = None,
         hub: HubPush | None = None,
         **kwargs,
     ):
         kwargs.setdefault("callbacks", []).append(_Continuation(self, kwargs["data_collator"]))
         super().__init__(*args, **kwargs)
-        use_one_gpu(self)
         self.progress = ProgressCallback()
         for callback in (DEFAULT_PROGRESS_CALLBACK, PrinterCallback):
             self.remove_callback(callback)
         if not self.args.disable_tqdm:
             self.add_callback(self.progress)
-        self.task, self.method, self.metrics = task, method, metrics
-        self.attention_weight, self.preservation, self.hub = attention_weight, preservation, hub
+        self.task, self.metrics, self.preservation, self.hub = task, metrics, preservation, hub
         # The loss is divided by the counts of the whole step. Older transformers read the second attribute.
         self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
-        self._logged: dict[str, Tensor] = {}
         self._resumed_from: str | None = None
 
     def train(self, *args, **kwargs):
@@ -131,43 +124,23 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
 
     # Losses
 
-    def training_step(self, *args, **kwargs):
-        with self._products(self._matmul_precision):
-            return super().training_step(*args, **kwargs)
-
-    @cached_property
-    def _matmul_precision(self) -> str:
-        return matmul_precision(self.args)
-
-    def _products(self, precision: str) -> AbstractContextManager[None]:
-        return nullcontext() if decided_elsewhere(self.args) else use_matmul_precision(precision)
-
-    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
-        """Component -> its count over the micro-batches of all processes, () float64."""
-        if not batch_samples:
-            return None
-        counts = [self._counts(batch) for batch in batch_samples]
-        sums = [sum(count[name] for count in counts) for name in counts[0]]
-        totals = torch.stack([torch.as_tensor(total, dtype=torch.float64, device=device) for total in sums])
-        totals = self.accelerator.reduce(totals, reduction="sum")
-        return dict(zip(counts[0], totals.unbind(), strict=True))
-
-    def _counts(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+    def counts(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Loss component of the task, the method and the preservation -> number of terms in its sum."""
         counts = batch[COUNTS] if COUNTS in batch else count_components(self.task, self.method, batch)
         return counts if self.preservation is None else counts | self.preservation.counts(batch)
+
+    def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
+        """Component -> its count in the step; `compute_loss` gets it."""
+        return self.count_step(batch_samples, device) or None
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """
         Total loss (equation 9): the sum of each component over this micro-batch, divided by its count in the step.
         """
         outputs = self.run_model(model, inputs)
-        counts = num_items_in_batch or self._get_num_items_in_batch([inputs], self.args.device)
-        parts = self.components(outputs, inputs)
-        means = {name: total / counts[name].to(total).clamp(min=1) for name, (total, _) in parts.items()}
-        loss = sum(weight * means[name] for name, (_, weight) in parts.items())
-        loss = loss * self.accelerator.num_processes
+        counts = num_items_in_batch or self.count_step([inputs], self.args.device)
+        loss = self.add_up(outputs, inputs, counts, model.training) * self.accelerator.num_processes
         if model.training:
-            self._means = {name: value.detach() for name, value in means.items()}
             loss = spread_nan(loss)
         return (loss, outputs) if return_outputs else loss
 
@@ -186,8 +159,7 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
             each.name: (each.total(outputs, batch), each.weight if done >= each.begin * steps else 0.0)
             for each in terms
         }
-        supervised = self.method.losses(outputs, batch)
-        parts |= {name: (total, self.attention_weight) for name, (total, _) in supervised.items()}
+        parts |= super().components(outputs, batch)
         return parts if self.preservation is None else parts | self.preservation.losses(outputs, batch)
 
     # Logs
@@ -201,18 +173,18 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
         tokens = inputs.get(getattr(self.model, "main_input_name", "input_ids"))
         return 0 if tokens is None else 6 * tokens.numel() * self._parameter_count
 
-    def remember(self, means: Mapping[str, Tensor]) -> None:
-        for name, value in means.items():
-            self._logged[name] = self._logged[name] + value if name in self._logged else value
+    def note(self, means: Mapping[str, Tensor]) -> None:
+        """Keeps them until the step is taken."""
+        self._means = dict(means)
+
+    def logged_steps(self) -> int:
+        """The steps that were taken."""
+        return self._taken
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds `loss_<component>`, the mean over the steps since the last log."""
-        if "loss" in logs and self._logged:
-            values = self.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum") / self._taken
-            logs = {**logs, **{f"loss_{n}": v for n, v in zip(self._logged, values.tolist(), strict=True)}}
-            self._logged = {}
+        """Logs, in the end the mean loss over all steps, not only over those since a resume."""
         if "train_loss" in logs:
-            logs = with_mean_loss(logs, self._total_loss_scalar, self.state.global_step)
+            logs = {**logs, "train_loss": self._total_loss_scalar / max(self.state.global_step, 1)}
         super().log(logs, start_time)
 
     def continue_from_checkpoint(self) -> None:
@@ -273,15 +245,14 @@ class GroundingTrainer(SavedWeights, FiniteTrainer):
         )
         model.eval()
         quiet = rank > 0 or bool(self.args.disable_tqdm)
-        with phase(description, len(loader), quiet) as advance, self._products(FLOAT32), without_autocast(model):
+        with phase(description, len(loader), quiet) as advance, without_autocast(model):
             for batch in loader:
                 batch = self._prepare_inputs(batch)
                 given = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
                 outputs = model(**given, **extra, return_dict=True)
-                if self.task.generate is not None:
-                    tokenizer = cast(Any, self.processing_class).tokenizer
-                    batch = {**batch, **self.task.generate(model, tokenizer, batch)}
+                tokenizer = getattr(self.processing_class, "tokenizer", None)
+                batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:
                     metric.update(outputs, batch)
                 advance()

@@ -2,7 +2,8 @@
 """Attention supervision in a training loop of your own, in any Trainer of transformers, and in TRL's SFTTrainer."""
 
 import inspect
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,13 +16,13 @@ from grounded_attention.supervision.attention_function import SupervisedAttentio
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
 
-from .chat_batches import GroundingCollator
-from .data import COUNTS
-from .one_gpu import use_one_gpu
+from .collator import COUNTS, ROW_KEYS, GroundingCollator
 from .saved_weights import SavedWeights
 
+logger = logging.getLogger(__name__)
+
 # Entries of a batch that are not inputs of the model.
-OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS)
+OWN_KEYS = (*GROUNDING_KEYS, TARGETS, COUNTS, ROW_KEYS)
 # Options of TRL's SFTConfig -> the values with which a GroundingCollator does what TRL says.
 KEPT_OPTIONS: dict[str, tuple[Any, ...]] = {
     **dict.fromkeys(("packing", "eval_packing", "padding_free", "shuffle_dataset", "pad_token"), (None, False)),
@@ -48,18 +49,15 @@ def grounding_loss(
     """
     counts = method.counts(batch) if counts is None else counts
     losses = method.losses(outputs, batch)
-    return sum(
-        (total / torch.as_tensor(counts[name]).to(total).clamp(min=1) for name, (total, _) in losses.items()),
-        start=torch.zeros(()),
-    )
+    return sum((_mean(total, counts[name]) for name, (total, _) in losses.items()), start=torch.zeros(()))
+
+
+def _mean(total: Tensor, count: Any) -> Tensor:
+    return total / torch.as_tensor(count).to(total).clamp(min=1)
 
 
 class AttentionReports:
-    """Collects the reports of the supervised layers of a model, also where a Trainer drops the model's `attentions`.
-
-    Args:
-        model (`nn.Module`): a prepared model, perhaps in a wrapper.
-    """
+    """The reports of the supervised layers of a model, also where a Trainer drops the model's `attentions`."""
 
     def __init__(self, model: nn.Module):
         self._found: list[SupervisedAttention] | None = None
@@ -102,6 +100,9 @@ class GroundingTrainerMixin(SavedWeights):
             has no effect, or the model cannot be supervised.
     """
 
+    # Whether the Trainer drops the `attentions` of the outputs, so that hooks read the reports.
+    hides_attentions = True
+
     def __init__(self, *args: Any, method: SupervisionMethod, attention_weight: float = 1.0, **kwargs: Any):
         known = inspect.signature(super().__init__).parameters
         if "data_collator" not in known and not any(each.kind is each.VAR_KEYWORD for each in known.values()):
@@ -123,9 +124,10 @@ class GroundingTrainerMixin(SavedWeights):
         self._check_options(trainer)
         method.prepare(trainer.model)
         self.method, self.attention_weight = method, attention_weight
-        self._reports = AttentionReports(trainer.model)
+        self._reports = AttentionReports(trainer.model) if self.hides_attentions else None
         self._step_counts: dict[str, Tensor] | None = None
-        self._logged: dict[str, tuple[Tensor, int]] = {}
+        self._logged: dict[str, Tensor] = {}
+        self._logged_since = 0
 
     @staticmethod
     def _check_options(trainer: Any) -> None:
@@ -149,19 +151,41 @@ class GroundingTrainerMixin(SavedWeights):
             name = changed[0] if changed else f"max_length={length}"
             raise ValueError(f"{name} does not reach {type(collator).__name__}: give the GroundingCollator itself")
 
+    # Counts
+
+    def counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Loss component -> number of terms in its sum; of the collator, if it has counted."""
+        return batch[COUNTS] if COUNTS in batch else self.method.counts(batch)
+
+    def count_step(self, batches: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, Tensor]:
+        """Component -> its count over the micro-batches of all processes, () float64."""
+        counts = [self.counts(batch) for batch in batches]
+        if not counts or not counts[0]:
+            return {}
+        sums = [sum(count[name] for count in counts) for name in counts[0]]
+        totals = torch.stack([torch.as_tensor(total, dtype=torch.float64, device=device) for total in sums])
+        totals = self.accelerator.reduce(totals, reduction="sum")  # type: ignore[attr-defined]
+        return dict(zip(counts[0], totals.unbind(), strict=True))
+
     def _get_num_items_in_batch(self, batch_samples: list, device: torch.device) -> Any:
-        """Also counts the grounded rows of the step."""
-        trainer: Any = self
-        self._step_counts = None
-        if batch_samples:
-            counts = [self._counts(batch) for batch in batch_samples]
-            names = list(counts[0])
-            totals = torch.tensor([float(sum(count[name] for count in counts)) for name in names], device=device)
-            self._step_counts = dict(zip(names, trainer.accelerator.reduce(totals, reduction="sum"), strict=True))
+        """Also counts the terms of the step."""
+        self._step_counts = self.count_step(batch_samples, device)
         return super()._get_num_items_in_batch(batch_samples, device)  # type: ignore[misc]
 
-    def _counts(self, batch: Mapping[str, Any]) -> Mapping[str, Any]:
-        return batch[COUNTS] if COUNTS in batch else self.method.counts(batch)
+    # Losses
+
+    def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
+        """Name -> (sum, weight) of every loss component of the batch that is divided by its count."""
+        found = self.method.losses(outputs, batch)
+        return {name: (total, self.attention_weight) for name, (total, _) in found.items()}
+
+    def add_up(self, outputs: Any, batch: Mapping[str, Any], counts: Mapping[str, Any], training: bool) -> Any:
+        """The weighted sum of the components, each divided by its count; in training they are logged."""
+        parts = self.components(outputs, batch)
+        means = {name: _mean(total, counts[name]) for name, (total, _) in parts.items()}
+        if training:
+            self.note({name: value.detach() for name, value in means.items()})
+        return sum(weight * means[name] for name, (_, weight) in parts.items())
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """The loss of the Trainer, and the attention loss."""
@@ -171,48 +195,67 @@ class GroundingTrainerMixin(SavedWeights):
             raise ValueError("the batch has no phrases: give data_collator=GroundingCollator(processor)")
         batch = {**own, "attention_mask": given["attention_mask"]}
         asked = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
-        self._reports.start()
+        collected: Any = self._reports
+        collected.start()
         try:
             found = super().compute_loss(  # type: ignore[misc]
                 model, {**given, **asked}, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
             )
         finally:
-            reports = self._reports.stop()
+            reports = collected.stop()
         loss, outputs = found if return_outputs else (found, None)
-        loss = loss + self._attention_loss(SimpleNamespace(attentions=reports, loss=loss), batch, num_items_in_batch)
+        training = self.model.training  # type: ignore[attr-defined]
+        counts = self._step_counts if training and self._step_counts else self.counts(batch)
+        added = self.add_up(SimpleNamespace(attentions=reports, loss=loss), batch, counts, training)
+        loss = loss + (added * self._scale(num_items_in_batch) if training else added)
         return (loss, outputs) if return_outputs else loss
 
-    def _attention_loss(self, outputs: Any, batch: Mapping[str, Any], num_items_in_batch: Any) -> Any:
+    def _scale(self, num_items_in_batch: Any) -> int:
+        """What undoes the Trainer's division by processes, and by the accumulated batches unless it counts items."""
         trainer: Any = self
-        training = trainer.model.training
-        counts = self._step_counts if training and self._step_counts is not None else self._counts(batch)
-        losses = self.method.losses(outputs, batch)
-        if not losses:
-            return 0.0
-        means = {
-            name: total / torch.as_tensor(counts[name]).to(total).clamp(min=1) for name, (total, _) in losses.items()
-        }
-        if not training:
-            return self.attention_weight * sum(means.values())
-        self._remember(means)
-        # The Trainer divides by the accumulated batches unless the loss was divided by the number of items.
         divided = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
         scaled = divided or trainer.compute_loss_func is not None
-        scale = 1 if scaled else trainer.current_gradient_accumulation_steps
-        return self.attention_weight * scale * trainer.accelerator.num_processes * sum(means.values())
+        return trainer.accelerator.num_processes * (1 if scaled else trainer.current_gradient_accumulation_steps)
 
-    def _remember(self, means: Mapping[str, Tensor]) -> None:
-        step = self.state.global_step  # type: ignore[attr-defined]
+    # Logs
+
+    def note(self, means: Mapping[str, Tensor]) -> None:
+        """Is given the loss components of every micro-batch; here its step is taken for sure."""
+        self.remember(means)
+
+    def remember(self, means: Mapping[str, Tensor]) -> None:
+        """Adds the loss components of a micro-batch to those of the next log."""
+        if not self._logged:
+            self._logged_since = self.state.global_step  # type: ignore[attr-defined]
         for name, value in means.items():
-            before, since = self._logged.get(name, (torch.zeros((), device=value.device), step))
-            self._logged[name] = (before + value.detach(), since)
+            self._logged[name] = self._logged[name] + value if name in self._logged else value
+
+    def logged_steps(self) -> int:
+        """The number of steps that the next log is the mean of."""
+        return max(1, self.state.global_step - self._logged_since)  # type: ignore[attr-defined]
 
     def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Adds `loss_<direction>`, the mean over the steps since the last log."""
+        """Adds `loss_<component>`, the mean over the steps since the last log."""
         trainer: Any = self
-        if "loss" in logs:
-            for name, (total, since) in self._logged.items():
-                steps = max(1, trainer.state.global_step - since)
-                logs[f"loss_{name}"] = trainer.accelerator.reduce(total, reduction="sum").item() / steps
+        if "loss" in logs and self._logged:
+            totals = trainer.accelerator.reduce(torch.stack(list(self._logged.values())), reduction="sum")
+            values = (totals / self.logged_steps()).tolist()
+            logs = {**logs, **{f"loss_{name}": value for name, value in zip(self._logged, values, strict=True)}}
             self._logged = {}
         super().log(logs, *args, **kwargs)  # type: ignore[misc]
+
+
+def use_one_gpu(trainer: Any) -> None:
+    """Lets a Trainer use one of several GPUs, and tells how all are used.
+
+    For one process and several GPUs the Trainer takes `torch.nn.DataParallel`, which multiplies the batch by the
+    number of GPUs, and cannot gather the attention that a supervised model reports.
+    """
+    count = trainer.args.n_gpu
+    if count > 1:
+        trainer.args._n_gpu = 1
+        trainer._train_batch_size = trainer.args.train_batch_size
+        logger.warning(
+            f"one process trains on one of the {count} GPUs; to use all, start one process for each: "
+            f"accelerate launch --multi_gpu --num_processes {count} train.py RECIPE"
+        )

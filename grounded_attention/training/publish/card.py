@@ -54,21 +54,7 @@ SCENES_LIMIT = (
 
 @dataclass(frozen=True)
 class Trained:
-    """The input of a model card.
-
-    Args:
-        recipe (`Recipe`): the recipe of the run.
-        name (`str`): name of the run: a method, `text_only` or `start`.
-        model (`PreTrainedModel`): the trained model.
-        processor (`Any`): its processor.
-        method (`SupervisionMethod`): the supervision method.
-        figures (`Mapping[str, dict[str, Any]]`): split -> its figures.
-        seconds (`float`): duration of the training since its start, or since its last resume.
-        steps (`int`): number of optimizer steps.
-        continued_at (`int`, *optional*, defaults to `0`): step from which the training was resumed; 0 without a
-            resume.
-        before (`Mapping[str, dict[str, Any]]`, *optional*): split -> the figures before training.
-    """
+    """The input of a model card."""
 
     recipe: Recipe
     name: str
@@ -93,13 +79,7 @@ class Trained:
 
 
 def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
-    """Writes the card (README.md), its figure, and `.eval_results/` if the rows have a Hub data set.
-
-    Args:
-        trained (`Trained`): the trained model.
-        data (`PreparedData`): its data.
-        directory (`Path`): folder of the checkpoint.
-    """
+    """Writes the card (README.md), its figure, and `.eval_results/` if the rows have a Hub data set."""
     heads = trained.reported.get("text_to_region_by_head")
     if heads is not None:
         chance = trained.reported["text_to_region_chance"]
@@ -128,15 +108,6 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
 def progress_card(recipe: Recipe, name: str, data: PreparedData, step: int) -> str:
     """
     The card of a model during training: `name` is the name of its run, `step` its current step.
-
-    Args:
-        recipe (`Recipe`): the recipe of the run.
-        name (`str`): name of the run: a method or `start`.
-        data (`PreparedData`): data of the run.
-        step (`int`): number of the current step.
-
-    Returns:
-        `str`: the card as Markdown.
     """
     metadata = _metadata(recipe, name, data)
     model_class = head_class(TASKS[recipe.task].head, recipe.model).__name__

@@ -7,13 +7,7 @@ from grounded_attention.utils.plain_text import printable
 
 
 def forward_lines(example: str, caption: str, phrase: str) -> str:
-    """The lines of the forward call.
-
-    Args:
-        example (`str`): template of the task, see `Task.example`.
-        caption (`str`): caption of the snippet.
-        phrase (`str`): a phrase of the caption.
-    """
+    """The lines of the forward call."""
     return example.format(word=phrase.split()[-1], other=phrase)
 
 
@@ -23,13 +17,7 @@ def feature_model(source: Any) -> str:
 
 
 def seen_lines(pixels: bool, feature_size: int, source: Any) -> str:
-    """The lines that make example inputs for the regions of an image.
-
-    Args:
-        pixels (`bool`): whether the model reads pixels.
-        feature_size (`int`): D, the number of feature values per region.
-        source (`Any`): the model that computed the training features, see `feature_source`; None if unknown.
-    """
+    """The lines that make example inputs for the regions of an image."""
     boxes = "boxes = [[0, 0, 320, 480], [320, 120, 640, 480]]  # x1 y1 x2 y2 in pixels, from a detector"
     if pixels:
         lines = ['image = Image.new("RGB", (640, 480))  # your image', boxes]

@@ -16,11 +16,6 @@ def place_line(name: str, revision: str | None = None) -> str:
 def move_card(text: str, name: str, revision: str | None = None) -> str:
     """
     Changes the snippets of a card to load from `name`; a card without our line is not changed.
-
-    Args:
-        text (`str`): the card.
-        name (`str`): a directory or a repository.
-        revision (`str`, *optional*): branch; None is main.
     """
     line = place_line(name, revision)
     return _LINE.sub(lambda _: line, text)

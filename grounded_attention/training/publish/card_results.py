@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_yaml
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
 
@@ -65,10 +65,6 @@ def result_table(figures: Figures) -> str:
 def with_text_only(card: str, figures: Figures) -> str:
     """
     Adds a column to the table of results of a card: the accuracies of the model that reads words alone.
-
-    Args:
-        card (`str`): text of the card; without our table, or with the column, it is returned as it is.
-        figures (`Figures`): split -> figures of the text-only baseline.
     """
     lines = card.split("\n")
     head = _line(COLUMNS)
@@ -131,12 +127,6 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
     """
     The figures for `model-index`; `None` if there are none.
-
-    Args:
-        figures (`Figures`): split -> its figures.
-        task (`Task`): the task.
-        dataset (`str`): Hub name of the data set, or the name of the builder.
-        dataset_name (`str`): display name of the data set.
     """
     found = [
         EvalResult(
@@ -150,11 +140,6 @@ def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) 
 def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
     """
     The figures for `.eval_results`, which needs a Hub data set; empty without one.
-
-    Args:
-        figures (`Figures`): split -> its figures.
-        dataset_id (`str | None`): Hub name of the data set.
-        commit (`str`, *optional*): commit of the data set.
     """
     if dataset_id is None:
         return []

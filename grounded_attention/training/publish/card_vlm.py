@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from grounded_attention.analysis.heads.card import heads_before
+from grounded_attention.heads.ranking import heads_before
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks.generation_rows import CAPTION, EXPRESSION, QUESTION
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat
@@ -22,12 +22,6 @@ def vlm_content(
 ) -> dict[str, Any]:
     """
     The variables of the template that only vision-language models have.
-
-    Args:
-        model (`Any`): the trained model, perhaps with an adapter.
-        source (`str`, *optional*): the checkpoint that the training started from.
-        kinds (`list[str]`): the kinds of its training rows, see `tasks/generation_rows.py`.
-        options (`GroundedGenerationOptions`): options of its task.
     """
     kind = next((kind for kind in (CAPTION, EXPRESSION, QUESTION) if kind in kinds), CAPTION)
     example = {**_EXAMPLE, "kind": kind, "answer": ""}

@@ -66,18 +66,7 @@ STALE = ("*.safetensors", "*.safetensors.index.json", "results.json", "history.j
 
 @dataclass(frozen=True)
 class HubRepo:
-    """The target of one run: a repository, a branch, and when to push.
-
-    Args:
-        id (`str`): `NAMESPACE/NAME`, or a name in the namespace of the token's user.
-        revision (`str`, *optional*): branch, created if missing; None is main.
-        private (`bool`, *optional*): whether the repository is private; None uses the default of the namespace.
-        strategy (`HubStrategy`, *optional*, defaults to `HubStrategy.EVERY_SAVE`): `end`, `every_save`, `checkpoint`
-            (with the newest checkpoint, to resume from) or `all_checkpoints`.
-        always (`bool`, *optional*, defaults to `False`): also push a save while an earlier push is running; pushes run
-            one after another.
-        token (`str`, *optional*): None uses the token of `hf auth login` or HF_TOKEN.
-    """
+    """The target of one run: a repository, a branch, and when to push."""
 
     id: str
     revision: str | None = None
@@ -97,12 +86,6 @@ def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
     One method is pushed to `training.hub_model_id`, several to `<hub_model_id>-<method>`; the default id is the name
     of the output directory. The start is pushed with `start.training.push_to_hub`; the text-only baseline is never
     pushed.
-
-    Returns:
-        `dict[str, HubRepo]`: run -> repository; empty without `training.push_to_hub`.
-
-    Raises:
-        RecipeError: if a name, branch or strategy is invalid, or two runs have the same repository.
     """
     planned, folder = {}, re.sub(r"[^\w.-]+", "-", Path(recipe.output_dir).resolve().name)
     if recipe.start is not None and recipe.start.training.get("push_to_hub"):
@@ -138,9 +121,6 @@ def _repo(training: Mapping[str, Any], default: str, prefix: str) -> HubRepo:
 def prepare_repos(recipe: Recipe) -> dict[str, HubRepo]:
     """
     Creates the repositories of `plan_repos` and checks, before any training, that they are writable.
-
-    Raises:
-        HubError: if the token is missing or rejected, it cannot write, or a repository is public instead of private.
     """
     planned = plan_repos(recipe)
     return on_main_process(lambda: {name: prepare_repo(repo) for name, repo in planned.items()}) if planned else {}
@@ -184,12 +164,6 @@ class HubPush:
     """Pushes one run to its repository, from the main process; all processes must call `wait` and `finish`.
 
     A thread pushes saves from hard links, so training continues and may delete old checkpoints.
-
-    Args:
-        repo (`HubRepo`): the repository.
-        directory (`Path`): folder of the run.
-        card (`Callable[[int], str]`, *optional*): makes the card of a model during training from its step; None if
-            nothing is trained.
     """
 
     def __init__(self, repo: HubRepo, directory: Path, card: Callable[[int], str] | None = None):
@@ -242,9 +216,6 @@ class HubPush:
     def finish(self) -> None:
         """
         Pushes the finished run: the files of its directory, except checkpoints and scores of single examples.
-
-        Raises:
-            HubError: if the push fails, after retries where they may help; the local directory is complete.
         """
         on_main_process(self._finish)
 
@@ -258,15 +229,6 @@ class HubPush:
 def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str:
     """
     Pushes a model directory; retries after `WAITS` seconds where a retry may help.
-
-    Args:
-        repo (`HubRepo`): the repository; its branch exists.
-        directory (`Path`): folder of the files.
-        message (`str`): message of the commit.
-        again (`str`): sentence for the error message: how to try again.
-
-    Raises:
-        HubError: if the last attempt fails.
     """
     kept: dict[str, Path | bytes] = {}
     for path in own_files(directory):
@@ -295,14 +257,6 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
     """
     Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
     address.
-
-    Args:
-        repo (`HubRepo`): the repository.
-        files (`Mapping[str, Path | bytes]`): path in the repository -> local file or content.
-        message (`str`): message of the commit.
-
-    Returns:
-        `str`: the address of the commit.
     """
     api = HfApi(token=repo.token)
     listed = api.list_repo_files(repo.id, revision=repo.revision)
@@ -323,9 +277,6 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
 def model_files(folder: Path) -> dict[str, Path]:
     """
     The files of a checkpoint that belong to the model, without those of the Trainer.
-
-    Raises:
-        HubError: if there are no complete weights, for example because each process saves only its part.
     """
     files = {path.name: path for path in folder.iterdir() if path.is_file()}
     files = {k: p for k, p in files.items() if p.suffix not in TRAINER_SUFFIXES and k not in TRAINER_FILES}

@@ -20,14 +20,6 @@ INSTALL = "pip install 'grounded-attention[vlm]'"
 def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> str:
     """
     The model that a checkpoint's weights belong to: the base model of a folder with an adapter, else `source` itself.
-
-    Args:
-        source (`str`): directory or Hub id.
-        on_hub (`bool`, *optional*, defaults to `False`): whether to look into a repository on the Hub, too.
-        revision (`str`, *optional*): branch, tag or commit there.
-
-    Raises:
-        ValueError: if the adapter does not name its base model, or weights are outside of their folder.
     """
     check_weight_index(source)
     path = Path(source, ADAPTER_CONFIG_NAME)
@@ -63,9 +55,6 @@ def is_adapter(source: str) -> bool:
 def import_peft() -> Any:
     """
     Imports PEFT.
-
-    Raises:
-        ValueError: if it is not installed; the message contains the command that installs it.
     """
     try:
         import peft
@@ -78,16 +67,6 @@ def load_merged(source: str) -> PreTrainedModel:
     """
     Loads a folder with an adapter of one of the project's families as an ordinary model, whose weights contain those
     of the adapter.
-
-    Args:
-        source (`str`): folder or Hub id with `adapter_config.json` and the `config.json` of the trained model.
-
-    Returns:
-        `PreTrainedModel`: the model with its heads.
-
-    Raises:
-        ValueError: if the model belongs to no family.
-        OSError: if the configuration or the base model does not exist.
     """
     config = AutoConfig.from_pretrained(source)
     family = find_family(config.model_type)

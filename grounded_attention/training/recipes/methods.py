@@ -1,29 +1,18 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The supervision methods of a recipe with their options."""
 
-from grounded_attention.supervision import SupervisionMethod, get_method, split_name
+from grounded_attention.supervision.method import SupervisionMethod
+from grounded_attention.supervision.registry import make_method, split_name
 
-from .recipe import Recipe
+from .recipe import Recipe, RecipeError
 
 
-def recipe_method(recipe: Recipe, name: str) -> SupervisionMethod:
-    """Makes a method with the options of a recipe.
-
-    Args:
-        recipe (`Recipe`): the recipe; `supervision.options` has the options of each method, also of the parts of a
-            name such as "direct+grounding_alignment".
-        name (`str`): name of the method.
-
-    Returns:
-        `SupervisionMethod`: the method.
-
-    Raises:
-        ValueError: if the method or an option is unknown.
-    """
+def recipe_method(recipe: Recipe, name: str, key: str = "supervision.options.") -> SupervisionMethod:
+    """Makes a method with the options of a recipe."""
     options, parts = recipe.supervision.options, split_name(name)
     if len(parts) == 1:
-        return get_method(name, **options.get(name, {}))
-    return get_method(name, **{part: options[part] for part in parts if part in options})
+        return make_method(name, options.get(name, {}), f"{key}{name}.", RecipeError)
+    return make_method(name, {part: options[part] for part in parts if part in options}, key, RecipeError)
 
 
 def needs_grounding(recipe: Recipe) -> bool:

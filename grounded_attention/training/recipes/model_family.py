@@ -10,22 +10,13 @@ from grounded_attention.families import DEFAULT_FAMILY, FAMILIES, VLM, find_fami
 from grounded_attention.utils.project import refuse_run
 
 from .adapters import read_model_config
-from .number_checks import check_sizes
+from .config_sizes import check_sizes
 from .recipe import Model, RecipeError, check_names, recipe_key_errors
 
 
 def family_name(model: Model) -> str:
     """
     The family of a recipe's model: that of its checkpoint, else `model.family`, else VL-BERT.
-
-    Args:
-        model (`Model`): the `model` section of a recipe.
-
-    Returns:
-        `str`: a key of `FAMILIES`, or `VLM.name`.
-
-    Raises:
-        RecipeError: if the family is unknown, or the checkpoint belongs to another family than expected.
     """
     if model.family is not None:
         check_names([model.family], [*FAMILIES, VLM.name], "model.family=")
@@ -70,9 +61,6 @@ def is_vision_language(model: Model) -> bool:
 def vision_language_type(model: Model) -> str:
     """
     The `model_type` of a recipe's vision-language model: that of its checkpoint, else `model.config.model_type`.
-
-    Raises:
-        RecipeError: if there is neither, or the image tokens of the type are not known.
     """
     if model.source:
         return _source_type(model.source)
@@ -95,13 +83,6 @@ def family_title(model: Model) -> str:
 def head_class(head: str, model: Model) -> type[PreTrainedModel]:
     """
     The model class with this head in the family of the model.
-
-    Args:
-        head (`str`): a head of a task, such as "vgp".
-        model (`Model`): the `model` section of a recipe.
-
-    Raises:
-        RecipeError: if the family has no such head; the message lists the families that have it.
     """
     name = family_name(model)
     if name == VLM.name and head == VLM.head:
@@ -119,15 +100,10 @@ def head_class(head: str, model: Model) -> type[PreTrainedModel]:
 def check_family_config(model: Model) -> None:
     """
     Checks `model.family_config`.
-
-    Raises:
-        RecipeError: if a family is unknown, or its configuration has no such field; the message contains the key.
     """
     check_names(model.family_config, FAMILIES, "model.family_config.")
     for name, fields in model.family_config.items():
         key, config = f"model.family_config.{name}", FAMILIES[name].config_class()
-        if not isinstance(fields, dict):
-            raise RecipeError(f"{key} must be a section of config fields, found {fields!r}")
         check_names(fields, [*config.to_dict(), *config.attribute_map], f"{key}.")
 
 

@@ -1,30 +1,38 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Recipes: one YAML file per experiment, checked key by key before anything runs."""
+"""Recipes: one YAML file per experiment. The annotations of the classes below are the schema that it is read by."""
 
 import copy
 import dataclasses
 import difflib
 import os
 import re
-import types
 import typing
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import date
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
+from annotated_types import Gt, Len
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
+from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.families import DEFAULT_FAMILY
+from grounded_attention.supervision.registry import LABELS, METHODS, split_name
+from grounded_attention.tasks import TASKS
+from grounded_attention.utils import schema
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.project import find_recipe, recipe_summaries
+from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Processes, Section, Seed, Weight
 
-MAX_NUMBER = 2**63 - 1  # of the libraries in C
+from .training_names import training_names
+
+# Which heads are supervised, one of these; `list` has pairs of layer and head.
+HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)]}
+BuilderName = Annotated[str, Of(tuple(BUILDERS))]
 
 
 class RecipeError(ValueError):
@@ -32,157 +40,90 @@ class RecipeError(ValueError):
 
 
 @dataclass
-class ScenesData:
+class ScenesData(Section):
     """
     Scenes to generate if `data_dir` contains none.
-
-    Args:
-        images (`int`, *optional*, defaults to `1000`): number of images.
-        seed (`int`, *optional*, defaults to `0`): the same seed gives the same files.
-        held_out (`bool`, *optional*, defaults to `False`): hold combinations of colour and shape, and of relation and
-            shape, out of train and val; the images and texts of test have them.
     """
 
     images: int = 1000
-    seed: int = 0
+    seed: Seed = 0
     held_out: bool = False
 
 
 @dataclass
-class Data:
+class Data(Section):
     """
     Where the rows and the region features come from.
-
-    Args:
-        data_dir (`str`): folder with the official files, or `hub://ORG/NAME` for rows that were pushed.
-        builder (`str`, *optional*): name of the data builder; defaults to that of the task.
-        regions (`str | list`, *optional*): folder of a region table, or `hub://ORG/NAME`. With a list of tables an
-            image has the regions of each table, in this order. `None` trains on text alone.
-        tracks (`dict[str, Any]`, *optional*): name -> a table, or a list of tables. Every evaluation runs on each of
-            them; the figures are `<track>_<figure>`.
-        text_corpus (`str`, *optional*): text file with one sentence per line, for tasks that read text without images.
-        pseudo_labels (`str`, *optional*): folder of pseudo-labels (`data pseudo-ground`), or `hub://ORG/NAME`, joined
-            with the rows by their `caption_id`. They replace the annotated phrases of the training rows; an
-            evaluation reads annotated phrases where the rows have them.
-        images (`str`, *optional*): folder of images, for models that read pixels; the table then gives boxes and
-            classes.
-        options (`dict[str, Any]`, *optional*): options of the builder (`config_name`, `negatives`, ...).
-        limit (`dict[str, int]`, *optional*): split -> number of rows to keep after a shuffle.
-        limit_seed (`int`, *optional*): seed of that shuffle; defaults to the seed of the recipe.
-        train_splits (`list`, *optional*, defaults to `["train"]`): splits to train on, joined.
-        scenes (`ScenesData`, *optional*): scenes to generate in `data_dir`.
     """
 
     data_dir: str = ""
-    builder: str | None = None
-    regions: str | list | None = None
-    tracks: dict[str, Any] = field(default_factory=dict)
+    builder: BuilderName | None = None
+    regions: str | list[str] | None = None
+    tracks: dict[str, str | list[str]] = field(default_factory=dict)
     text_corpus: str | None = None
     pseudo_labels: str | None = None
     images: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
-    limit: dict[str, int] = field(default_factory=dict)
-    limit_seed: int | None = None
-    train_splits: list = field(default_factory=lambda: ["train"])
+    limit: dict[str, Count] = field(default_factory=dict)
+    limit_seed: Seed | None = None
+    train_splits: list[str] = field(default_factory=lambda: ["train"])
     scenes: ScenesData | None = None
 
 
 @dataclass
-class Model:
+class Model(Section):
     """
     The model to train. It starts from a checkpoint (`source`), from a BERT (`bert`), or from random weights.
-
-    Args:
-        family (`str`, *optional*): key of `families.FAMILIES`; defaults to the family of `source`, or
-            `DEFAULT_FAMILY`.
-        source (`str`, *optional*): directory or Hub id of a checkpoint.
-        bert (`str`, *optional*): directory or Hub id of a BERT. Beside a `source` it provides the weights that the
-            source lacks, such as VL-BERT's pooler.
-        config (`dict[str, Any]`, *optional*): config fields to override.
-        family_config (`dict[str, Any]`, *optional*): family -> config fields for that family only. Without a `source`
-            they are added to `config`; a field in `config` takes precedence.
-        tokenizer (`str`, *optional*): directory, Hub id or WordPiece `vocab.txt`; defaults to that of `source`. Of a
-            vision-language model it is the directory or Hub id of the whole processor.
-        processor (`dict[str, Any]`, *optional*): arguments of the processor.
-        adapter (`dict[str, Any]`, *optional*): `{lora: {...}}` trains an adapter of PEFT instead of the weights; its
-            options are those of `peft.LoraConfig`.
-        freeze (`list`, *optional*): regular expressions; weights whose name one of them matches (`re.search`) are not
-            trained. `vision` is the vision encoder. Only for vision-language models.
     """
 
     family: str | None = None
     source: str | None = None
     bert: str | None = None
     config: dict[str, Any] = field(default_factory=dict)
-    family_config: dict[str, Any] = field(default_factory=dict)
+    family_config: dict[str, dict[str, Any]] = field(default_factory=dict)
     tokenizer: str | None = None
     processor: dict[str, Any] = field(default_factory=dict)
     adapter: dict[str, Any] = field(default_factory=dict)
-    freeze: list = field(default_factory=list)
+    freeze: list[str] = field(default_factory=list)
 
     def __post_init__(self):
         own = None if self.source else self.family_config.get(self.family or DEFAULT_FAMILY)
-        if isinstance(own, dict):  # `grounded_attention.training.experiments.checks` refuses anything else
+        if own:
             self.config = {**own, **self.config}
 
 
 @dataclass
-class Supervision:
+class Supervision(Section):
     """
     How attention is supervised.
-
-    Args:
-        weight (`float`, *optional*, defaults to `1.0`): weight of the losses of the method in the total; equation 9
-            has 1. A method may have further weights of its own.
-        labels (`str`, *optional*, defaults to `"gold"`): targets: "gold", or a control (`supervision/controls.py`).
-        heads (`Any`, *optional*, defaults to `"all"`): supervised heads: `all`, `{best: k}`, `{worst: k}` (measured
-            before supervision), `{layers: [..]}` or `{list: [[layer, head]]}`.
-        options (`dict[str, dict[str, Any]]`, *optional*): method -> its options, also for a part of a name such as
-            "direct+grounding_alignment".
     """
 
-    weight: float = 1.0
-    labels: str = "gold"
-    heads: Any = "all"
+    weight: Weight = 1.0
+    labels: Annotated[str, Of(LABELS)] = "gold"
+    heads: Annotated[Any, Of(Literal["all"] | schema.section(HEADS))] = "all"
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass
-class Preserve:
+class Preserve(Section):
     """
     Losses that keep a model close to its start model (`training/loop/preserve.py`); a weight of 0 disables a loss.
-
-    Args:
-        distillation (`float`, *optional*, defaults to `0.0`): weight of the distillation.
-        distillation_of (`str`, *optional*, defaults to `"hidden_states"`): "hidden_states" or "logits".
-        temperature (`float`, *optional*, defaults to `1.0`): temperature of the distilled logits.
-        l2 (`float`, *optional*, defaults to `0.0`): weight of the squared distance to the start weights.
-        ewc (`float`, *optional*, defaults to `0.0`): weight of elastic weight consolidation.
-        fisher_batches (`int`, *optional*, defaults to `16`): pre-training batches that estimate the Fisher
-            information.
-        builder (`str`, *optional*): builder of the rows for that estimate; defaults to that of `start`.
-        options (`dict[str, Any]`, *optional*): task options of that estimate.
     """
 
-    distillation: float = 0.0
-    distillation_of: str = "hidden_states"
-    temperature: float = 1.0
-    l2: float = 0.0
-    ewc: float = 0.0
-    fisher_batches: int = 16
-    builder: str | None = None
+    distillation: Weight = 0.0
+    distillation_of: Literal["hidden_states", "logits"] = "hidden_states"
+    temperature: Annotated[float, Gt(0)] = 1.0
+    l2: Weight = 0.0
+    ewc: Weight = 0.0
+    fisher_batches: Count = 16
+    builder: BuilderName | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class Card:
+class Card(Section):
     """
     Facts of a model card that the code cannot derive.
-
-    Args:
-        license (`str`, *optional*): licence of the weights.
-        name (`str`, *optional*): name of the model.
-        dataset (`str`, *optional*): Hub name of the data set of the evaluation.
     """
 
     license: str | None = None
@@ -191,43 +132,21 @@ class Card:
 
 
 @dataclass
-class Recipe:
+class Recipe(Section):
     """
     One experiment.
-
-    Args:
-        task (`str`, *optional*, defaults to `"vgp"`): key of `TASKS`.
-        options (`dict[str, Any]`, *optional*): options of the task.
-        output_dir (`str`): folder of all output.
-        seed (`int`, *optional*, defaults to `0`): seed of everything random.
-        methods (`list[str]`, *optional*, defaults to `["none"]`): supervision methods to train, each from the same
-            start; "direct+grounding_alignment" trains one model with both.
-        text_only_baseline (`bool`, *optional*, defaults to `False`): also train a model without regions.
-        pictures (`int`, *optional*, defaults to `0`): number of pictures of attention to draw.
-        resume (`bool`, *optional*, defaults to `False`): continue an unfinished run.
-        overwrite (`bool`, *optional*, defaults to `False`): delete the output of an earlier run.
-        workers (`int`, *optional*, defaults to `1`): number of methods to train at the same time, each with its share
-            of the threads and its own `log.txt`; also the number of processes that generate scenes and read rows.
-        data (`Data`, *optional*): the data.
-        model (`Model`, *optional*): the model.
-        start (`Recipe`, *optional*): a training that runs before the methods, with the model, the seed and the data
-            folder of this recipe, and with one method of its own (`"none"` by default); see `load_recipe`.
-        supervision (`Supervision`, *optional*): the supervision of attention.
-        preserve (`Preserve`, *optional*): losses against forgetting.
-        training (`dict[str, Any]`, *optional*): arguments of transformers' `TrainingArguments`.
-        card (`Card`, *optional*): facts for the model card.
     """
 
-    task: str = "vgp"
+    task: Annotated[str, Of(tuple(TASKS))] = "vgp"
     options: dict[str, Any] = field(default_factory=dict)
     output_dir: str = ""
-    seed: int = 0
+    seed: Seed = 0
     methods: list[str] = field(default_factory=lambda: ["none"])
     text_only_baseline: bool = False
-    pictures: int = 0
+    pictures: Index = 0
     resume: bool = False
     overwrite: bool = False
-    workers: int = 1
+    workers: Processes = 1
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     start: "Recipe | None" = None
@@ -261,9 +180,13 @@ OWN_PLACES = ("tracks", "pseudo_labels")
 
 
 class _Loader(yaml.SafeLoader):
-    """A YAML loader that parses 1e-4 as a number."""
+    """A YAML loader that parses 1e-4 as a number, and a date as text."""
 
 
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
+    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
@@ -316,12 +239,6 @@ def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: st
 def _check_start(start: Any, source: str) -> None:
     if not isinstance(start, dict):
         raise RecipeError(f"{source}: start must be a section of keys, found {start!r}")
-    for key in start:
-        if key not in START_KEYS and key in {field.name for field in dataclasses.fields(Recipe)}:
-            raise RecipeError(
-                f"{source}: start.{key} is not allowed: a start has the keys {', '.join(START_KEYS)} and shares the "
-                "others with the outer recipe"
-            )
     check_names(start, START_KEYS, "start.", f"{source}: ")
 
 
@@ -345,29 +262,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise RecipeError(str(error)) from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r:.200}")
-    _check_plain(content, f"{path}: ", "")
     return content
-
-
-def _check_plain(content: Any, source: str, key: str) -> None:
-    """Checks that all values could be written as JSON, as they are in `recipe.json`, and that numbers have an end."""
-    if isinstance(content, dict):
-        for name, value in content.items():
-            if not isinstance(name, str | int):
-                raise RecipeError(f"{source}{key}{name!r:.80} is no key, expected a word: write it in quotes")
-            _check_plain(value, source, f"{key}{name}.")
-    elif isinstance(content, list):
-        for number, value in enumerate(content):
-            _check_plain(value, source, f"{key}{number}.")
-    elif not isinstance(content, str | int | float | None):
-        kind = (
-            "a date: write it in quotes" if isinstance(content, date) else f"a value of type {type(content).__name__}"
-        )
-        raise RecipeError(f"{source}{key.removesuffix('.')} is {kind}, expected text, a number, true, false or null")
-    elif isinstance(content, int) and abs(content) > MAX_NUMBER and not key.endswith("seed."):  # seeds have their own
-        raise RecipeError(
-            f"{source}{key.removesuffix('.')} must be at most {MAX_NUMBER}, found {str(content)[:40]}..."
-        )
 
 
 def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -390,7 +285,7 @@ def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 def extended_path(path: Path, section: dict[str, Any]) -> Path:
     """Removes `extends` from a section and returns the file that it refers to."""
     name = section.pop("extends")
-    if not isinstance(name, str) or "\0" in name:
+    if not isinstance(name, str):
         raise RecipeError(f"{path}: extends must be the path or the name of a recipe, found {name!r}")
     beside = path.parent / name
     return beside if beside.exists() else find_recipe(name)
@@ -424,50 +319,25 @@ def apply_override(content: dict[str, Any], override: str) -> None:
         content[last] = parse_yaml(value, f"override {key}", _Loader)
     except FileError as error:
         raise RecipeError(str(error)) from error
-    _check_plain(content[last], "override ", f"{key}.")
 
 
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
-    """
-    Makes a dataclass of a section.
-
-    Args:
-        kind (`type`): the dataclass.
-        content (`Any`): the section.
-        source (`str`): the file, for error messages.
-        prefix (`str`): the section's key with a dot, for error messages.
-
-    Raises:
-        RecipeError: if a key is unknown or a value has the wrong type.
-    """
-    if not isinstance(content, dict):
-        name = prefix.removesuffix(".") or "the recipe"
-        raise RecipeError(f"{source}: {name} must be a section of keys, found {content!r:.200}")
-    known = {f.name: f for f in dataclasses.fields(kind)}
-    hints = typing.get_type_hints(kind)
-    place = f"{source}: " if source else ""
-    check_names(content, known, prefix, place)
-    return kind(**{key: convert(hints[key], value, place, prefix + key) for key, value in content.items()})
+    """Makes a dataclass of a section."""
+    made = schema.validate(kind, content, prefix, source, RecipeError)
+    if isinstance(made, Recipe):
+        place = source and f"{source}: "
+        for name in made.methods:
+            check_names(split_name(name), METHODS, f"{prefix}methods=", place)
+        if len({*made.methods}) < max(len(made.methods), 1 - made.text_only_baseline):
+            raise RecipeError(f"{place}{prefix}methods must be one or more different methods, found {made.methods}")
+        if names := training_names():
+            check_names(made.training, names, f"{prefix}training.", place)
+    return made
 
 
 def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
-    """
-    Checks names against the known ones.
-
-    Args:
-        given (`Iterable[str]`): names to check.
-        known (`Collection[str]`): allowed names.
-        prefix (`str`): text before each name in the message, such as "model.".
-        source (`str`, *optional*, defaults to `""`): text before the message, such as "recipe.yaml: ".
-
-    Raises:
-        RecipeError: if a name is unknown; the message contains the nearest known name, or all of them.
-    """
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-            hint = f"did you mean {prefix + close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
-            raise RecipeError(f"{source}unknown key {prefix + str(name)!r}; {hint}")
+    """Checks names against those that only a model, a builder or a study knows."""
+    schema.check_names(given, known, prefix, source, RecipeError)
 
 
 @contextmanager
@@ -481,40 +351,3 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
         raise RecipeError(f"{key}: {error}") from error
     except Exception as error:  # libraries raise any type for a value of another type, tokenizers a plain Exception
         raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {first_sentences(error)})") from error
-
-
-def convert(hint: Any, value: Any, source: str, key: str) -> Any:
-    """
-    Checks and converts a value for a type hint.
-
-    Args:
-        hint (`Any`): type of a dataclass field.
-        value (`Any`): value from a recipe.
-        source (`str`): text before the message, such as "recipe.yaml: ".
-        key (`str`): full key of the value.
-
-    Raises:
-        RecipeError: if the value has another type.
-    """
-    if hint is Any:
-        return value
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in options:
-        return None
-    kinds = [option for option in options if option is not type(None)]
-    kind = next((option for option in kinds if isinstance(option, type) and isinstance(value, option)), kinds[0])
-    if dataclasses.is_dataclass(kind):
-        return build(typing.cast(type, kind), value, source.removesuffix(": "), key + ".")
-    plain = typing.get_origin(kind) or kind
-    if plain is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, plain) or (plain is int and isinstance(value, bool)):
-        raise RecipeError(f"{source}{key} must be of type {plain.__name__}, found {value!r:.200}")
-    if isinstance(value, str) and "\0" in value:
-        raise RecipeError(f"{source}{key} contains a NUL character, found {value!r:.200}: remove it")
-    inner, checked = typing.get_args(kind), typing.cast(Any, value)
-    if plain is dict and inner:
-        return {name: convert(inner[1], each, source, f"{key}.{name}") for name, each in checked.items()}
-    if plain is list and inner:
-        return [convert(inner[0], each, source, f"{key}.{number}") for number, each in enumerate(checked)]
-    return checked

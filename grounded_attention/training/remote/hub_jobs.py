@@ -27,12 +27,6 @@ BILLING = "https://huggingface.co/settings/billing"
 class Flavour:
     """
     A machine of the Hub.
-
-    Args:
-        name (`str`): its name in the API, such as `"t4-small"`.
-        title (`str`, *optional*, defaults to `""`): its name for people; empty if the Hub does not say it.
-        usd_per_hour (`float`, *optional*): its price; `None` if the Hub does not say it.
-        accelerators (`int`, *optional*): number of GPUs; `None` if the Hub does not say it.
     """
 
     name: str
@@ -45,12 +39,6 @@ class Flavour:
 def job_errors(doing: str) -> Iterator[None]:
     """
     Turns errors of the Hub's client into one line.
-
-    Args:
-        doing (`str`): what failed, such as `"the start of the job"`.
-
-    Raises:
-        HubError: any error of the connection, the token or the account.
     """
     try:
         yield
@@ -72,9 +60,6 @@ def _explained(error: BaseException) -> str:
 def check_client() -> None:
     """
     Checks that the client knows prices.
-
-    Raises:
-        HubError: if `huggingface_hub` is older than `OLDEST`.
     """
     if not hasattr(HfApi, "list_jobs_hardware"):
         raise HubError(
@@ -86,12 +71,6 @@ def check_client() -> None:
 def find_flavour(api: HfApi, name: str) -> Flavour:
     """
     Asks the Hub for a machine and its price.
-
-    Returns:
-        `Flavour`: the machine; without a price if the Hub does not answer with prices.
-
-    Raises:
-        HubError: if there is no such machine (the message contains the nearest names), or the token is rejected.
     """
     try:
         listed: dict[str, Any] = {str(each.name): each for each in api.list_jobs_hardware()}
@@ -131,19 +110,6 @@ def start_job(
 ) -> StartedJob:
     """
     Starts a job.
-
-    Args:
-        api (`HfApi`): the client.
-        flavour (`str`): name of the machine.
-        image (`str`): Docker image.
-        command (`list[str]`): the command, which everybody who sees the job can read.
-        environment (`dict[str, str]`): variables, which can be read too.
-        secrets (`dict[str, str]`): variables that the Hub keeps to itself.
-        seconds (`int`): the job is stopped after this time.
-        namespace (`str`): user or organisation that pays.
-
-    Raises:
-        HubError: if the Hub refuses it, or the connection breaks off, after which the job may have started.
     """
     doing = f"the start of a job on {flavour}"
     try:
@@ -165,18 +131,6 @@ def start_job(
 def follow(api: HfApi, job: StartedJob, write: Callable[[str], None], warn: Callable[[str], None]) -> tuple[str, str]:
     """
     Passes on the lines of a job until it ends.
-
-    Args:
-        api (`HfApi`): the client.
-        job (`StartedJob`): the job.
-        write (`Callable[[str], None]`): receives each line of the job.
-        warn (`Callable[[str], None]`): receives a line if the logs break off; the end is waited for nevertheless.
-
-    Returns:
-        `tuple[str, str]`: stage of the job, one of `ENDED`, and what the Hub says about it.
-
-    Raises:
-        HubError: if the Hub does not answer any more.
     """
     known = inspect.signature(api.fetch_job_logs).parameters
     options: dict[str, Any] = {"follow": True} if "follow" in known else {}  # older clients always follow

@@ -12,11 +12,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import yaml
+from packaging.requirements import Requirement
 
 from grounded_attention import __version__
 from grounded_attention.training.recipes.recipe import apply_override, read_recipe
 from grounded_attention.utils.project import PACKAGE
 
+# What a job needs beside the package alone.
+TRAINING = ({"extra": "train"}, {"extra": "plots"})
 NAME = "grounded-attention"
 RECIPE = "recipe.yaml"
 # Installed in the job in the version of this machine, where that is a release.
@@ -28,10 +31,6 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel, which is th
 def job_recipe(path: Path, overrides: Sequence[str]) -> bytes:
     """
     The recipe of a job as YAML: what it extends and the overrides are in it, the token is not.
-
-    Args:
-        path (`Path`): file of the recipe.
-        overrides (`Sequence[str]`): `key=value` texts.
     """
     content = read_recipe(path)
     for override in overrides:
@@ -44,12 +43,6 @@ def job_recipe(path: Path, overrides: Sequence[str]) -> bytes:
 def package_wheel() -> tuple[str, bytes]:
     """
     Packs the package that is running, with local changes, as a wheel.
-
-    Returns:
-        `tuple[str, bytes]`: file name and content; the same files give the same bytes.
-
-    Raises:
-        ValueError: if the package is not installed, so that nothing says what it requires.
     """
     stem = f"{NAME.replace('-', '_')}-{__version__}"
     info = f"{stem}.dist-info"
@@ -64,7 +57,7 @@ def package_wheel() -> tuple[str, bytes]:
 
 
 def _package_files() -> Iterator[tuple[str, bytes]]:
-    """The files of the package by name; linked rooms of a clone are folders like the others."""
+    """The files of the package by name; linked folders of a clone are folders like the others."""
     for folder, below, names in os.walk(PACKAGE, followlinks=True):
         below[:] = sorted(name for name in below if name != "__pycache__" and not name.startswith("."))
         for name in sorted(names):
@@ -74,12 +67,14 @@ def _package_files() -> Iterator[tuple[str, bytes]]:
 
 
 def _metadata() -> dict[str, str]:
-    """The files of `.dist-info` except RECORD, made of those of the installed package, without extras."""
+    """The files of `.dist-info` except RECORD: those of the installed package, which needs what training needs."""
     try:
         installed = importlib.metadata.distribution(NAME)
     except importlib.metadata.PackageNotFoundError:
         raise ValueError(f"{NAME} is not installed here, so it cannot be packed for a job: pip install -e .") from None
-    required = [line for line in installed.requires or () if "extra ==" not in line]
+    given = map(Requirement, installed.requires or ())
+    wanted = [each for each in given if each.marker is None or any(map(each.marker.evaluate, TRAINING))]
+    required = [f"{each.name}{each.specifier}" for each in wanted if each.name != NAME]
     lines = ["Metadata-Version: 2.1", f"Name: {NAME}", f"Version: {__version__}"]
     lines += [f"Requires-Python: {installed.metadata['Requires-Python']}", *(f"Requires-Dist: {r}" for r in required)]
     entry = f"[console_scripts]\n{NAME} = {PACKAGE.name}.commands.main:main\n"
@@ -94,12 +89,6 @@ def _digest(content: bytes) -> str:
 def requirements(further: Sequence[str]) -> list[str]:
     """
     What a job installs beside the package: the versions of this machine, and further packages.
-
-    Args:
-        further (`Sequence[str]`): names of packages that the recipe needs beyond the requirements of the package.
-
-    Returns:
-        `list[str]`: requirements; a version that is no release, such as a build from source, is left open.
     """
     pinned = []
     for name in dict.fromkeys([*SAME_VERSION, *further]):

@@ -29,9 +29,6 @@ CHECKPOINTS = {
 def check_destination(recipe: Recipe) -> None:
     """
     Checks that the trained models are pushed: the disk of a job is deleted at its end.
-
-    Raises:
-        RecipeError: without `push_to_hub` or `hub_model_id`; the message contains what to add.
     """
     keys = {"push_to_hub": "true", "hub_model_id": "ORG/NAME"}
     missing = [f"training.{key}={value}" for key, value in keys.items() if not recipe.training.get(key)]
@@ -44,9 +41,6 @@ def check_destination(recipe: Recipe) -> None:
 def check_reach(recipe: Recipe) -> None:
     """
     Checks that a job can read the data and the checkpoints: from the Hub, or drawn scenes, which the job draws again.
-
-    Raises:
-        RecipeError: for a file or folder of this machine; the message contains the key and what to do.
     """
     sections = {"data.": recipe.data} | ({"start.data.": recipe.start.data} if recipe.start else {})
     for prefix, data in sections.items():
@@ -78,9 +72,6 @@ def _options(recipe: Recipe, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def check_data_on_hub(recipe: Recipe, api: HfApi) -> None:
     """
     Checks that the data sets on the Hub exist and that the token may read them.
-
-    Raises:
-        HubError: if one does not; the message contains its name.
     """
     for data in (recipe.data, *([recipe.start.data] if recipe.start else [])):
         for name, revision in hub_data(data):

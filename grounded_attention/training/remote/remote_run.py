@@ -15,7 +15,6 @@ from huggingface_hub import CommitOperationAdd, HfApi, constants
 from grounded_attention.dataset_scripts.hub.hub_errors import HubError
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.publish.hub import plan_repos, prepare_repos
-from grounded_attention.training.recipes.early_checks import TRACKERS
 from grounded_attention.training.recipes.places import check_checkpoints
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 
@@ -35,15 +34,6 @@ OF_THE_MACHINE = ("use_cpu", "fp16", "bf16", "tf32", "fp16_full_eval", "bf16_ful
 class RemoteRun:
     """
     A checked job that has not started.
-
-    Args:
-        recipe (`Recipe`): the recipe.
-        files (`dict[str, bytes]`): file name -> content, for the job.
-        flavour (`Flavour`): the machine.
-        seconds (`int`): the Hub stops the job after this time.
-        namespace (`str`): user or organisation that pays.
-        stamp (`str`): name of the run in the repository of jobs.
-        models (`tuple[str, ...]`): repositories of the trained models.
     """
 
     recipe: Recipe
@@ -69,12 +59,6 @@ class RemoteRun:
 def check_remote(recipe: Recipe) -> None:
     """
     Checks a recipe on this machine as far as that is possible before it runs on another.
-
-    Args:
-        recipe (`Recipe`): a recipe that passed `check_destination` and `check_reach`.
-
-    Raises:
-        RecipeError: if it cannot run.
     """
     plan_repos(recipe)
     start = None if recipe.start is None else _elsewhere(recipe.start)
@@ -99,19 +83,6 @@ def plan(
 ) -> RemoteRun:
     """
     Puts a job together; nothing is written to the Hub.
-
-    Args:
-        recipe (`Recipe`): a recipe that passed `check_remote`.
-        path (`Path`): its file.
-        overrides (`Sequence[str]`): its overrides.
-        flavour (`Flavour`): the machine.
-        seconds (`int`): time limit.
-        namespace (`str`): user or organisation that pays.
-        api (`HfApi`): the client, with the token of the job.
-
-    Raises:
-        RecipeError: if the recipe does not fit the machine.
-        HubError: if the data on the Hub cannot be read.
     """
     _check_machine(recipe, flavour)
     check_data_on_hub(recipe, api)
@@ -153,13 +124,6 @@ def _check_machine(recipe: Recipe, flavour: Flavour) -> None:
 def start(run: RemoteRun, secrets: dict[str, str]) -> StartedJob:
     """
     Makes the repositories of the models, uploads the files of the job, and starts it.
-
-    Args:
-        run (`RemoteRun`): the job.
-        secrets (`dict[str, str]`): HF_TOKEN, and other secret variables.
-
-    Raises:
-        HubError: if the token cannot write to a repository, or the Hub refuses the job.
     """
     prepare_repos(run.recipe)
     api = HfApi(token=secrets["HF_TOKEN"])
@@ -192,10 +156,6 @@ def job_script(run: RemoteRun, commit: str) -> str:
     """
     What the job runs in a shell: it fetches its files, trains, keeps the page of the run, and ends with the status of
     the training. Everybody who sees the job can read it, so no secret is in it.
-
-    Args:
-        run (`RemoteRun`): the job.
-        commit (`str`): commit of its files.
     """
     needed = requirements(_further(run.recipe))
     hub = next((each for each in needed if each.startswith("huggingface-hub")), "huggingface-hub")
@@ -225,4 +185,4 @@ def _further(recipe: Recipe) -> list[str]:
     """Packages that the recipe needs beyond those that the package requires."""
     given = recipe.training.get("report_to")
     wanted = [given] if isinstance(given, str) else list(given or ())
-    return [name for name in wanted if name in TRACKERS] + (["peft"] if recipe.model.adapter else [])
+    return [name for name in wanted if name not in ("none", "all")] + (["peft"] if recipe.model.adapter else [])

@@ -42,13 +42,6 @@ def run_study(study: Study, experiment: Experiment = run) -> None:
 
     Finished cells are reused and interrupted cells continue. The table is written after each seed, and also when a
     cell fails or is interrupted.
-
-    Args:
-        study (`Study`): the study; with `plan` the cells are listed and nothing is written.
-        experiment (`Experiment`, *optional*, defaults to `run`): function that runs the recipe of a cell.
-
-    Raises:
-        RecipeError: if the recipe of a cell cannot run as written, or a folder contains a cell of another recipe.
     """
     cells = plan_cells(study)
     join_processes(cells[0].recipe.training)
@@ -104,9 +97,6 @@ def _run_missing(
 def check_study_places(study: Study) -> None:
     """
     Checks that the data and then the checkpoints of a study exist.
-
-    Raises:
-        RecipeError: if something is missing; the message contains the section.
     """
     rows = {name: study.known_rows[name] for name in study.rows}
     recipes = {"original": study.original} if study.uses_original and not study.checkpoint else {}
@@ -135,9 +125,6 @@ def _section_errors(place: str) -> Iterator[None]:
 def check_cells(study: Study, cells: Sequence[Cell]) -> None:
     """
     Checks the recipes of the cells before any training.
-
-    Raises:
-        RecipeError: if a recipe cannot run; the message contains the cell.
     """
     for cell in cells:
         if cell.seed in (None, study.seeds[0]):  # cells of other seeds differ only in the seed
@@ -162,11 +149,6 @@ def _checkable(cell: Cell) -> Recipe:
 def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
     """
     One line per cell with its state, and the number of finished cells.
-
-    Args:
-        study (`Study`): the study.
-        cells (`Sequence[Cell]`): its cells.
-        states (`Mapping[str, str]`): cell name -> its state.
     """
     width = max(len(cell.name) for cell in cells)
     lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
@@ -182,11 +164,6 @@ def _seconds_text(cell: Cell) -> str:
 def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
     """
     The number of remaining cells and their estimated time in minutes, from finished cells of the same stage.
-
-    Args:
-        cells (`Sequence[Cell]`): cells of a study.
-        states (`Mapping[str, str]`): cell name -> its state.
-        workers (`int`, *optional*, defaults to `1`): number of cells that run in parallel.
     """
     durations: dict[str, list[float]] = {}
     for cell in cells:
@@ -260,9 +237,6 @@ def _train_rows(outcome: Outcome | None) -> int | None:
 def zero_visual_scales(checkpoint: Path) -> None:
     """
     Sets the scales of the visual normalisation to 0, their initial value in a model made from BERT weights.
-
-    Raises:
-        ValueError: if the checkpoint has no such scales.
     """
     path = checkpoint / "model.safetensors"
     weights = load_file(path)
@@ -287,17 +261,6 @@ def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -
 def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
     """
     Writes the report of the finished cells, from the main process only, once a downstream task has finished.
-
-    Args:
-        study (`Study`): the study.
-        cells (`Sequence[Cell]`): its cells.
-        states (`Mapping[str, str]`): cell name -> its state.
-
-    Returns:
-        `str`: the table; empty if nothing is written.
-
-    Raises:
-        RecipeError: if the task of a column has not written the score of the column.
     """
     judged = any(cell.stage in study.downstream and states[cell.name] == FINISHED for cell in cells)
     if not PartialState().is_main_process or not judged:

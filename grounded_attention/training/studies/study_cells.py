@@ -11,7 +11,6 @@ from typing import Any
 
 from grounded_attention.training.experiments.output import identity, read_json
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.recipes.number_checks import is_number
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 from grounded_attention.utils.bounded_files import FileError
 
@@ -25,19 +24,7 @@ FINISHED, STARTED, MISSING, OTHER = "finished", "started", "missing", "of anothe
 
 @dataclass(frozen=True)
 class Cell:
-    """One run. A cell that does not depend on the row or the seed has none.
-
-    Args:
-        name (`str`): its folder, relative to that of the study.
-        stage (`str`): `start`, `fine_tuning`, or the name of a downstream task.
-        recipe (`Recipe`): the recipe to run, with its folder, seed and start checkpoint.
-        parent (`Cell`, *optional*): the cell that trains the start checkpoint; None if there is none, or it comes from
-            elsewhere.
-        row (`str`, *optional*): name of the row.
-        seed (`int`, *optional*): the seed.
-        zero_visual_scales (`bool`, *optional*, defaults to `False`): set the scales of the visual normalisation to 0
-            after training.
-    """
+    """One run. A cell that does not depend on the row or the seed has none."""
 
     name: str
     stage: str
@@ -69,9 +56,6 @@ class Cell:
         """The content of its record file: `fingerprint`, `runs` (how often it was started) and `spent` (seconds of
         runs that ended before it had finished); if it has finished `seconds` (of all runs), `parameters` and
         `train_rows`.
-
-        Raises:
-            RecipeError: if the file is no such record.
         """
         remedy = f"the file is damaged: delete {self.directory}, and this cell is trained again"
         try:
@@ -101,7 +85,7 @@ def _is_record(found: Any) -> bool:
     given = {name: found[name] for name in NUMBERS if name in found}
     if given.get("train_rows", 0) is None:  # a cell whose model was complete before has not counted them
         del given["train_rows"]
-    return all(is_number(value) and 0 <= value < math.inf for value in given.values())
+    return all(isinstance(value, int | float) and 0 <= value < math.inf for value in given.values())
 
 
 def plan_cells(study: Study) -> list[Cell]:

@@ -28,16 +28,6 @@ def study_costs(
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """
     The costs of the finished cells.
-
-    Args:
-        study (`Study`): the study.
-        cells (`Iterable[Cell]`): its cells.
-        states (`Mapping[str, str]`): cell name -> its state.
-
-    Returns:
-        `dict`: row -> stage -> `parameters`, `train_rows`, and over the seeds the means of `seconds` (the whole cell:
-        data, training, measurements) and `train_seconds` (training alone, of its last run), and `runs`, the highest
-        number of runs of a cell: above 1 it was interrupted. A start counts for each row that uses it.
     """
     found: dict[str, dict[str, list[Cell]]] = {row: {} for row in study.rows}
     for cell in cells:

@@ -20,15 +20,6 @@ def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) 
     """
     The accuracy of each head, mean over seeds. If every seed has its own start, a head of one is not that of another:
     then the accuracy is that of the first seed.
-
-    Args:
-        study (`Study`): the study.
-        cells (`Iterable[Cell]`): its cells.
-        states (`Mapping[str, str]`): cell name -> its state.
-
-    Returns:
-        `dict[str, dict[str, Any]]`: start (`original`, the name of a shared start, or the row of an own one) ->
-        `layers` (names), `chance`, and `accuracy`, row -> list (L, H). Starts without such figures are left out.
     """
     measured: dict[str, dict[str, list[tuple[Cell, Mapping[str, Any]]]]] = {}
     for cell in cells:

@@ -9,8 +9,8 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.recipes.number_checks import check_seed
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names, convert
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names
+from grounded_attention.utils.schema import Section
 
 from .study_sections import (
     STAGE_KEYS,
@@ -25,20 +25,12 @@ from .study_sections import (
 )
 
 FINE_TUNING = "fine_tuning"
-MAX_SEEDS = 1000
 
 
 @dataclass
-class Column:
+class Column(Section):
     """
     One column of the table: the mean of a score on a split of a downstream task, or of the rows' own training.
-
-    Args:
-        task (`str`): key of `downstream`, or `fine_tuning`. A task with `sizes` gives one column for each size.
-        split (`str`): split of the task's data.
-        score (`str`): column of its `items_<split>.json`; a figure of the split if no scores of items are saved.
-        name (`str`, *optional*, defaults to `""`): heading; by default task, track and split.
-        track (`str`, *optional*): key of its `data.tracks`.
     """
 
     task: str
@@ -50,16 +42,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """The trainings between the original model and the downstream tasks.
-
-    Args:
-        recipe (`Recipe | None`): the fine-tuning; None uses the start unchanged.
-        start (`Recipe | str`, *optional*): the model that replaces the original: the name of a start of the study, or
-            the recipe of one that only this row has. It is trained once.
-        zero_visual_scales (`bool`, *optional*, defaults to `False`): whether to set the scales of the visual
-            normalisation of the row's own start to 0.
-        against (`list[str]`, *optional*): rows that this row is compared with; by default those of the study.
-    """
+    """The trainings between the original model and the downstream tasks."""
 
     recipe: Recipe | None
     start: Recipe | str | None = None
@@ -69,33 +52,7 @@ class Row:
 
 @dataclass
 class Study:
-    """A study: every row is trained with every seed and evaluated on every downstream task.
-
-    Args:
-        name (`str`): stem of the output files `<name>.md` and `<name>.png`.
-        source (`str`): the file of the study recipe.
-        output_dir (`str`): folder of the cells.
-        seeds (`list[int]`): seeds of the cells.
-        start_each_seed (`bool`): whether every seed trains its own starts. Otherwise a start is trained once, with the
-            seed of its recipe, and a difference between rows may be one of this start alone.
-        rows (`list[str]`): the rows to run, a subset of `known_rows`; contains the first of `against`.
-        known_rows (`dict[str, Row]`): all rows by name.
-        original (`Recipe`): recipe of the original model.
-        checkpoint (`str | None`): directory or Hub id of an original model that the study does not train.
-        starts (`dict[str, Recipe]`): name -> recipe of a start model that rows share.
-        downstream (`dict[str, Recipe]`): name -> recipe of a downstream task; `<task>@<rows>` for a task with sizes.
-        columns (`list[Column]`): columns of the table.
-        curves (`dict[str, dict[str, int | None]]`): name of a learning curve -> its columns, each with its number of
-            training rows, None for all.
-        tuned_task (`str`): task of the `fine_tuning` section.
-        against (`list[str]`): rows that each row is compared with; the table shows the first.
-        groups (`dict[str, dict[str, str]]`): name of a group -> label -> row. The learning curves are drawn once for
-            each group, rows with the same label in the same colour; without groups, all rows are in one panel.
-        notes (`list[str]`): sentences printed below the table.
-        overwrite (`bool`): delete cells of another recipe instead of raising an error.
-        workers (`int`): number of cells to run in parallel, each in a process with its share of the threads.
-        plan (`bool`): list the cells and train nothing.
-    """
+    """A study: every row is trained with every seed and evaluated on every downstream task."""
 
     name: str
     source: str
@@ -143,17 +100,6 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     options, data, methods, supervision, preserve and training of that file; `original` and starts also take the
     model. The `data` of the study is merged over it, then the keys of the section. A row that extends nothing is
     merged over `fine_tuning`, a start over `original`.
-
-    Args:
-        path (`str | Path`): a YAML file.
-        overrides (`Sequence[str]`, *optional*): `key=value` texts with dotted keys and YAML values.
-
-    Returns:
-        `Study`: the checked study.
-
-    Raises:
-        RecipeError: if the file cannot be read, a key is unknown (the message contains the nearest key), a value has
-            the wrong type, or a row or column refers to something unknown.
     """
     source = str(path)
     sections = read_sections(path, overrides)
@@ -161,7 +107,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     stages = {
         name: {
             stage_name(name, size, "sizes" in section): (size, _recipe(content, source, f"downstream.{name}."))
-            for size, content in merge_downstream(name, sections, source).items()
+            for size, content in merge_downstream(name, sections).items()
         }
         for name, section in sections.downstream.items()
     }
@@ -173,17 +119,17 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         name=sections.study,
         source=source,
         output_dir=sections.output_dir,
-        seeds=_seeds(sections.seeds, source),
+        seeds=list(range(1, seeds + 1)) if isinstance(seeds := sections.seeds, int) else list(dict.fromkeys(seeds)),
         start_each_seed=sections.start_each_seed,
         rows=_rows(sections, source),
         known_rows={name: _row(name, row, sections, source) for name, row in sections.known_rows.items()},
         original=original,
-        checkpoint=convert(str | None, sections.original.get("checkpoint"), f"{source}: ", "original.checkpoint"),
+        checkpoint=sections.original.get("checkpoint"),
         starts={name: _start(start, sections, source, f"starts.{name}.") for name, start in sections.starts.items()},
         downstream={stage: recipe for group in stages.values() for stage, (_, recipe) in group.items()},
         columns=[column for _, column in numbered],
         curves=curves,
-        tuned_task=merge_tuning(sections).get("task", Recipe.task),
+        tuned_task=str(merge_tuning(sections).get("task", Recipe.task)),
         against=sections.against,
         groups=sections.groups,
         notes=sections.notes,
@@ -196,27 +142,9 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
     return study
 
 
-def _seeds(seeds: Any, source: str) -> list[int]:
-    """Parses seeds: a list of whole numbers, or a number n for [1, ..., n]."""
-    if type(seeds) is int and 0 < seeds <= MAX_SEEDS:
-        return list(range(1, seeds + 1))
-    listed = isinstance(seeds, list) and 0 < len(seeds) <= MAX_SEEDS and all(type(seed) is int for seed in seeds)
-    if not listed or len(set(seeds)) < len(seeds):
-        raise RecipeError(
-            f"{source}: seeds must be a list of different whole numbers, or the number of seeds, at most {MAX_SEEDS}, "
-            f"found {seeds!r:.80}"
-        )
-    for seed in seeds:
-        check_seed(seed, f"{source}: seeds")
-    return seeds
-
-
 def _rows(sections: Sections, source: str) -> list[str]:
     """The rows to run, in the order of the known rows; always contains the row of the comparison."""
-    given = sections.rows
-    if given != "all" and not (isinstance(given, list) and all(isinstance(name, str) for name in given)):
-        raise RecipeError(f"{source}: rows must be a list of names or `all`, found {given!r:.80}")
-    wanted = list(sections.known_rows) if given == "all" else given
+    wanted = list(sections.known_rows) if sections.rows == "all" else sections.rows
     check_names(wanted, sections.known_rows, "rows.", f"{source}: ")
     return [name for name in sections.known_rows if name in (*wanted, sections.against[0])]
 
@@ -233,20 +161,19 @@ def _row(name: str, row: dict[str, Any] | None, sections: Sections, source: str)
         check_names([start], sections.starts, f"{prefix}start=", f"{source}: ")
     elif start is not None:
         start = _start(start, sections, source, f"{prefix}start.")
-    zeroed = convert(bool, row.get("zero_visual_scales", False), f"{source}: ", f"{prefix}zero_visual_scales")
+    zeroed = row.get("zero_visual_scales", False)
     if zeroed and not isinstance(start, Recipe):
         raise RecipeError(f"{source}: {prefix}zero_visual_scales needs a start of this row: give {prefix}start")
     against = row.get("against")
     if against is not None:
-        against = convert(list[str], against, f"{source}: ", f"{prefix}against")
         check_names(against, sections.known_rows, f"{prefix}against.", f"{source}: ")
     return Row(_tuning(row, sections, source, prefix), start, zeroed, against)
 
 
 def _tuning(row: Mapping[str, Any], sections: Sections, source: str, prefix: str) -> Recipe | None:
     """The recipe of a row's own training; `None` if the row has `fine_tuning: false`."""
-    if convert(bool, row.get("fine_tuning", True), f"{source}: ", f"{prefix}fine_tuning"):
-        return _recipe(merge_row(row, sections, source, prefix), source, prefix)
+    if row.get("fine_tuning", True):
+        return _recipe(merge_row(row, sections), source, prefix)
     unused = [key for key in (*STAGE_KEYS, "objectives", "extends") if key in row]
     if unused:
         raise RecipeError(f"{source}: {prefix}{unused[0]} has no effect with fine_tuning=false: remove one of them")
@@ -254,7 +181,7 @@ def _tuning(row: Mapping[str, Any], sections: Sections, source: str, prefix: str
 
 
 def _start(start: Any, sections: Sections, source: str, prefix: str) -> Recipe:
-    return _recipe(merge_start(start, sections, source, prefix), source, prefix)
+    return _recipe(merge_start(start, sections), source, prefix)
 
 
 def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
@@ -262,7 +189,6 @@ def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
     recipe: Recipe = build(Recipe, content, source, prefix)
     if len(recipe.methods) != 1:
         raise RecipeError(f"{source}: {prefix}methods must contain exactly one method, found {recipe.methods!r}")
-    check_names([recipe.task], TASKS, f"{prefix}task=", f"{source}: ")
     if recipe.training.get("push_to_hub"):
         raise RecipeError(
             f"{source}: {prefix}training.push_to_hub: the models of a study are not pushed; to push one of them, run "
@@ -321,6 +247,5 @@ def _check_column(column: Column, study: Study, place: str) -> None:
             f"{', '.join(tracks)}"
         )
     builder = data.builder or TASKS[recipe.task].builder
-    check_names([builder], BUILDERS, "data.builder=", f"{place}: ")
     splits = [str(split) for split in BUILDERS[builder].BUILDER_CONFIG_CLASS.SPLIT_NAMES.values()]
     check_names([column.split], splits, "split=", f"{place}: ")

@@ -4,7 +4,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from grounded_attention.metrics.attention_grounding import summarise
+from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError
@@ -24,22 +24,6 @@ Items = Mapping[str, list]
 def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, Any]:
     """
     All figures of the finished cells.
-
-    Args:
-        study (`Study`): the study.
-        cells (`Iterable[Cell]`): its cells.
-        states (`Mapping[str, str]`): cell name -> its state.
-
-    Returns:
-        `dict[str, Any]`: The content of `results.json`: `columns` (each with its number of items and images and its
-        baselines), `rows` in order, `compared` (row -> rows that it is compared with), `figures[row][column]` with
-        `mean`, `seeds` (seed -> figure) and `differences` (other row -> `mean`, `low`, `high`, `interval`, common
-        `seeds`, `by_seed`, `claimed`), all of them shares in [0, 1]; `low` and `high` are a 95% interval, or without
-        `interval` the lowest and highest seed. `curves` (name -> list of `column` and training `rows`), `costs` (see
-        `study_costs`), `heads` (see `study_heads`) and the study's `groups`.
-
-    Raises:
-        RecipeError: if the task of a column has not written the score of the column.
     """
     cells = list(cells)
     judged = {(c.row, c.seed, c.stage): c for c in cells if c.row is not None and states[c.name] == FINISHED}
@@ -98,9 +82,6 @@ def _has_column(study: Study, cell: Cell) -> bool:
 def check_scores(study: Study, cell: Cell) -> None:
     """
     Checks, after a cell has finished, that it has written the scores of all its columns.
-
-    Raises:
-        RecipeError: if a score is missing; the message contains the column, the file and its scores.
     """
     for column in study.columns:
         if column.task == cell.stage and _has_column(study, cell):

@@ -4,7 +4,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from annotated_types import Interval, Len
 
 from grounded_attention.training.recipes.recipe import (
     RecipeError,
@@ -16,43 +18,54 @@ from grounded_attention.training.recipes.recipe import (
     read_recipe,
     read_yaml,
 )
-from grounded_attention.utils.bounded_numbers import MAX_PROCESSES
+from grounded_attention.utils.schema import Count, Of, Processes, Section, Seed
+from grounded_attention.utils.schema import section as section_of
 
-# Keys of a stage; the study sets its folder, its seed and its start.
+# Groups of sections, and the keys of a stage; the study sets its folder, its seed and its start.
+GROUPS = ("known_rows", "starts", "downstream")
 STAGE_KEYS = ("task", "options", "data", "model", "methods", "supervision", "preserve", "training")
-# Section, or group of sections -> the keys of a section.
-SECTION_KEYS = {"original": (*STAGE_KEYS, "checkpoint"), "fine_tuning": STAGE_KEYS}
-GROUP_KEYS = {
-    "known_rows": (*STAGE_KEYS, "objectives", "fine_tuning", "start", "zero_visual_scales", "against"),
-    "starts": STAGE_KEYS,
-    "downstream": (*STAGE_KEYS, "sizes"),
-}
 # Folders of a study beside those of its rows, and stages beside its downstream tasks.
 RESERVED = ("original", "start", "starts", "fine_tuning")
 SIZE_MARK = "@"
+MAX_SEEDS = 1000
+
+_STAGE: dict[str, Any] = dict.fromkeys((*STAGE_KEYS, "extends"), Any) | {"data": dict[str, Any]}
+_ROW = {
+    **_STAGE,
+    "objectives": Literal["original"],
+    "fine_tuning": bool,
+    "start": str | section_of(_STAGE),
+    "zero_visual_scales": bool,
+    "against": list[str] | None,
+}
+_SEEDS = Annotated[int, Interval(ge=1, le=MAX_SEEDS)] | Annotated[list[Seed], Len(1, MAX_SEEDS)]
+Stage = Annotated[dict[str, Any], Of(section_of(_STAGE))]
+Original = Annotated[dict[str, Any], Of(section_of({**_STAGE, "checkpoint": str | None}))]
+KnownRow = Annotated[dict[str, Any], Of(section_of(_ROW))]
+Downstream = Annotated[dict[str, Any], Of(section_of({**_STAGE, "sizes": Annotated[list[Count | None], Len(1)]}))]
 
 
 @dataclass
-class Sections:
+class Sections(Section):
     """The top level of a study recipe, before its sections are merged; `Study` describes the keys."""
 
     study: str
     output_dir: str = ""
-    seeds: Any = 1
+    seeds: Annotated[Any, Of(_SEEDS)] = 1
     start_each_seed: bool = False
-    rows: Any = "all"
+    rows: Literal["all"] | list[str] = "all"
     data: dict[str, Any] = field(default_factory=dict)
-    original: dict[str, Any] = field(default_factory=dict)
-    starts: dict[str, Any] = field(default_factory=dict)
-    fine_tuning: dict[str, Any] = field(default_factory=dict)
-    known_rows: dict[str, Any] = field(default_factory=dict)
-    downstream: dict[str, Any] = field(default_factory=dict)
+    original: Original = field(default_factory=dict)
+    starts: dict[str, Stage] = field(default_factory=dict)
+    fine_tuning: Stage = field(default_factory=dict)
+    known_rows: dict[str, KnownRow | None] = field(default_factory=dict)
+    downstream: dict[str, Downstream] = field(default_factory=dict)
     columns: list[Any] = field(default_factory=list)
-    against: list[str] = field(default_factory=lambda: ["original"])
+    against: Annotated[list[str], Len(1)] = field(default_factory=lambda: ["original"])
     groups: dict[str, dict[str, str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     overwrite: bool = False
-    workers: int = 1
+    workers: Processes = 1
     plan: bool = False
 
 
@@ -66,13 +79,6 @@ class _Extended:
 def read_sections(path: str | Path, overrides: Sequence[str]) -> Sections:
     """
     Reads and checks the sections of a study recipe.
-
-    Args:
-        path (`str | Path`): a YAML file.
-        overrides (`Sequence[str]`): `key=value` texts with dotted keys and YAML values.
-
-    Raises:
-        RecipeError: if the file cannot be read, a key is unknown, or a section is missing or not a section.
     """
     source = str(path)
     content = _read_study(Path(path))
@@ -105,9 +111,9 @@ def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 def _recipes(content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The sections of a study recipe that contain a recipe."""
-    groups = [content.get(name) for name in GROUP_KEYS]
+    groups = [content.get(name) for name in GROUPS]
     nested = [section for group in groups if isinstance(group, dict) for section in group.values()]
-    nested += [content.get(name) for name in SECTION_KEYS]
+    nested += [content.get(name) for name in ("original", "fine_tuning")]
     nested += [section.get("start") for section in nested if isinstance(section, dict)]
     return [section for section in nested if isinstance(section, dict)]
 
@@ -121,46 +127,22 @@ def _check_sections(sections: Sections, source: str) -> None:
     for key in ("original", "known_rows", "downstream", "columns"):
         if not getattr(sections, key):
             raise RecipeError(f"{place}{key} is empty, but a study needs it")
-    for name, keys in SECTION_KEYS.items():
-        check_names(_own(getattr(sections, name)), keys, f"{name}.", place)
-        _check_data(name, getattr(sections, name), place)
-    for group in GROUP_KEYS:
-        _check_group(group, getattr(sections, group), place)
-    if sections.workers < 1:
-        raise RecipeError(f"{place}workers must be 1 or more, found {sections.workers}")
-    if sections.workers > MAX_PROCESSES:
-        raise RecipeError(f"{place}workers must be at most {MAX_PROCESSES}, found {str(sections.workers)[:40]}")
-    if not sections.against:
-        raise RecipeError(f"{place}against is empty: give the row that the others are compared with")
+    for group in GROUPS:
+        for name in getattr(sections, group):
+            reserved = name in RESERVED and (group, name) != ("known_rows", "original")
+            if not _is_file_name(name) or reserved or SIZE_MARK in name:
+                raise RecipeError(
+                    f"{place}{group}.{name} must be a valid folder name without {SIZE_MARK}, other than "
+                    f"{', '.join(RESERVED)}"
+                )
     check_names(sections.against, sections.known_rows, "against.", place)
     for name, labelled in sections.groups.items():
         check_names(labelled.values(), sections.known_rows, f"groups.{name}.", place)
 
 
-def _check_data(name: str, section: Mapping[str, Any], place: str) -> None:
-    if not isinstance(section.get("data", {}), dict):
-        raise RecipeError(f"{place}{name}.data must be a section of keys, found {section['data']!r}")
-
-
-def _is_file_name(name: Any) -> bool:
+def _is_file_name(name: str) -> bool:
     """Whether a file or folder of this name is directly in the folder that it is joined to."""
-    return isinstance(name, str) and name not in ("", "..") and "\0" not in name and Path(name).name == name
-
-
-def _check_group(group: str, sections: Mapping[str, Any], place: str) -> None:
-    for name, section in sections.items():
-        reserved = name in RESERVED and (group, name) != ("known_rows", "original")
-        if not _is_file_name(name) or reserved or SIZE_MARK in name:
-            raise RecipeError(
-                f"{place}{group}.{name} must be a valid folder name without {SIZE_MARK}, other than "
-                f"{', '.join(RESERVED)}"
-            )
-        if section is None and group == "known_rows":
-            continue
-        if not isinstance(section, dict):
-            raise RecipeError(f"{place}{group}.{name} must be a section of keys, found {section!r}")
-        _check_data(f"{group}.{name}", section, place)
-        check_names(_own(section), GROUP_KEYS[group], f"{group}.{name}.", place)
+    return name not in ("", "..") and Path(name).name == name
 
 
 # Sections to the contents of recipes
@@ -171,16 +153,10 @@ def merge_original(sections: Sections) -> dict[str, Any]:
     return overlay({"task": "pretraining"}, _merged(sections.original, sections, model=True))
 
 
-def merge_start(start: Any, sections: Sections, source: str, prefix: str) -> dict[str, Any]:
+def merge_start(start: dict[str, Any], sections: Sections) -> dict[str, Any]:
     """The content of a start that replaces the original: the original's recipe with the keys of this section, or the
     recipe that it extends.
-
-    Raises:
-        RecipeError: if the start is not a section, or a key is unknown.
     """
-    if not isinstance(start, dict):
-        raise RecipeError(f"{source}: {prefix.removesuffix('.')} must be a section of keys, found {start!r}")
-    check_names(_own(start), STAGE_KEYS, prefix, f"{source}: ")
     if "extends" in start:
         return _merged(start, sections, model=True)
     return overlay(merge_original(sections), start)
@@ -191,16 +167,9 @@ def merge_tuning(sections: Sections) -> dict[str, Any]:
     return _merged(sections.fine_tuning, sections)
 
 
-def merge_row(row: Mapping[str, Any], sections: Sections, source: str, prefix: str) -> dict[str, Any]:
-    """The content of the recipe of a row's own training.
-
-    Raises:
-        RecipeError: if `objectives` is unknown.
-    """
-    objectives = row.get("objectives", "")
-    if objectives not in ("", "original"):
-        raise RecipeError(f"{source}: {prefix}objectives must be original, found {objectives!r}")
-    if objectives:
+def merge_row(row: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
+    """The content of the recipe of a row's own training."""
+    if "objectives" in row:
         return _continued(row, sections)
     if "extends" in row:
         return _merged(row, sections)
@@ -218,25 +187,11 @@ def _continued(row: Mapping[str, Any], sections: Sections) -> dict[str, Any]:
     return overlay({**objectives, "data": data, "training": tuned.get("training", {})}, own)
 
 
-def merge_downstream(name: str, sections: Sections, source: str) -> dict[int | None, dict[str, Any]]:
-    """The contents of a downstream task's recipes: number of training rows -> recipe; None for all rows.
-
-    Raises:
-        RecipeError: if `sizes` is not a list of different numbers.
-    """
+def merge_downstream(name: str, sections: Sections) -> dict[int | None, dict[str, Any]]:
+    """The contents of a downstream task's recipes: number of training rows -> recipe; None for all rows."""
     section = sections.downstream[name]
     content = _merged(section, sections)
-    if "sizes" not in section:
-        return {None: content}
-    sizes = section["sizes"]
-    found = sizes if isinstance(sizes, list) else []
-    whole = all(size is None or (type(size) is int and size > 0) for size in found)
-    if not found or not whole or len(set(found)) < len(found):
-        raise RecipeError(
-            f"{source}: downstream.{name}.sizes must be a list of different numbers of training rows, with null for "
-            f"all rows, found {sizes!r}"
-        )
-    return {size: _limited(content, size) for size in sizes}
+    return {size: _limited(content, size) for size in section.get("sizes", [None])}
 
 
 def _limited(content: dict[str, Any], size: int | None) -> dict[str, Any]:
@@ -246,10 +201,6 @@ def _limited(content: dict[str, Any], size: int | None) -> dict[str, Any]:
 def stage_name(task: str, size: int | None, sized: bool) -> str:
     """The folder of a downstream task; `sized` if it is trained on several numbers of rows."""
     return f"{task}{SIZE_MARK}{'all' if size is None else size}" if sized else task
-
-
-def _own(section: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in section.items() if key != "extends"}
 
 
 def _merged(section: Mapping[str, Any], sections: Sections, model: bool = False) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Loads the models of `grounded-attention heads`: those that read regions, and vision-language models."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.families import FAMILIES
+from grounded_attention.processing import VisualBERTProcessor
+from grounded_attention.processing.sequence_layouts import check_tokenizer
+from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged
+from grounded_attention.training.recipes.config_sizes import check_sizes
+from grounded_attention.utils.boxes import IOU_THRESHOLD
+from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.plain_text import first_sentences
+
+from .choices import REGIONS
+from .vlm_options import is_vision_language_model, load_vlm
+
+# Config field of transformers' models that gives the width of a region feature.
+FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
+SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
+# Options for one kind of model, with their defaults.
+OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
+OF_TOKENS = {
+    "instruction": None,
+    "attention": "sdpa",
+    "dtype": "float32",
+    "revision": None,
+    "adapter": None,
+    "load_in": None,
+    "device_map": None,
+}
+
+
+@dataclass
+class Loaded:
+    """A model, without its task head if it reads regions, and the processor that makes its inputs."""
+
+    name: str
+    model: Any
+    processor: Any
+
+
+def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
+    """
+    Loads a model and its processor.
+    """
+    if regions is not None:
+        return Loaded(name, *load_reader(path, options.tokenizer, regions))
+    own = {} if path == options.model else {"revision": None, "adapter": None}
+    return Loaded(name, *load_vlm(argparse.Namespace(**{**vars(options), **own, "model": path})))
+
+
+def find_regions(options: argparse.Namespace) -> RegionTable | None:
+    """
+    The region table that the models read; `None` for vision-language models, whose regions are image tokens.
+    """
+    tokens = is_vision_language_model(options.model, options.revision)
+    wrong = [
+        name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
+    ]
+    if wrong:
+        kind = "models that read regions" if tokens else "vision-language models"
+        given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise ValueError(f"{given}: only for {kind}, and --model {options.model} is not one; remove it")
+    if not tokens:
+        if options.regions is None and options.data_dir is None:
+            raise ValueError(f"--model {options.model} reads regions: give their table with --regions")
+        return RegionTable.open(options.regions or Path(options.data_dir, REGIONS))
+    if options.images is None and options.data in BUILDERS:
+        raise ValueError(f"--model {options.model}: the model reads images; give their folder with --images")
+    return None
+
+
+def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple[Any, Any]:
+    """
+    Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT.
+    """
+    if Path(path, MANIFEST).is_file() and not is_complete(path):
+        raise ValueError(
+            f"--model {path}: the checkpoint is incomplete or was changed after saving; copy it or train it again"
+        )
+    try:
+        config = AutoConfig.from_pretrained(path)
+        check_sizes(config.to_dict(), "config.json: ")
+        if config.model_type not in (*FAMILIES, *FEATURE_SIZE):
+            known = ", ".join([*FAMILIES, *FEATURE_SIZE])
+            raise ValueError(
+                f"model type {config.model_type} is not supported, expected one of {known}; to measure another "
+                "model on transformers' attention interface, see the Python example in docs/audit.md"
+            )
+        processor = _processor(path, config, tokenizer, regions)
+        loaded, found = _load_model(path, config)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ValueError(f"--model {path}: {first_sentences(error)}") from error
+    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise ValueError(
+            f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
+        )
+    check_finite(loaded, f"--model {path}")
+    return loaded.eval().to(PartialState().device), processor
+
+
+def _load_model(path: str, config: Any) -> tuple[Any, dict[str, Any]]:
+    """The model without its heads, and transformers' loading info; an adapter is merged."""
+    if not is_adapter(path):
+        return AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+    merged: Any = load_merged(path)
+    return merged.base_model, {"missing_keys": []}
+
+
+def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
+    """The checkpoint's processor; for transformers' models a processor with the same input layout as theirs."""
+    found = regions.feature_size
+    if config.model_type in FAMILIES:
+        processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
+        wanted = processor.region_feature_size
+        if found != wanted and getattr(config, "vision_config", None) is None:
+            raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
+        return processor
+    wanted = getattr(config, FEATURE_SIZE[config.model_type])
+    spatial = config.model_type == "visual_bert" and wanted == found + SPATIAL
+    if found != wanted and not spatial:
+        raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
+    words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
+    return VisualBERTProcessor(words, region_feature_size=found, spatial_features=spatial)
+
+
+def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:
+    try:
+        words = AutoTokenizer.from_pretrained(path)
+        check_tokenizer(words, "the audit")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"no tokenizer in {path}{hint}") from error
+    if len(words) > vocabulary:
+        raise ValueError(
+            f"the tokenizer {path} has {len(words)} tokens, but the vocabulary of the model has {vocabulary}"
+        )
+    return words

@@ -1,0 +1,169 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Boxes that data sets bring: RefCOCO's annotated objects or a detector's boxes, and the objects of VCR."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.image_files import ImageFile
+from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.utils.safe_paths import path_below
+
+from .coco_images import ImageNames
+from .refcoco import HINT, RefCOCOConfig, read_instances
+from .vcr import VCRConfig, image_id_of, read_image_objects
+from .vcr_files import read_objects, read_questions
+
+DETECTIONS_HINT = (
+    "MAttNet's detections are a list of {image_id, box: [x, y, width, height], score}, such as "
+    "detections/refcoco+_unc/res101_coco_minus_refer_notime_dets.json of https://github.com/lichengunc/MAttNet"
+)
+
+
+@dataclass(frozen=True)
+class RefImage:
+    """An image of `instances.json`."""
+
+    image_id: str
+    file_name: str
+    width: int
+    height: int
+
+
+@dataclass
+class Candidates:
+    """The boxes of each image, the pictures that have boxes, and counts of what is otherwise."""
+
+    source: str = ""
+    records: dict[str, dict[str, list[Any]]] = field(default_factory=dict)
+    images: list[ImageFile] = field(default_factory=list)
+    images_without_boxes: list[str] = field(default_factory=list)
+    clipped: int = 0
+    too_small: int = 0
+    in_unknown_images: int = 0
+    of_the_whole_image: int = 0
+
+    def counts(self) -> dict[str, Any]:
+        """What a report says of them."""
+        return {
+            f"boxes: {self.source}": sum(len(record["boxes"]) for record in self.records.values()),
+            "boxes clipped at the edge of their image": self.clipped,
+            "boxes smaller than a pixel left out": self.too_small,
+            "boxes in images of other data sets left out": self.in_unknown_images,
+            "boxes of the whole image, of objects without one": self.of_the_whole_image,
+            "images without a box": self.images_without_boxes,
+        }
+
+
+def refcoco_candidates(
+    name: str, data_dir: Path, folder: Path, detections: Path | None = None, by_stem: bool = False
+) -> Candidates:
+    """The candidates of RefCOCO's expressions, for the images of a folder."""
+    instances = RefCOCOConfig(name=name, data_dir=str(data_dir)).instances_file
+    images = read_ref_images(instances, by_stem)
+    found = annotated_candidates(instances, images) if detections is None else detected_candidates(detections, images)
+    if not found.records:
+        expected = f"boxes in the {len(images)} images of {instances}"
+        raise DataError("no image has a box", file=detections or instances, expected=expected)
+    found.source = f"annotated objects of {name}" if detections is None else detections.name
+    files = {image.image_id: image.file_name for image in images.values()}
+    found.images = [ImageFile(image_id, path_below(folder, files[image_id])) for image_id in found.records]
+    return found
+
+
+def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
+    """The objects of VCR's images, in the order in which tags number them; one without a box has the whole image."""
+    config = VCRConfig(name="default", data_dir=str(data_dir), image_id_format=image_id_format)
+    found, files = Candidates("objects of vcr"), dict[str, str]()
+    read = lru_cache(maxsize=64)(read_objects)
+    for split in config.available_splits():
+        for question in read_questions(config.questions(split)):
+            image_id, file = image_id_of(question, split, image_id_format), question.non_empty_text("img_fn")
+            if files.setdefault(image_id, file) != file:
+                raise question.error("two images have one id", found=file, expected=files[image_id])
+            if image_id not in found.records:
+                image = read_image_objects(question, config, read)
+                found.images.append(ImageFile(image_id, path_below(config.images, file)))
+                found.of_the_whole_image += sum(box is None for box in image.boxes)
+                found.records[image_id] = {"boxes": image.filled_boxes}
+    return found
+
+
+def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
+    """Reads the images of `instances.json`."""
+    names, images = ImageNames(by_stem), dict[int, RefImage]()
+    for member, index, element in json_elements(path, HINT):
+        if member != "images":
+            continue
+        record = Record(element, path, f"images, element {index + 1}", HINT)
+        number, image_id, name = names.read(record)
+        size = record.integer("width", minimum=1), record.integer("height", minimum=1)
+        images[number] = RefImage(image_id, name, *size)
+    refuse_if(not images, "no images", file=path, expected="an object with the list images", hint=HINT)
+    return images
+
+
+def annotated_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
+    """Returns all objects that `instances.json` annotates, including crowds, as the VL-BERT public code does."""
+    objects = read_instances(path).items()
+    return _collect(((item["image"], item["bbox"], None) for _, item in objects), images)
+
+
+def detected_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
+    """Returns the boxes of a list of detections; with scores, the best first."""
+    return _collect(_detections(path), images)
+
+
+def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
+    scored: bool | None = None
+    for member, index, element in json_elements(path, DETECTIONS_HINT):
+        record = Record(element, path, f"element {index + 1}", DETECTIONS_HINT)
+        if member is not None:
+            raise DataError("not a list of detections", file=path, found=member, hint=DETECTIONS_HINT)
+        box = record.box("box")
+        score = record.number("score") if "score" in record.values else None
+        if scored is not None and scored != (score is not None):
+            raise record.error(
+                "only some detections have a score", found=element, expected="a score for all or for none"
+            )
+        scored = score is not None
+        yield record.integer("image_id"), box, score
+    if scored is None:
+        raise DataError("no detections", file=path, hint=DETECTIONS_HINT)
+
+
+def _collect(boxes: Iterator[tuple[int, list[float], float | None]], images: dict[int, RefImage]) -> Candidates:
+    found = Candidates()
+    by_image: dict[int, list[tuple[list[float], float | None]]] = {number: [] for number in images}
+    for number, (x, y, width, height), score in boxes:
+        if number not in images:
+            found.in_unknown_images += 1
+            continue
+        limits = (images[number].width, images[number].height) * 2
+        box = [x, y, x + width, y + height]
+        inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
+        if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
+            found.too_small += 1
+            continue
+        found.clipped += inside != box
+        by_image[number].append((inside, score))
+    if found.too_small and not any(by_image.values()):
+        raise DataError(f"{found.too_small} boxes are smaller than a pixel", expected="x, y, width, height in pixels")
+    for number, rows in by_image.items():
+        _add(found, images[number].image_id, rows)
+    return found
+
+
+def _add(found: Candidates, image_id: str, rows: list[tuple[list[float], float | None]]) -> None:
+    if not rows:
+        found.images_without_boxes.append(image_id)
+        return
+    # Sorting is stable, so boxes without scores keep their order.
+    rows = sorted(rows, key=lambda row: -(row[1] or 0.0))
+    found.records[image_id] = {"boxes": [box for box, _ in rows]}
+    if rows[0][1] is not None:
+        found.records[image_id]["scores"] = [score for _, score in rows]

@@ -1,0 +1,218 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What chosen heads count for: the log-likelihood of grounded words without them, against other heads of their layers.
+
+Heads that look at an object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from grounded_attention.metrics.intervals import Interval
+from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads
+from grounded_attention.supervision.supervise import head_count
+
+from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
+from .reading import inputs_on
+from .statistics import ratio_intervals
+
+INSTRUCTION = "Describe the image."
+# Sets of random heads for the comparison.
+DRAWS = 5
+
+Heads = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """The change of the mean log-likelihood of grounded words, in nats for each token."""
+
+    heads: Heads
+    change: float
+    interval: Interval
+    random: float | None
+    difference: Interval | None
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """The effects of removing heads."""
+
+    log_likelihood: float
+    tokens: int
+    images: int
+    together: Effect
+    single: tuple[Effect, ...]
+
+
+def ablate_heads(
+    model: Any,
+    processor: Any,
+    examples: Sequence[AuditExample],
+    images: Images,
+    heads: Heads,
+    *,
+    instruction: str | None = None,
+    batch_size: int = 4,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: str | None = None,
+) -> Ablation:
+    """Removes chosen heads and measures how well the model still predicts the words of grounded phrases.
+
+    With a chat template the text is the answer to an instruction. Without one it follows the images. A token counts
+    if it belongs to a phrase with boxes.
+    """
+    model.eval()
+    chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
+    settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
+    prompts = grounded_prompts(examples, settings)
+    batches = _Batches(processor, prompts, images, settings, batch_size)
+    removed: list[Heads] = [[], heads, *([head] for head in heads)]
+    others = _other_heads(model, heads, draws, seed)
+    removed += others
+    removed += [[drawn[index]] for drawn in others for index in range(len(heads))]
+    sums = _log_likelihoods(model, batches, removed, progress)
+    return _summarise(sums, heads, len(others), [prompt.image_id for prompt in prompts])
+
+
+def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[tuple[int, int]]]:
+    """Draws sets of other heads of the same layers; none if a layer has too few."""
+    check_heads(model, heads)
+    modules, config = attention_modules(model), model.config.get_text_config()
+    generator = np.random.default_rng(seed)
+    drawn: list[list[tuple[int, int]]] = []
+    for _ in range(draws):
+        found: dict[tuple[int, int], tuple[int, int]] = {}
+        for layer in sorted({layer for layer, _ in heads}):
+            chosen = [pair for pair in heads if pair[0] == layer]
+            count = head_count(modules[layer], config)
+            free = [head for head in range(count) if (layer, head) not in chosen]
+            if len(free) < len(chosen):
+                return []
+            picked = generator.choice(free, len(chosen), replace=False)
+            found.update(zip(chosen, ((layer, int(head)) for head in picked), strict=True))
+        drawn.append([found[pair] for pair in heads])
+    return drawn
+
+
+@dataclass
+class _Batches:
+    """Batches of prompts, made when they are read."""
+
+    processor: Any
+    prompts: Sequence[AuditExample]
+    images: Images
+    settings: PromptSettings
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.prompts) // self.size)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        for start in range(0, len(self.prompts), self.size):
+            yield make_batch(self.processor, self.prompts[start : start + self.size], self.images, self.settings)
+
+
+@torch.no_grad()
+def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], progress: str | None) -> np.ndarray:
+    """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
+    rows = []
+    for number, batch in enumerate(tqdm(batches, desc=progress, disable=progress is None, unit=" batches")):
+        inputs = inputs_on(batch, next(model.parameters()).device)
+        grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
+        if number == 0:
+            _check_causal(model, inputs, batch["text_positions"], grounded)
+        found = [grounded.sum(1).double()]
+        for heads in removed:
+            with mask_heads(model, heads):
+                found.append(_text_log_likelihood(model, inputs, batch["text_positions"], grounded))
+        rows.append(torch.stack(found, 1).numpy())
+    return np.concatenate(rows) if rows else np.zeros((0, 1 + len(removed)))
+
+
+def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> Tensor:
+    """(B, T, V) float32: the logits of the token before each position; other logits would need much memory."""
+    length, before = inputs["input_ids"].shape[1], (positions - 1).clamp(min=0)
+    first = int(before[positions > 0].min()) if (positions > 0).any() else 0
+    outputs = model(**inputs, use_cache=False, logits_to_keep=length - first, return_dict=True)
+    logits = getattr(outputs, "logits", None)
+    if logits is None:
+        raise ValueError(
+            f"{type(model).__name__} has no language head, which the ablation needs; load the model with "
+            "AutoModelForImageTextToText, or give ablate=0"
+        )
+    before = (before - (length - logits.shape[1])).clamp(min=0).to(logits.device)
+    return logits.gather(1, before[..., None].expand(-1, -1, logits.shape[-1])).float()
+
+
+def _text_log_likelihood(model: Any, inputs: Mapping[str, Any], positions: Tensor, grounded: Tensor) -> Tensor:
+    """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
+    logs = _logits_before(model, inputs, positions).log_softmax(-1)
+    tokens = inputs["input_ids"].gather(1, positions.clamp(min=0).to(logs.device))
+    found = logs.gather(-1, tokens[..., None])[..., 0].cpu()
+    return (found * grounded).sum(1).double()
+
+
+def _check_causal(model: Any, inputs: Mapping[str, Any], positions: Tensor, grounded: Tensor) -> None:
+    """Raises a ValueError if a word changes its own prediction."""
+    example = int(grounded.any(1).int().argmax())
+    if not grounded.any():
+        return
+    last = int(positions[example][grounded[example]].max())
+    ids = inputs["input_ids"].clone()
+    ids[example, last] = ids[example, last - 1]
+    if torch.equal(ids, inputs["input_ids"]):
+        return
+    place = torch.full((len(ids), 1), last)
+    plain, changed = (
+        _logits_before(model, {**inputs, "input_ids": each}, place)[example] for each in (inputs["input_ids"], ids)
+    )
+    if not torch.allclose(plain, changed, atol=1e-2):
+        raise ValueError(
+            f"{type(model).__name__} reads a word of the prompt before it predicts it (a bidirectional prefix), so "
+            "that removing heads has no meaningful effect on its likelihood; leave ablation out (--ablate 0)"
+        )
+
+
+def _summarise(sums: np.ndarray, heads: Heads, draws: int, image_ids: Sequence[str]) -> Ablation:
+    """Makes the effects from the sums of `_log_likelihoods`: all heads, the chosen ones, each of them, random sets."""
+    tokens, change = sums[:, 0], sums[:, 2:] - sums[:, 1:2]
+    if not tokens.sum():
+        raise ValueError("no phrase with boxes has a token; nothing to ablate")
+    k = len(heads)
+    together, single, drawn = change[:, 0], change[:, 1 : 1 + k], change[:, 1 + k :]
+    random: list[np.ndarray | None] = [None] * (1 + k)
+    if draws:
+        one_by_one = drawn[:, draws:].reshape(-1, draws, k).mean(1)
+        random = [drawn[:, :draws].mean(1), *one_by_one.T]
+    judged = tokens > 0
+    _, index = np.unique(np.array(image_ids)[judged], return_inverse=True)
+    weights = (index, tokens[judged])
+    effects = [
+        _effect(removed, values[judged], None if other is None else other[judged], *weights)
+        for removed, values, other in zip(
+            [heads, *([head] for head in heads)], [together, *single.T], random, strict=True
+        )
+    ]
+    log_likelihood = float(sums[:, 1].sum() / tokens.sum())
+    return Ablation(log_likelihood, int(tokens.sum()), int(index.max() + 1), effects[0], tuple(effects[1:]))
+
+
+def _effect(
+    heads: Heads, change: np.ndarray, random: np.ndarray | None, index: np.ndarray, tokens: np.ndarray
+) -> Effect:
+    """The effect of removing heads, from sums over the tokens of each example and the image of each example."""
+    columns = np.stack([change] if random is None else [change, random, change - random], 1)
+    per_image = np.zeros((index.max() + 1, columns.shape[1]))
+    np.add.at(per_image, index, columns)
+    ends = ratio_intervals(per_image, np.bincount(index, weights=tokens)).T.tolist()
+    mean = (columns.sum(0) / tokens.sum()).tolist()
+    if random is None:
+        return Effect(heads, mean[0], tuple(ends[0]), None, None)
+    return Effect(heads, mean[0], tuple(ends[0]), mean[1], tuple(ends[2]))

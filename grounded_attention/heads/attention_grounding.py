@@ -1,0 +1,174 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention grounding: for each layer and head, how often the most-attended region of a grounded word is gold.
+
+Only detected regions are candidates; the whole-image region and END are not. Shape letters: B batch, L layers, H
+heads, T text, R regions, P phrases, Q query rows, K key columns, N sequence.
+"""
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
+from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
+from grounded_attention.supervision.attention_function import layer_numbers
+from grounded_attention.supervision.draws import RowGenerators, fixed_generator
+from grounded_attention.supervision.method import observed_layers, query_arguments
+from grounded_attention.supervision.rollout import rollout_layers
+
+DIRECTION = "text_to_region"
+ROLLOUT = "text_to_region_rollout_by_layer"
+LAYERS = "text_to_region_layers"
+TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
+
+
+class AttentionGrounding:
+    """Streaming accuracy of attention from words to regions, for every layer and head, and for attention rollout.
+
+    A grounded token belongs to a phrase with at least one gold region among the detected ones. It counts as right if
+    the candidate region with the most attention is a gold region of the phrase. Other tokens do not count.
+
+    `compute` reports: accuracy per head (L, H), accuracy of the rollout per layer (L,), chance, the share of attention
+    on candidate regions (L, H), and the number of tokens.
+
+    Args:
+        rollout (`bool`, *optional*, defaults to `True`): whether to measure attention rollout, which needs the
+            head-averaged map (B, N, N) of every layer.
+    """
+
+    def __init__(self, rollout: bool = True) -> None:
+        self.rollout = rollout
+        self._state: dict[str, Tensor] = {}
+        self._layers: list[int] = []  # indices in the model of the layers that reported
+
+    def prepare_batch(
+        self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
+    ) -> dict[str, Any]:
+        """The targets to add to a batch, so that `forward_kwargs` and `update` need not compute them again."""
+        judged = {**batch, "region_attention_mask": batch["region_candidate_mask"]}
+        return {TARGETS: vars(grounding_targets(align(judged), judged, DIRECTION))}
+
+    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Requests the attention of grounded tokens on candidate regions and, for rollout, head-averaged maps."""
+        arguments = {"output_attentions": True, **query_arguments({DIRECTION: self._targets(batch)}, batch)}
+        return {**arguments, "attention_mean": True} if self.rollout else arguments
+
+    def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
+        """Counts one batch.
+
+        Raises:
+            ValueError: if the outputs contain no supervised attention.
+        """
+        layers = observed_layers(outputs)
+        targets = self._targets(batch)
+        counted = targets.rows >= 0
+        answers = [layer for layer in layers if layer.pairs and layer.pairs[0] is not None]
+        pairs, self._layers = [cast(Any, layer.pairs[0]) for layer in answers], layer_numbers(answers)
+        log_alpha = torch.stack([alpha for alpha, _ in pairs])
+        log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
+        candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
+        self._add("tokens", counted.sum())
+        self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
+        self._add("correct", (_hits(log_alpha, targets.gold) * counted[:, None]).sum((1, 3)))
+        self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
+        if self.rollout:
+            self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
+
+    def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
+        in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
+        hits = []
+        for after in rollout_layers([layer for layer in layers if layer.mean is not None]):
+            one_stream = (SEQUENCE, SEQUENCE) in after
+            rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
+            block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
+            found = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
+            found = found.gather(2, columns.clamp(min=0)[:, None].expand(-1, found.shape[1], -1))
+            hits.append(_hits(found.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold, heads=False)[0])
+        return torch.stack(hits)
+
+    def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
+        return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
+
+    def _add(self, key: str, value: Tensor) -> None:
+        value = value.double()
+        self._state[key] = self._state[key] + value if key in self._state else value
+
+    def state(self) -> dict[str, Tensor]:
+        """The sums over all tokens so far."""
+        return dict(self._state)
+
+    def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Computes the figures of a state.
+
+        Args:
+            state (`Mapping[str, Tensor]`): sums from `state`, added over processes.
+
+        Returns:
+            `dict[str, Any]`: `text_to_region_by_head` and `..._share_by_head` (lists (L, H)), `..._rollout_by_layer`
+            (L,), `..._chance`, `..._tokens`; and three numbers for logs, `..._all_heads`, `..._best_layer` and
+            `..._best_head`, with layer and head chosen on the same data. `summarise` chooses them on another split.
+            Where not every layer of the model has heads, also `..._layers`, the indices of the L layers.
+        """
+        tokens = state["tokens"].clamp(min=1)
+        by_head = state["correct"] / tokens
+        rollout = (state["rollout"] / tokens).tolist() if "rollout" in state else None
+        figures = {
+            "text_to_region_tokens": int(state["tokens"]),
+            "text_to_region_chance": (state["chance"] / tokens).item(),
+            "text_to_region_all_heads": by_head.mean().item(),
+            "text_to_region_best_layer": by_head.mean(1).max().item(),
+            "text_to_region_best_head": by_head.max().item(),
+            "text_to_region_by_head": by_head.tolist(),
+            "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
+        }
+        if self._layers != list(range(len(self._layers))):
+            figures[LAYERS] = self._layers
+        return figures if rollout is None else {**figures, ROLLOUT: rollout}
+
+
+def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
+    """Whether the highest column of each row is gold, 0 or 1; scores (L, B, H, Q, K), without heads (L, B, Q, K)."""
+    gold = gold[None, :, None] if heads else gold[None]
+    best = scores.argmax(-1, keepdim=True)
+    return gold.expand_as(scores).gather(-1, best)[..., 0].double()
+
+
+def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:
+    """The headline figures: layer and head are chosen on one split and reported on another."""
+    by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
+    layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
+    numbers = chosen_on.get(LAYERS, range(len(by_head)))
+    found = {
+        "all_heads": reported.mean().item(),
+        "best_layer": reported[layer].mean().item(),
+        "best_head": reported[head].item(),
+        "chance": reported_on["text_to_region_chance"],
+        "layer": numbers[layer],
+        "head": [numbers[head[0]], head[1]],
+    }
+    if ROLLOUT not in chosen_on:
+        return found
+    rollout, rollout_reported = (torch.tensor(f[ROLLOUT]) for f in (chosen_on, reported_on))
+    rollout_layer = int(rollout.argmax())
+    return {**found, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
+
+
+@torch.no_grad()
+def phrase_attention(
+    model: Any, inputs: Mapping[str, Any], layer: int, head: int | None = None, whole_image: bool = False
+) -> Tensor:
+    """The attention of each phrase on the regions in one layer."""
+    regions = inputs["region_attention_mask" if whole_image else "region_candidate_mask"].bool()
+    tokens = inputs["phrase_mask"].any(1)
+    rows = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
+    columns = torch.arange(regions.shape[1], device=regions.device).expand_as(regions).masked_fill(~regions, -1)
+    queries = {DIRECTION: (rows, columns)}
+    wanted = {"output_attentions": True, "return_dict": True}
+    with supervise(model):
+        outputs = model(**inputs, **wanted, grounding_queries=queries, attention_layers=(layer,))
+    alpha = outputs.attentions[0].pairs[0][0].exp()  # (B, H, T, R)
+    alpha = alpha.mean(1) if head is None else alpha[:, head]
+    mask = inputs["phrase_mask"].float()
+    return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha * regions[:, None]

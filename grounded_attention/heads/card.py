@@ -1,0 +1,171 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Sections that commands put into the card of a trained model, each at its own place; the section of an audit."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.plain_text import markdown_text
+from grounded_attention.utils.whole_files import write_text
+
+from .statistics import ACTIVE_SHARE, SAME_SPLIT
+
+if TYPE_CHECKING:
+    from .table import BestHead, HeadTable
+
+CARD = "README.md"
+
+
+@dataclass(frozen=True)
+class CardSection:
+    """A section of model cards."""
+
+    title: str
+    place: str
+    end: str
+
+    def find(self, path: str | Path) -> Path:
+        """
+        Finds a model card.
+        """
+        card = self.file(path)
+        if not card.is_file():
+            raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
+        if self.place not in read_text(card):
+            raise ValueError(
+                f"{card}: no place for {self.title}; add this line where the section should be: {self.place}"
+            )
+        return card
+
+    @staticmethod
+    def file(path: str | Path) -> Path:
+        """The card at a path, or in the folder of a model."""
+        return Path(path, CARD) if Path(path).is_dir() else Path(path)
+
+    def is_in(self, path: str | Path) -> bool:
+        """Whether there is a card with a place for this section."""
+        return self.file(path).is_file() and self.place in read_text(self.file(path))
+
+    def put(self, section: str, path: str | Path) -> Path:
+        """Writes a section into a card, replacing an earlier one; returns the card."""
+        card = self.find(path)
+        write_text(card, self.put_in_text(section, read_text(card)))
+        return card
+
+    def put_in_text(self, section: str, text: str) -> str:
+        """The text of a card with the section at its place."""
+        place = re.escape(self.place)
+        placed = re.compile(f"{place}(?:(?:(?!{place}).)*?{re.escape(self.end)})?", re.DOTALL)
+        return placed.sub(lambda _: f"{self.place}\n\n{section}\n{self.end}", text, count=1)
+
+
+# The audit
+
+NAMES = {"text_to_region": "text → region", "region_to_text": "region → text", "relations": "relation"}
+# The number of relations in Table 2 of the paper.
+MOST_RELATIONS = 10
+# The place of the audit in a card.
+PLACE = "<!-- audit: grounded-attention audit --card puts its section here -->"
+AUDIT = CardSection("the audit", PLACE, "<!-- end of the audit -->")
+_COLUMNS = ("what", "best head", "accuracy (95 % interval)", "attention", "rule", "chance", "reachable", "items")
+
+
+def audit_section(result: "HeadTable") -> str:
+    """The section as Markdown; it starts with a second-level heading."""
+    parts = ["## Grounding audit", " ".join(_introduction(result)), _table(result), _layers(result)]
+    return "\n\n".join([*parts, "\n".join(f"- {line}" for line in _limits(result))]) + "\n"
+
+
+def _introduction(result: "HeadTable") -> Iterator[str]:
+    about = result.about
+    where = markdown_text(" ".join(str(about[name]) for name in ("data", "split") if about.get(name)))
+    kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
+    yield f"How often each attention head attends most to the right place ({kinds}){f', on {where}' if where else ''}."
+    word = about.get("word", "last")
+    attending = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
+    gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
+    if (covered := about.get("coverage_threshold")) is None:
+        right = f"with an overlap (IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}"
+    else:
+        right = f"if {gold} covers at least {covered:.0%} of it; a box that covers so much of no token has one, too"
+    yield f"The answer of a head to a phrase is the {result.region} that its {attending} to most. It is right {right}."
+    if result.region != "region":
+        yield "The regions of this model are its image tokens."
+    if about.get("instruction"):
+        yield f"The captions are answers to “{markdown_text(about['instruction'])}”."
+    for kind, groups in result.entities.items():
+        active = groups["all"].active
+        yield (
+            f"{NAMES[kind].capitalize()}: {active.sum()} of {active.size} heads are active; an active head gives "
+            f"more than {ACTIVE_SHARE:.0%} of its attention to the candidates on average."
+        )
+    if result.choice.split == SAME_SPLIT:
+        yield "Heads were chosen on the same items that they are reported on, as in the paper; this overstates them."
+    else:
+        yield f"Heads were chosen on {markdown_text(result.choice.split)}."
+
+
+def _table(result: "HeadTable") -> str:
+    common = sorted(result.relations, key=lambda name: (-result.relations[name].total, name))[:MOST_RELATIONS]
+    shown = [best for best in result.best_heads() if best.kind != "relations" or best.group in common]
+    rows = [_row(result, best) for best in shown]
+    lines = [_COLUMNS, ("---", "---", *["--:"] * (len(_COLUMNS) - 2)), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _row(result: "HeadTable", best: "BestHead") -> tuple[str, ...]:
+    what = NAMES.get(best.kind, best.kind) + (f", {markdown_text(best.group)}" if best.group != "all" else "")
+    reachable = "" if best.upper_bound is None else f"{best.upper_bound:.1%}"
+    return (
+        what,
+        markdown_text(result.name(best.layer, best.head)) + ("" if best.active else " (not active)"),
+        f"{best.accuracy:.1%} ({interval_text(best.interval)})",
+        f"{best.share:.0%}",
+        f"{best.baseline:.1%}",
+        f"{best.chance:.1%}",
+        reachable,
+        f"{best.items} in {best.images} images",
+    )
+
+
+def _layers(result: "HeadTable") -> str:
+    best = [layer for layer in result.best_layers() if layer.group == "all"]
+    texts = [
+        f"{NAMES[layer.kind]}, layer {markdown_text(result.layers[layer.layer])}: {layer.accuracy:.1%} "
+        f"({interval_text(layer.interval)})"
+        for layer in best
+    ]
+    return f"Mean over the heads of the best layer: {'; '.join(texts)}."
+
+
+def _limits(result: "HeadTable") -> Iterator[str]:
+    phrases = result.about.get("phrases", {})
+    yield "Heads are named layer-head, both counted from 0. Intervals resample images, not phrases."
+    yield (
+        "*attention*: the mean share of a head's attention on all candidates together. *rule*: accuracy of always "
+        f"answering the {result.rule('text_to_region')} (from regions to words: the first word). "
+        "*reachable*: items that any candidate answers; the others count as wrong."
+    )
+    if result.region == "region":
+        yield "The whole image, END and special tokens are not candidates."
+    else:
+        yield "Image tokens without a place in the image, such as padding and the ends of rows, are not candidates."
+    yield (
+        f"A head that looks at the right {result.region} does not show that the model's answer depends on it"
+        f"{'.' if result.region == 'region' else '; grounded-attention heads --ablate measures this.'}"
+    )
+    if phrases:
+        cut, empty = phrases.get("truncated", 0), phrases.get("no_token", 0)
+        yield (
+            f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
+            f"were skipped, {cut} were cut with their text, {empty} have no token."
+        )
+
+
+def put_in_card(result: "HeadTable", path: str | Path, changes: str = "") -> Path:
+    """Writes the section of an audit into a model card, replacing an earlier one; returns the card."""
+    return AUDIT.put("\n".join([audit_section(result), *([changes] if changes else [])]), path)

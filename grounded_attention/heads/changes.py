@@ -1,0 +1,172 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Compares the heads of two checkpoints with a paired test over images, corrected for the number of heads."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.utils.plain_text import markdown_text
+
+from .statistics import CORRECTIONS, PERMUTATIONS, Comparison, exchange_test
+from .table import HeadCounts, HeadTable
+
+HOLM = "holm"
+LEVEL = 0.05
+_SHOWN = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """The differences between the heads of two audits, over all phrases of each direction."""
+
+    names: tuple[str, str]
+    before: HeadTable
+    after: HeadTable
+    correction: str
+    comparisons: dict[str, Comparison]
+    corrected: dict[str, np.ndarray]
+
+    def significant(self, direction: str) -> np.ndarray:
+        """Mask of the heads that changed, (L, H) bool: corrected p of at most 0.05."""
+        return self.corrected[direction] <= LEVEL
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as JSON types."""
+        found = {
+            direction: {
+                "difference": comparison.difference.tolist(),
+                "p": comparison.p.tolist(),
+                "p_corrected": self.corrected[direction].tolist(),
+            }
+            for direction, comparison in self.comparisons.items()
+        }
+        return {
+            "before": self.names[0],
+            "after": self.names[1],
+            "correction": self.correction,
+            "layers": list(self.after.layers),
+            **found,
+        }
+
+    def to_markdown(self, marks: str = "##") -> str:
+        """The number of changed heads and a table of the most changed ones, as Markdown; `marks` are its heading's."""
+        heading = f"{marks} {markdown_text(self.names[1])} against {markdown_text(self.names[0])}"
+        return "\n\n".join([heading, *map(self._section, self.comparisons)]) + "\n"
+
+    def _section(self, direction: str) -> str:
+        significant = self.significant(direction)
+        rises = int((significant & (self.comparisons[direction].difference > 0)).sum())
+        text = (
+            f"{direction.replace('_', ' ')}: {significant.sum()} of {significant.size} heads changed, {rises} of them "
+            f"for the better (paired permutation test by image, {self.correction.replace('_', ' ')}, p ≤ {LEVEL:g})."
+        )
+        lines = ["| head | before | after | difference | corrected p |", "|---|--:|--:|--:|--:|"]
+        return "\n".join([text, "", *lines, *self._rows(direction)])
+
+    def _rows(self, direction: str) -> Iterator[str]:
+        difference, p = self.comparisons[direction].difference, self.corrected[direction]
+        before, after = (result.entities[direction]["all"].accuracy for result in (self.before, self.after))
+        for place in np.argsort(-np.abs(difference), axis=None, kind="stable")[:_SHOWN]:
+            layer, head = (int(index) for index in np.unravel_index(place, difference.shape))
+            at = (layer, head)
+            yield (
+                f"| {markdown_text(self.after.name(layer, head))} | {before[at]:.1%} | {after[at]:.1%} | "
+                f"{difference[at]:+.1%} | {p[at]:.2g} |"
+            )
+
+    def plot(self, folder: Path) -> list[Path]:
+        """Draws each direction; returns the files `changes_<direction>`, .png and .pdf."""
+        from .figures import plot_changes
+
+        files = []
+        for direction, p in self.corrected.items():
+            counts = [result.entities[direction]["all"] for result in (self.before, self.after)]
+            path = folder / f"changes_{direction}"
+            rule = self.after.rule(direction)
+            files += plot_changes(counts[0], counts[1], path, p, self.after.layers, self.names, rule)
+        return files
+
+
+def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
+    """
+    Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
+
+    Under the null hypothesis the answers of the two checkpoints to an image can be exchanged. Each draw exchanges all
+    answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
+    observed one, which counts as a draw. If the images with a difference allow at most `draws` exchanges, all are
+    tried and p is exact.
+    """
+    after = _paired(before, after)
+    return exchange_test(after.correct - before.correct, before.total, draws, seed)
+
+
+def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
+    """
+    Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
+    """
+    return exchange_test(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
+
+
+def _paired(before: HeadCounts, after: HeadCounts) -> HeadCounts:
+    """`after` with its images in the order of `before`."""
+    if before.correct.shape[1:] != after.correct.shape[1:]:
+        shapes = f"{before.correct.shape[1:]} and {after.correct.shape[1:]}"
+        raise ValueError(f"the checkpoints have {shapes} layers and heads; compare two of the same size")
+    index = {image: row for row, image in enumerate(after.image_ids)}
+    if index.keys() != set(before.image_ids):
+        first, second = len(set(before.image_ids) - index.keys()), len(index.keys() - set(before.image_ids))
+        raise ValueError(
+            f"judged on different images: {first} are only in the first, {second} only in the second; "
+            "audit both with the same data and regions"
+        )
+    after = after.take([index[image] for image in before.image_ids])
+    unlike = np.flatnonzero(before.items != after.items)
+    if len(unlike):
+        image = unlike[0]
+        raise ValueError(
+            f"image {before.image_ids[image]} has {before.items[image]} items in the first and {after.items[image]} "
+            "in the second; audit both with the same data, regions and words"
+        )
+    return after
+
+
+def compare(
+    before: HeadTable,
+    after: HeadTable,
+    names: tuple[str, str] = ("before", "after"),
+    correction: str = HOLM,
+    draws: int = PERMUTATIONS,
+    seed: int = 0,
+) -> Changes:
+    """Tests which heads changed."""
+    if correction not in CORRECTIONS:
+        raise ValueError(f"correction={correction!r} is unknown; expected one of {', '.join(CORRECTIONS)}")
+    if (before.layers, before.heads) != (after.layers, after.heads):
+        raise ValueError(
+            f"the models have the layers {', '.join(before.layers)} of {before.heads} heads and "
+            f"{', '.join(after.layers)} of {after.heads}: compare two models of the same architecture"
+        )
+    for name in ("data", "split", "word", "iou_threshold", "coverage_threshold", "merged_box", "instruction"):
+        if before.about.get(name) != after.about.get(name):
+            raise ValueError(
+                f"the audits have {name} {before.about.get(name)!r} and {after.about.get(name)!r}: run both "
+                "audits with the same options"
+            )
+    shared = [direction for direction in after.entities if direction in before.entities]
+    comparisons = {
+        direction: permutation_test(before.entities[direction]["all"], after.entities[direction]["all"], draws, seed)
+        for direction in shared
+    }
+    corrected = {direction: _correct(found.p, after.headless, correction) for direction, found in comparisons.items()}
+    return Changes(names, before, after, correction, comparisons, corrected)
+
+
+def _correct(p: np.ndarray, headless: Sequence[int], correction: str) -> np.ndarray:
+    """Corrects the p values (L, H) for the number of heads; layers without heads are no tests."""
+    real = np.setdiff1d(np.arange(len(p)), headless)
+    corrected = np.ones_like(p)
+    corrected[real] = CORRECTIONS[correction](p[real])
+    return corrected

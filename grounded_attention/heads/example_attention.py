@@ -1,0 +1,323 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The attention of every head in a few captioned images, for pictures and for the explorer.
+
+Shape letters: L layers, H heads, W words, R regions, C cells of the grid of an image, B batch, T text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.processing.patch_grounding import match_coverage
+from grounded_attention.processing.phrase import Phrase
+
+from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
+from .items import RegionInputs, Rules
+from .maps import TokenGrid
+from .reading import (
+    REGION_TO_TEXT,
+    TEXT_TO_REGION,
+    Observer,
+    attention_of,
+    get_observer,
+    read_phrases,
+    reads_pixels,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from grounded_attention.reports.attention_pictures import WordAttention
+
+# Cells along an edge: the page has all heads of all layers, so that finer grids make it slow.
+CELLS = 16
+COVERAGE = 0.5
+WORD = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleAttention:
+    """The attention between the words of a caption and the regions of its image, of all layers and heads."""
+
+    image: Image.Image
+    caption: str
+    words: tuple[tuple[int, int], ...]
+    boxes: np.ndarray
+    attention: np.ndarray
+    layers: tuple[str, ...]
+    back: np.ndarray | None = None
+    labels: tuple[str, ...] = ()
+    gold: np.ndarray | None = None
+    image_id: str = ""
+
+    def __post_init__(self):
+        words, regions = len(self.words), len(self.boxes)
+        self._check("boxes", self.boxes, (regions, 4))
+        layers, heads = self.attention.shape[:2] if self.attention.ndim == 4 else (len(self.layers), 0)
+        self._check("attention", self.attention, (len(self.layers), heads, words, regions))
+        if self.back is not None:
+            self._check("back", self.back, (layers, heads, regions, words))
+        if self.gold is not None and self.gold.shape != (words, regions):
+            self._refuse(f"gold has the shape {self.gold.shape}, expected {(words, regions)}")
+        if self.labels and len(self.labels) != regions:
+            self._refuse(f"{len(self.labels)} labels for {regions} regions")
+        if not words or not regions:
+            self._refuse(f"{words} words and {regions} regions; at least one of each is needed")
+        if any(not 0 <= start < end <= len(self.caption) for start, end in self.words):
+            self._refuse(f"a word is outside the caption of {len(self.caption)} characters")
+
+    def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
+        if array.shape != shape:
+            self._refuse(f"{name} has the shape {array.shape}, expected {shape}")
+        if array.size and not (array.min() >= -1e-3 and array.max() <= 1 + 1e-3):
+            self._refuse(f"{name} has values in [{array.min():.3g}, {array.max():.3g}], expected [0, 1]")
+
+    def _refuse(self, problem: str) -> None:
+        raise ValueError(f"example of image {self.image_id or '(no id)'}: {problem}")
+
+    @property
+    def heads(self) -> int:
+        """H, the number of heads per layer."""
+        return self.attention.shape[1]
+
+    def text(self, word: int) -> str:
+        """The characters of the word in the caption."""
+        start, end = self.words[word]
+        return self.caption[start:end]
+
+    def over_regions(self, word: int, layer: int, head: int | None = None) -> tuple[np.ndarray, float]:
+        """The distribution of a word's attention over the regions, (R,) with sum 1, and its share on all regions."""
+        rows = self.attention[layer, :, word].mean(0) if head is None else self.attention[layer, head, word]
+        share = float(rows.sum())
+        return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
+
+    def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
+        """The input of `attention_pictures` for one word."""
+        from grounded_attention.reports.attention_pictures import WordAttention
+
+        gold = np.zeros(len(self.boxes), bool) if self.gold is None else self.gold[word]
+        weights, _ = self.over_regions(word, layer, head)
+        return WordAttention(self.text(word), self.words[word], np.clip(self.boxes, 0, 1), weights, gold)
+
+
+def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:
+    """The best head of each of the `count` most accurate layers, as (layer, head), lowest layer first.
+
+    This is the choice of Figures 1 and 5 of the paper.
+    """
+    values = np.asarray(accuracy, dtype=float)
+    if active is not None:
+        values = np.where(active | ~active.any(1, keepdims=True), values, -1.0)
+    layers = np.argsort(-values.max(1), kind="stable")[:count]
+    return [(int(layer), int(values[layer].argmax())) for layer in sorted(layers)]
+
+
+def naming_words(example: ExampleAttention, most: int = 3) -> list[int]:
+    """Indices of words to show: the last word of each grounded phrase, else the longest words; in caption order."""
+    count = len(example.words)
+    if example.gold is not None and example.gold.any():
+        same = [
+            word + 1 < count and np.array_equal(example.gold[word], example.gold[word + 1]) for word in range(count)
+        ]
+        return [word for word in range(count) if example.gold[word].any() and not same[word]][:most]
+    return sorted(sorted(range(count), key=lambda word: -len(example.text(word)))[:most])
+
+
+def words_across_layers_figure(
+    example: ExampleAttention,
+    words: Sequence[int],
+    heads: Sequence[tuple[int, int]],
+    path: str | Path,
+    title: str | None = None,
+) -> Figure:
+    """Draws words across layers (Figures 1 and 5 of the paper): one row per head, one column per word.
+
+    The label of a row contains the head and the share of the words' attention that goes to regions.
+    """
+    from grounded_attention.reports.attention_pictures import method_comparison_figure
+
+    _check_choice(example, words, heads)
+    rows = {}
+    for layer, head in heads:
+        share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
+        label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
+        rows[label] = [example.word_attention(word, layer, head) for word in words]
+    return method_comparison_figure(example.image, example.caption, rows, path, title)
+
+
+def _check_choice(example: ExampleAttention, words: Sequence[int], heads: Sequence[tuple[int, int]]) -> None:
+    if not words or not heads:
+        raise ValueError(f"{len(words)} words and {len(heads)} heads to draw; at least one of each is needed")
+    if any(not 0 <= word < len(example.words) for word in words):
+        raise ValueError(f"found words {list(words)}; expected indices from 0 to {len(example.words) - 1}")
+    layers = len(example.layers)
+    if any(not (0 <= layer < layers and 0 <= head < example.heads) for layer, head in heads):
+        raise ValueError(
+            f"found heads {list(heads)}; the model has {layers} layers and {example.heads} heads, counted from 0"
+        )
+
+
+# Capturing
+
+
+def find_words(caption: str) -> list[tuple[int, int]]:
+    """(start, end) of every word and punctuation mark of a caption."""
+    return [match.span() for match in WORD.finditer(caption)]
+
+
+def capture_examples(
+    model: Any,
+    processor: Any,
+    examples: Sequence[AuditExample],
+    regions: Mapping[str, Any],
+    pictures: Images,
+    label_names: Sequence[str] = (),
+) -> list[ExampleAttention]:
+    """Captures the attention between the words of captions and the regions of their images, in both directions.
+
+    `model` is the model or its observer.
+    """
+    observer = model if isinstance(model, Observer) else get_observer(model)
+    inputs = RegionInputs(processor, regions, Rules(), pictures if reads_pixels(observer.model) else None)
+    found = []
+    for example in examples:
+        given, spans = _with_words(example)
+        batch: Any = inputs.make([given]).inputs
+        batch = batch.to(observer.model.device)
+        record, candidates = regions[example.image_id], batch["region_candidate_mask"][0].bool().cpu()
+        boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
+        mask, kept = _kept_words(batch["phrase_mask"][0])
+        attention, back = _observe(observer, batch, mask[kept], candidates)
+        words = [spans[number] for number in kept]
+        found.append(
+            ExampleAttention(
+                image=open_image(find_picture(pictures, example.image_id)),
+                caption=example.caption,
+                words=tuple(words),
+                boxes=boxes,
+                attention=attention,
+                layers=tuple(observer.layers),
+                back=back,
+                labels=_labels(record, len(boxes), label_names),
+                gold=_gold(example, words, boxes, Rules().hits),
+                image_id=example.image_id,
+            )
+        )
+    return found
+
+
+def capture_patches(
+    model: Any, processor: Any, examples: Sequence[AuditExample], images: Images, instruction: str | None = None
+) -> list[ExampleAttention]:
+    """Captures the attention of each word of some texts on the patches of their images, in every head."""
+    settings, observer, found = PromptSettings(instruction=instruction), get_observer(model), []
+    numbers = [layer for layer in range(len(observer.layers)) if layer not in observer.headless]
+    for example in examples:
+        given, spans = _with_words(example)
+        batch = make_batch(processor, [given], images, settings)
+        _, kept = _kept_words(batch["phrase_mask"][0])
+        candidates = batch["region_candidate_mask"][0]
+        grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates, CELLS)
+        attention = read_phrases(observer, batch)[numbers, 0].cpu()[:, :, kept]
+        boxes, words = grid.cell_boxes(), [spans[number] for number in kept]
+        found.append(
+            ExampleAttention(
+                image=open_image(find_picture(images, example.image_id)),
+                caption=example.caption,
+                words=tuple(words),
+                boxes=boxes,
+                attention=grid.maps(attention * candidates).flatten(3).clamp(max=1).numpy(),
+                layers=tuple(observer.layers[number] for number in numbers),
+                gold=_gold(example, words, boxes, _covered),
+                image_id=example.image_id,
+            )
+        )
+    return found
+
+
+def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "", **known: Any) -> ExampleAttention:
+    """Captures the attention of every word in one image, with the regions that a pipeline finds."""
+    # The caption as one phrase: every word is captured, so none has to be found.
+    item = pipe.find_regions(image, caption, phrases=[caption], **known)
+    labels = [label or "" for label in item.labels]
+    names = sorted(set(labels))
+    classes = np.array([names.index(label) for label in labels])
+    record = SimpleNamespace(boxes=item.boxes, features=item.features, classes=classes)
+    example = AuditExample(image_id, caption, ())
+    return capture_examples(pipe.model, pipe.processor, [example], {image_id: record}, lambda _: image, names)[0]
+
+
+def phrase_attention(
+    example: ExampleAttention, phrase: Phrase, layer: int, head: int | None = None
+) -> np.ndarray | None:
+    """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1."""
+    words = [
+        word
+        for word, (start, end) in enumerate(example.words)
+        if phrase.start <= start and end <= phrase.end and example.text(word)[0].isalnum()
+    ]
+    if not words:
+        return None
+    return np.mean([example.over_regions(word, layer, head)[0] for word in words], axis=0)
+
+
+def _with_words(example: AuditExample) -> tuple[AuditExample, list[tuple[int, int]]]:
+    """The example with each word as a phrase, and the words."""
+    spans = find_words(example.caption)
+    words = tuple(Phrase("", start, end, boxes=np.zeros((0, 4), dtype=np.float32)) for start, end in spans)
+    return replace(example, phrases=words), spans
+
+
+def _kept_words(mask: Tensor) -> tuple[Tensor, list[int]]:
+    """The mask of tokens (W, T), and the words that have any."""
+    mask = mask.bool().cpu()
+    return mask, mask.any(1).nonzero()[:, 0].tolist()
+
+
+def _observe(observer: Observer, batch: Any, words: Tensor, candidates: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """(L, H, W, R) and (L, H, R, W) of one example; `words` (W, T) bool, `candidates` (all regions,) bool."""
+    tokens, regions = words.any(0).nonzero()[:, 0], candidates.nonzero()[:, 0]
+    rows, columns = (index[None].to(observer.model.device) for index in (tokens, regions))
+    pairs = observer.observe(batch, {TEXT_TO_REGION: (rows, columns), REGION_TO_TEXT: (columns, rows)})
+    there, back = (attention_of(pairs[name])[:, 0].cpu().double() for name in (TEXT_TO_REGION, REGION_TO_TEXT))
+    member = words[:, tokens].double()  # (W, tokens)
+    pooled = (member / member.sum(1, keepdim=True)) @ there
+    return pooled.float().numpy(), (back @ member.T).float().numpy()
+
+
+def _gold(
+    example: AuditExample,
+    words: Sequence[tuple[int, int]],
+    places: np.ndarray,
+    hits: Callable[[np.ndarray, np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Mask (W, R) bool of the places that `hits` finds for the gold boxes of a phrase that contains the word."""
+    gold = np.zeros((len(words), len(places)), dtype=bool)
+    for phrase in example.phrases:
+        if len(phrase.boxes):
+            inside = [phrase.start <= start and end <= phrase.end for start, end in words]
+            gold[np.array(inside)] |= hits(places, phrase.boxes)
+    return gold
+
+
+def _covered(cells: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """Mask (C,) of the cells (C, 4) that boxes (n, 4) cover by half."""
+    return np.any(match_coverage(boxes, np.broadcast_to(cells, (len(boxes), *cells.shape)), COVERAGE), axis=0)
+
+
+def _labels(record: Any, count: int, names: Sequence[str]) -> tuple[str, ...]:
+    """The labels of the first `count` regions, the ones that the processor keeps."""
+    classes = getattr(record, "classes", None)
+    if classes is None or not len(names):
+        return ()
+    return tuple(str(names[int(number)]) if int(number) < len(names) else "" for number in classes[:count])

@@ -1,0 +1,238 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Texts with phrases and boxes from the rows of builders, and prompts of a vision-language model from them.
+
+A phrase is the phrase of an entity with its boxes, or a word that a dependency relates to an entity, with the boxes of
+the entity. All that reads heads treats both in the same way.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
+from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.open_images import open_image
+
+# A picture of an image id.
+Images = Callable[[str], Any] | Mapping[str, Any]
+# The tokens of a phrase that give its attention, as indices into them. The paper (Li et al., 2020) writes "word"
+# without saying which word of a phrase; its grounding fine-tuning (appendix B.4) uses the last sub-word, our default
+# for models that read regions.
+TOKENS: dict[str, slice] = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
+# Which tokens of a prompt ask where a phrase is; "prompt" is its last token.
+WORDS = ("mean", "last", "first", "prompt")
+
+
+@dataclass(frozen=True, eq=False)
+class AuditExample:
+    """A caption of an image with its phrases, whose boxes are (n, 4) float32; one without boxes is skipped.
+
+    Their types are groups of the report besides "all": types of an entity, or the relation of a syntactic query.
+    `size` is width and height in pixels of the upright picture, if the row has them.
+    """
+
+    image_id: str
+    caption: str
+    phrases: tuple[Phrase, ...]
+    size: tuple[int, int] | None = None
+
+
+def entity_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
+    """Makes examples of the captions and entity phrases of a builder's rows, such as Flickr30K Entities."""
+    seen: set[tuple[str, str]] = set()
+    for row in rows:
+        if "entities" in row:
+            yield from _of_image(row)
+        elif "caption1" in row and "phrases" in row:
+            for number, example in enumerate(_of_pair(row)):
+                key = (example.image_id, row.get(f"caption{number + 1}_id") or example.caption)
+                if example.phrases and key not in seen:
+                    seen.add(key)
+                    yield example
+        else:
+            raise ValueError(
+                f"rows of {', '.join(row)} have no captions with phrases; expected captions and entities, or "
+                "caption1, caption2 and phrases, as the builders flickr30k_entities and vgp have"
+            )
+
+
+def _of_image(row: Mapping[str, Any]) -> Iterator[AuditExample]:
+    boxes = {entity["entity_id"]: _array(entity["boxes"]) for entity in row["entities"]}
+    for caption in row["captions"]:
+        if caption.get("related", True):
+            yield AuditExample(
+                row["image_id"],
+                caption["text"],
+                tuple(
+                    _read(
+                        {**phrase, "boxes": boxes.get(phrase["entity_id"], _array([]))},
+                        [caption["text"]],
+                        row["image_id"],
+                    )
+                    for phrase in caption["phrases"]
+                ),
+                size_of(row),
+            )
+
+
+def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
+    captions = [row["caption1"], row["caption2"]]
+    phrases = [_read(phrase, captions, row["image_id"]) for phrase in row["phrases"]]
+    for number, caption in enumerate(captions):
+        found = tuple(replace(phrase, sentence=0) for phrase in phrases if phrase.sentence == number)
+        yield AuditExample(row["image_id"], caption, found)
+
+
+def size_of(row: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Width and height of a row, if it has both."""
+    size = row.get("width"), row.get("height")
+    return None if None in size else size  # type: ignore[return-value]
+
+
+def _read(phrase: Mapping[str, Any], captions: Sequence[str], image_id: str) -> Phrase:
+    read = read_phrase(phrase, captions, f"image {image_id}, phrase {phrase.get('text')!r}", grounded=True)
+    return replace(
+        read, boxes=_array(read.boxes), types=(read.types,) if isinstance(read.types, str) else tuple(read.types)
+    )
+
+
+def _array(boxes: Any) -> npt.NDArray[np.float32]:
+    return np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
+
+
+# Prompts
+
+
+def grounded_examples(rows: Iterable[Mapping[str, Any]]) -> Iterator[AuditExample]:
+    """Makes examples of the texts and phrases of a builder's rows.
+
+    Args:
+        rows (`Iterable[Mapping[str, Any]]`): rows of [`grounded_rows`]; of `flickr30k_entities` or `vgp`, whose
+            captions have phrases; of `refcoco`, whose expression is one phrase; or of `visual_genome_regions`,
+            likewise.
+
+    Returns:
+        `Iterator[AuditExample]`: the examples; captions without phrases are left out.
+
+    Raises:
+        ValueError: if the rows have other columns.
+    """
+    rows = iter(rows)
+    first = next(rows, None)
+    if first is None:
+        return
+    every = chain([first], rows)
+    if "text" in first and "box" in first:
+        for row in every:
+            yield _whole_text(row["image_id"], row["text"], row["box"], size_of(row))
+    elif "regions" in first:
+        for row in every:
+            for region in row["regions"]:
+                yield _whole_text(row["image_id"], region["text"], region["box"], size_of(row))
+    elif "phrases" in first and first.keys() & {"text", "captions", "messages"}:
+        for row in every:
+            yield from _texts_of_row(row)
+    elif "entities" in first or "phrases" in first:
+        yield from (example for example in entity_examples(every) if example.phrases)
+    else:
+        raise ValueError(
+            f"rows with the columns {', '.join(first)} have no phrases with boxes; use flickr30k_entities, vgp, "
+            "refcoco or visual_genome_regions"
+        )
+
+
+# The place of a picture in the text of a conversation; the processor puts its own there.
+_PLACE = re.compile(r"<(?:image|img)>\s*")
+
+
+def _texts_of_row(row: Mapping[str, Any]) -> Iterator[AuditExample]:
+    """The texts of a row of `grounded_rows` that have phrases; of several pictures one after another."""
+    texts = row_texts(row)
+    phrases = [read_phrase(each, texts, f"image {row['image_id']}", grounded=True) for each in row["phrases"]]
+    for number, text in enumerate(texts):
+        clean = _PLACE.sub("", text)
+        for image in dict.fromkeys(each.image or 0 for each in phrases if each.sentence == number):
+            found = []
+            for each in phrases:
+                if each.sentence == number and (each.image or 0) == image:
+                    before = len(text[: each.start]) - len(_PLACE.sub("", text[: each.start]))
+                    start, end = each.start - before, each.end - before
+                    found.append(replace(each, start=start, end=end, sentence=0, image=0, boxes=_array(each.boxes)))
+            name = picture_name(row["image_id"], image)
+            yield AuditExample(name, clean, tuple(found), size_of(row) if image == 0 else None)
+
+
+def picture_name(image_id: str, number: int) -> str:
+    """The id of a picture of a row that may have several."""
+    return f"{image_id}:{number}" if number else image_id
+
+
+def _whole_text(image_id: str, text: str, box: Sequence[float], size: tuple[int, int] | None) -> AuditExample:
+    boxes = np.asarray(box, dtype=np.float32).reshape(-1, 4)
+    return AuditExample(image_id, text, (Phrase(text, 0, len(text), boxes=boxes),), size)
+
+
+@dataclass(frozen=True)
+class PromptSettings:
+    """How a text with phrases becomes a prompt, and which tokens ask where a phrase is."""
+
+    words: str = "mean"
+    instruction: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.words not in WORDS:
+            raise ValueError(f"words={self.words!r} is unknown; expected one of {', '.join(WORDS)}")
+        if self.words == "prompt" and self.instruction is not None:
+            raise ValueError("words='prompt' reads the end of the user's words; remove the instruction")
+
+    def split(self, example: AuditExample) -> Iterator[AuditExample]:
+        """The prompts of an example: itself, or one for each phrase."""
+        if self.words != "prompt":
+            yield example
+            return
+        for phrase in example.phrases:
+            text = example.caption[phrase.start : phrase.end]
+            yield replace(example, caption=text, phrases=(replace(phrase, text=text, start=0, end=len(text)),))
+
+
+def grounded_prompts(examples: Iterable[AuditExample], settings: PromptSettings) -> list[AuditExample]:
+    """The prompts of examples; phrases without boxes, and examples without phrases, are left out."""
+    prompts: list[AuditExample] = []
+    for example in examples:
+        phrases = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
+        if phrases:
+            prompts += settings.split(replace(example, phrases=phrases))
+    return prompts
+
+
+def find_picture(images: Images, image_id: str) -> Any:
+    """The picture of an image; a ValueError if a mapping does not have it. A function raises its own errors."""
+    if callable(images):
+        return images(image_id)
+    if image_id not in images:
+        raise ValueError(f"image {image_id!r}: images has no picture of it")
+    return images[image_id]
+
+
+def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images, settings: PromptSettings) -> Any:
+    """Makes the batch of B prompts (made by `PromptSettings.split`) with their phrases and pictures."""
+    pictures = []
+    for example in examples:
+        pictures.append(open_image(find_picture(images, example.image_id), f"image {example.image_id}"))
+        check_shape(example.size, pictures[-1].size, example.image_id, "picture")
+    answers = settings.instruction is not None
+    phrases = [[replace(phrase, sentence=int(answers)) for phrase in example.phrases] for example in examples]
+    texts = [example.caption for example in examples]
+    given = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
+    try:
+        for number, text in enumerate(texts):
+            processor.check_text(text, f"Example {number}")
+        return processor(*given, images=pictures, phrases=phrases)
+    except ValueError as error:
+        names = ", ".join(dict.fromkeys(example.image_id for example in examples))
+        raise ValueError(f"a batch of the images {names}: {error}") from error

@@ -1,0 +1,170 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention on image tokens as maps: from tokens to a grid, spatial entropy, and the box of the attended area.
+
+Entropy and box follow Localization Heads (Kang et al., CVPR 2025, arXiv 2503.06287, sections 4.1 and 5). Shape
+letters: R image tokens, Y and X rows and columns of the grid, C cells.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import conv1d, max_pool2d, pad
+
+# The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).
+SIGMA, KERNEL, SIDE = 1.0, 7, 24
+# The finest grid, in cells along an edge; a page shows a coarser one.
+MOST_CELLS = 128
+# How a map becomes a box; the first is the default.
+BOX_RULES = ("otsu", "mean", "half")
+# Boxes are float32.
+ROUNDING = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class TokenGrid:
+    """A regular grid over the part of an image that its tokens show, with cells as small as the smallest tokens.
+
+    If the tokens are one grid of patches, each cell is one token. If tiles and the whole image show the same place,
+    the attention of each token is spread evenly over its box and added.
+    """
+
+    spread: Tensor
+    rows: int
+    columns: int
+    frame: tuple[float, float, float, float]
+
+    @classmethod
+    def of_tokens(cls, boxes: Tensor, has_place: Tensor, most_cells: int = MOST_CELLS) -> "TokenGrid":
+        """Makes the grid of the tokens of one image."""
+        if not has_place.any():
+            raise ValueError("no image token shows a part of the image")
+        device = boxes.device
+        boxes, has_place = boxes.cpu().double(), has_place.cpu()  # some devices have no float64
+        shown = boxes[has_place]
+        low, high = shown[:, :2].amin(0), shown[:, 2:].amax(0)
+        # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
+        sides = (shown[:, 2:] - shown[:, :2]).median(0).values
+        columns, rows = ((high - low) / sides).round().clamp(1, most_cells).int().tolist()
+        across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
+        down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
+        spread = (down[:, :, None] * across[:, None]).flatten(1) * has_place[:, None]
+        return cls(spread.float().to(device), rows, columns, (*low.tolist(), *high.tolist()))
+
+    def maps(self, attention: Tensor) -> Tensor:
+        """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
+        return (attention.float() @ self.spread.to(attention.device)).unflatten(-1, (self.rows, self.columns))
+
+    def cell_boxes(self) -> np.ndarray:
+        """Returns the box of each cell, (C, 4) float32, divided by width and height of the image."""
+        x1, y1, x2, y2 = self.frame
+        across, down = np.linspace(x1, x2, self.columns + 1), np.linspace(y1, y2, self.rows + 1)
+        left, top = np.meshgrid(across[:-1], down[:-1])
+        right, bottom = np.meshgrid(across[1:], down[1:])
+        return np.stack([left, top, right, bottom], -1).reshape(-1, 4).clip(0, 1).astype(np.float32)
+
+    def box(self, cells: Tensor) -> tuple[float, float, float, float]:
+        """Returns the smallest box around the cells that are True in (Y, X), divided by width and height."""
+        down, across = cells.any(1).nonzero().flatten().tolist(), cells.any(0).nonzero().flatten().tolist()
+        x1, y1, x2, y2 = self.frame
+        width, height = (x2 - x1) / self.columns, (y2 - y1) / self.rows
+        edges = (x1 + across[0] * width, y1 + down[0] * height)
+        ends = (x1 + (across[-1] + 1) * width, y1 + (down[-1] + 1) * height)
+        left, top, right, bottom = (min(max(edge, 0.0), 1.0) for edge in (*edges, *ends))
+        return left, top, right, bottom
+
+
+def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
+    """(R, count): the share of each interval [start, end] in each of `count` equal parts of [low, high]."""
+    edges = torch.linspace(0, 1, count + 1, dtype=torch.float64) * (high - low) + low
+    begin, stop = starts[:, None], ends[:, None]
+    shared = (torch.minimum(stop, edges[1:]) - torch.maximum(begin, edges[:-1])).clamp(min=0)
+    # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
+    shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
+    return shared / shared.sum(1, keepdim=True).clamp(min=1e-12)
+
+
+def smooth(maps: Tensor) -> Tensor:
+    """Smooths maps (n, Y, X) with the Gaussian of the paper; cells at the edge are repeated.
+
+    Sigma is 1 and the kernel 7 cells wide on maps of at least 24 cells along their longer side. On smaller maps sigma
+    is 1/24 of this side, the same part of the image, since it would else erase an object of one or two cells.
+    """
+    sigma = SIGMA * min(1.0, max(maps.shape[1:]) / SIDE)
+    steps = torch.arange(KERNEL, dtype=maps.dtype, device=maps.device) - KERNEL // 2
+    kernel = torch.exp(-(steps**2) / (2 * sigma**2))
+    kernel = (kernel / kernel.sum())[None, None]
+    for _ in range(2):
+        lines = pad(maps.flatten(0, 1)[:, None], (KERNEL // 2, KERNEL // 2), mode="replicate")
+        maps = conv1d(lines, kernel)[:, 0].unflatten(0, maps.shape[:2]).transpose(1, 2)
+    return maps
+
+
+def label_components(cells: Tensor) -> Tensor:
+    """Numbers the connected components of cells, where diagonal neighbours are connected."""
+    count = cells.shape[1] * cells.shape[2]
+    numbers = torch.arange(1, count + 1, device=cells.device).view(1, *cells.shape[1:])
+    # max_pool2d has no whole numbers on every device; float32 holds these exactly.
+    labels = (numbers * cells).float()
+    while True:
+        spread = max_pool2d(labels[:, None], 3, stride=1, padding=1)[:, 0] * cells
+        if torch.equal(spread, labels):
+            return labels.long()
+        labels = spread
+
+
+def spatial_entropy(maps: Tensor, means: float = 1.0, noise: float = 0.0) -> Tensor:
+    """The spatial entropy of maps (n, Y, X): 0 if all attention above the mean is in one place, larger if scattered.
+
+    The mean of the map is subtracted (`means` times), and what remains above `noise` falls into connected components.
+    The entropy is that of their shares of the remaining attention, in nats (section 4.1); a map without a component
+    has the largest. vl-saliency subtracts twice the mean, and leaves out what is below 0.001.
+    """
+    above = (maps - means * maps.mean((1, 2), keepdim=True)).clamp(min=0)
+    labels = label_components(above > noise).flatten(1)
+    mass = torch.zeros(len(maps), labels.shape[1] + 1, device=maps.device, dtype=above.dtype)
+    mass.scatter_add_(1, labels, above.flatten(1))
+    total = above.sum((1, 2))
+    shares = mass[:, 1:] / total.clamp(min=torch.finfo(mass.dtype).tiny)[:, None]
+    entropy = torch.special.entr(shares).sum(1)
+    largest = torch.tensor(float(labels.shape[1]), device=maps.device).log()
+    return torch.where((labels > 0).any(1), entropy, largest.to(entropy)).float()
+
+
+def attended_cells(attention_map: Tensor, rule: str = BOX_RULES[0]) -> Tensor:
+    """Finds the place that a map (Y, X) attends to: of the cells above a cut, the component with the most attention.
+
+    The rule `mean` is that of Localization Heads (section 5): the map is smoothed and cut at its mean. Objects that
+    are small beside the kernel then get boxes that are far too large. The rule `otsu` cuts the mean of smoothed and
+    plain map where the variance between both sides is largest (Otsu, 1979), and `half` cuts the smoothed map at
+    half of its maximum. tests/heads/test_box_rules.py measures all three on planted maps. Localization Heads takes the
+    component with the largest convex hull; with the most attention, a long thin edge does not win over an object.
+    """
+    smoothed = smooth(attention_map[None].float())[0]
+    if rule == "otsu":
+        smoothed = (smoothed + attention_map.float()) / 2
+        above = smoothed > _otsu_cut(smoothed)
+    elif rule == "mean":
+        above = smoothed > smoothed.mean()
+    elif rule == "half":
+        above = smoothed > smoothed.max() / 2
+    else:
+        raise ValueError(f"box rule {rule!r} is unknown; expected one of {', '.join(BOX_RULES)}")
+    if not above.any():
+        return torch.ones_like(above)
+    labels = label_components(above[None])[0]
+    mass = torch.zeros(labels.numel() + 1, device=labels.device)
+    mass.scatter_add_(0, labels.flatten(), smoothed.flatten())
+    mass[0] = -1.0
+    return labels == mass.argmax()
+
+
+def _otsu_cut(values: Tensor) -> Tensor:
+    """The value of Otsu's threshold: the cells above it and the others have the largest variance between them."""
+    ordered = values.flatten().double().cpu().sort().values
+    sums, count = ordered.cumsum(0), len(ordered)
+    below = torch.arange(1, count, dtype=torch.float64)
+    gap = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
+    between = below * (count - below) * gap**2
+    return ordered[between.argmax()].to(values) if count > 1 else ordered[0].to(values) - 1

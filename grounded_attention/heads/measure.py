@@ -1,0 +1,444 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Measures for every head of a model, and every phrase of a data set, where the head looks; the one counter of heads.
+
+Li et al. (2020), "What does BERT with vision look at?", section 3.1: each head is a classifier; its answer for a word
+is the region that it attends to most, among the regions only. The whole-image region and END are not candidates
+(`region_candidate_mask`). docs/audit.md lists our decisions where the paper is open.
+
+Shape letters: L layers, B batch, H heads, Q query rows, K key columns, M items, W tokens of an item.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from accelerate.utils import gather_object
+from torch import Tensor
+from tqdm.auto import tqdm
+from transformers.utils import logging
+
+from grounded_attention.processing.phrase_grounding import NO_TOKEN, TRUNCATED
+from grounded_attention.supervision import DIRECTIONS
+from grounded_attention.supervision.row_states import AttentionPair
+from grounded_attention.supervision.score_masks import is_hidden
+from grounded_attention.utils.boxes import IOU_THRESHOLD
+from grounded_attention.utils.quiet import is_quiet
+
+from .boxes import BoxScore, BoxTally
+from .examples import AuditExample, Images
+from .items import (
+    DEFAULT_WORD,
+    FIRST,
+    AuditBatch,
+    AuditInputs,
+    Items,
+    PatchInputs,
+    RegionInputs,
+    Rules,
+    ground,
+    region_items,
+    text_items,
+)
+from .maps import TokenGrid, spatial_entropy
+from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, get_observer
+from .statistics import ALL
+from .table import SUMS, HeadCounts, HeadTable
+
+logger = logging.get_logger(__name__)
+
+# Reasons why a processor drops a phrase -> their names in `about`. A phrase that no image token shows is judged.
+_DROPPED = {TRUNCATED: "truncated", NO_TOKEN: "no_token"}
+
+
+def audit(
+    model: Any,
+    processor: Any,
+    examples: Iterable[AuditExample],
+    regions: Mapping[str, Any] | None = None,
+    *,
+    relations: Iterable[AuditExample] = (),
+    word: str = DEFAULT_WORD,
+    batch_size: int | None = None,
+    directions: Sequence[str] | None = None,
+    iou_threshold: float = IOU_THRESHOLD,
+    merged_box: bool = False,
+    images: Images | None = None,
+    instruction: str | None = None,
+    about: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> HeadTable:
+    """Measures where every head of a model looks, for phrases with boxes.
+
+    Args:
+        model (`Any`): a model of this project, a model on transformers' attention interface such as a
+            vision-language model, or transformers' VisualBERT or LXMERT; with or without a task head or an adapter.
+            It is set to evaluation mode. On the interface, its attention back end is replaced by the supervised one
+            during the audit.
+        processor (`Any`): its processor, of this project (for transformers' two models: `VisualBERTProcessor`; for a
+            vision-language model also its own).
+        examples (`Iterable[AuditExample]`): captions with phrases, see `entity_examples`; phrases without gold boxes
+            are skipped.
+        regions (`Mapping[str, Any]`, *optional*): image id -> regions with `boxes` (n, 4) normalised, `features` (n,
+            D) and optionally `scores` (n,), such as a `RegionTable`. As in training, an image with too many regions
+            for the processor keeps the first ones. Without it the model is a vision-language model, whose regions are
+            its image tokens.
+        relations (`Iterable[AuditExample]`, *optional*, defaults to `()`): captions whose "phrases" are words related
+            to an entity by a dependency; their group is the relation.
+        word (`str`, *optional*, defaults to `DEFAULT_WORD`): the sub-word of a phrase that gives its attention:
+            "last", "first" or "mean"; for a vision-language model also "prompt", the last token of its prompt.
+        batch_size (`int`, *optional*): captions per batch; by default 32, and 4 for a vision-language model.
+        directions (`Sequence[str]`, *optional*): one or both of "text_to_region" and "region_to_text"; by default
+            all in which the model can attend. The image tokens of a causal model cannot see words after them.
+        iou_threshold (`float`, *optional*, defaults to `IOU_THRESHOLD`): smallest overlap (IoU) of a right region with
+            a gold box, in (0, 1]. Not for image tokens: `PatchGroundingProcessor` says which are right.
+        merged_box (`bool`, *optional*, defaults to `False`): whether to merge the gold boxes of a phrase into the
+            smallest box around them; otherwise any counts.
+        images (`Images`, *optional*): pictures by image id, a mapping or a function, for a model that reads pixels.
+        instruction (`str`, *optional*): for a vision-language model, words of the user; the captions are then answers
+            of the assistant. Without it the captions are what the user says.
+        about (`Mapping[str, Any]`, *optional*): additional facts for the result, such as the names of model, data and
+            split.
+        progress (`bool`, *optional*, defaults to `True`): whether to show a progress bar.
+
+    Returns:
+        `HeadTable`: the counts; equal in every process of a distributed launch, and equal to those of a single
+        process.
+
+    Raises:
+        ValueError: if an option is unknown, the attention of the model cannot be read, or no phrase can be judged.
+        Errors of the region table, such as a missing image, are passed on.
+    """
+    inputs = make_inputs(model, processor, regions, Rules(word, iou_threshold, merged_box), images, instruction)
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size={batch_size}: expected 1 or more")
+    directions = _check_directions(directions, inputs, model)
+    measurement = Measurement(model, inputs, batch_size)
+    entities = measurement.run(examples, directions, progress and "entities")
+    words = measurement.run(relations, (TEXT_TO_REGION,), progress and "relations")
+    if not entities.phrases["judged"] and not words.phrases["judged"]:
+        raise ValueError(
+            f"no phrase can be judged ({entities.summary()}); expected captions with phrases that have gold boxes"
+        )
+    if not entities.fitted + words.fitted:
+        logger.warning(
+            f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
+            "these images, with boxes of the same convention?"
+        )
+    return measurement.table(entities, words, about)
+
+
+def make_inputs(
+    model: Any,
+    processor: Any,
+    regions: Mapping[str, Any] | None,
+    rules: Rules,
+    images: Images | None,
+    instruction: str | None,
+) -> AuditInputs:
+    """What makes batches for a model that reads regions, or for a vision-language model (`regions` is None)."""
+    if regions is None:
+        return PatchInputs(model, processor, images, rules, instruction)
+    if instruction is not None:
+        raise ValueError(f"instruction={instruction!r}: only for a vision-language model, which has no region table")
+    return RegionInputs(processor, regions, rules, images)
+
+
+def _check_directions(directions: Sequence[str] | None, inputs: AuditInputs, model: Any) -> tuple[str, ...]:
+    """The directions to audit, in the order of `DIRECTIONS`."""
+    if directions is None:
+        return inputs.directions
+    if not directions or any(name not in DIRECTIONS for name in directions):
+        raise ValueError(f"directions={list(directions)}: expected one or both of {', '.join(DIRECTIONS)}")
+    if any(name not in inputs.directions for name in directions):
+        raise ValueError(
+            f"directions={list(directions)}: {type(model).__name__} is causal, so its image tokens cannot see the "
+            f"words after them; expected {', '.join(inputs.directions)}"
+        )
+    return tuple(name for name in DIRECTIONS if name in directions)
+
+
+# Where heads look
+
+
+class Looks(NamedTuple):
+    """Where each head looks for M items: `right` and `share` (M, L, H), `lift` (M, L, H), 0 without a right answer.
+
+    `right`: the candidate with the most attention is a right answer. `share`: attention on all candidates. `lift`: the
+    part of it that is on right answers, over their part of the candidates.
+    """
+
+    right: np.ndarray
+    share: np.ndarray
+    lift: np.ndarray
+
+
+def is_right(scores: Tensor, gold: Tensor) -> Tensor:
+    """Whether the candidate with the highest score (..., K) is a right answer; `gold` has a shape that expands."""
+    return gold.expand_as(scores).gather(-1, scores.argmax(-1, keepdim=True))[..., 0]
+
+
+class Pooled(NamedTuple):
+    """The attention of M items, summed over their tokens in log space.
+
+    In float32 a very small attention on the candidates would be 0 for all of them. `scores` (M, L, H, K) of each
+    candidate, `shares` (M, L, H) of all; `tokens` (M, 1, 1) of each item.
+    """
+
+    scores: Tensor
+    shares: Tensor
+    tokens: Tensor
+
+
+def read_looks(pooled: Pooled, items: Items) -> Looks:
+    """Where each head looks for each item; the attention of an item is the mean over its tokens."""
+    scores, shares, tokens = pooled
+    gold = torch.from_numpy(items.gold).to(scores.device)[:, None, None]  # (M, 1, 1, K)
+    seen = ~is_hidden(shares)
+    right = is_right(scores, gold) & seen
+    inside = scores.masked_fill(~gold, -torch.inf).logsumexp(-1)
+    part = torch.where(seen, (inside - shares).exp(), 0.0).cpu().numpy()
+    lift = part / np.where(items.reachable, items.chance, 1.0)[:, None, None]
+    return Looks(right.cpu().numpy(), (shares.exp() / tokens).cpu().numpy(), lift)
+
+
+def pool(pair: AttentionPair, items: Items) -> Pooled:
+    """Sums the attention of the tokens of each item."""
+    log_alpha, log_share = pair[0], cast(Tensor, pair[1])
+    device = log_alpha.device
+    example = torch.from_numpy(items.example).to(device)[:, None]
+    places = torch.from_numpy(items.places).to(device)
+    absent = (places < 0)[:, :, None, None]
+    index = (example.expand_as(places), places.clamp(min=0))
+    shares = log_share.permute(1, 3, 0, 2)[index].masked_fill(absent, -torch.inf)  # (M, W, L, H)
+    scores = log_alpha.permute(1, 3, 0, 2, 4)[index] + shares[..., None]  # (M, W, L, H, K)
+    return Pooled(scores.logsumexp(1), shares.logsumexp(1), (places >= 0).sum(1)[:, None, None])
+
+
+# Counting
+
+
+def item_sums(pooled: Pooled, items: Items) -> dict[str, np.ndarray]:
+    """Name -> an entry for each of the M items, which `Tally` sums, see `HeadCounts`."""
+    looks = read_looks(pooled, items)
+    return {
+        "items": np.ones(len(items), dtype=np.int64),
+        "correct": looks.right.astype(np.int64),
+        "share": looks.share.astype(np.float64),
+        "baseline": items.baseline.astype(np.int64),
+        "chance": items.chance,
+        "reachable": items.reachable.astype(np.int64),
+        "lift": looks.lift.astype(np.float64),
+    }
+
+
+class Tally:
+    """Sums of one direction, per group and image; its size does not depend on the number of phrases."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[str, dict[str, Any]]] = {}
+
+    def add(self, items: Items, sums: Mapping[str, np.ndarray], images: Sequence[str], numbers: Sequence[int]) -> None:
+        """Adds the items of a batch, with their `item_sums`."""
+        for item, example in enumerate(items.example):
+            found = {name: values[item].copy() for name, values in sums.items()}  # a view would keep the whole batch
+            for group in (ALL, *items.groups[item]):
+                self._add(group, images[example], {"first": numbers[example], **found})
+
+    def _add(self, group: str, image: str, sums: Mapping[str, Any]) -> None:
+        known = self.groups.setdefault(group, {})
+        if image in known:
+            first = min(known[image]["first"], sums["first"])
+            known[image] = {name: known[image][name] + value for name, value in sums.items()} | {"first": first}
+        else:
+            known[image] = dict(sums)
+
+    def merge(self, other: "Tally") -> None:
+        """Adds the counts of another process."""
+        for group, images in other.groups.items():
+            for image, sums in images.items():
+                self._add(group, image, sums)
+
+    def counts(self) -> dict[str, HeadCounts]:
+        """Group -> its counts; "all" first, the others sorted by name; images in the order of the examples."""
+        names = sorted(self.groups, key=lambda name: (name != ALL, name))
+        return {name: _to_counts(self.groups[name]) for name in names}
+
+
+def _to_counts(images: dict[str, dict[str, Any]]) -> HeadCounts:
+    ordered = sorted(images.items(), key=lambda item: item[1]["first"])
+    names = [name for name in SUMS if name in ordered[0][1]]
+    arrays = {name: np.stack([sums[name] for _, sums in ordered]) for name in names}
+    return HeadCounts(tuple(image for image, _ in ordered), **arrays)
+
+
+@dataclass
+class Counted:
+    """The counts of one pass over examples."""
+
+    tallies: dict[str, Tally]
+    phrases: Counter = field(default_factory=lambda: Counter(judged=0, without_boxes=0, truncated=0, no_token=0))
+    fitted: int = 0  # judged phrases with a right answer among their candidates
+    scored: int = 0
+    unscored: int = 0
+
+    def groups(self, direction: str) -> dict[str, Any]:
+        return self.tallies[direction].counts() if direction in self.tallies else {}
+
+    def summary(self) -> str:
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in self.phrases.items())
+
+    def gathered(self) -> "Counted":
+        """The counts of all processes together."""
+        whole = Counted({name: Tally() for name in self.tallies})
+        for part in gather_object([self]):
+            for name, tally in part.tallies.items():
+                whole.tallies[name].merge(tally)
+            whole.phrases.update(part.phrases)
+            whole.fitted += part.fitted
+            whole.scored, whole.unscored = whole.scored + part.scored, whole.unscored + part.unscored
+        return whole
+
+
+@dataclass
+class Maps:
+    """What a pass keeps of each phrase, in one process: the entropy of each head, and the boxes of sets of heads.
+
+    `entropies` and `sizes` have an entry for each phrase with a right answer: (L, H), and width and height of its gold
+    boxes. `boxes`, if given, tallies what sets of heads find. Regions of a detector (`tokens` False) have no entropy.
+    """
+
+    tokens: bool = True
+    boxes: BoxTally | None = None
+    entropies: list[np.ndarray] = field(default_factory=list)
+    sizes: list[np.ndarray] = field(default_factory=list)
+    image_ids: list[str] = field(default_factory=list)
+
+    def add(self, pooled: Pooled, items: Items, batch: AuditBatch, examples: Sequence[AuditExample]) -> dict[str, Any]:
+        """Reads the map of each item; returns the entropies (M, L, H) of image tokens as a sum of the table."""
+        scores, _, tokens = pooled
+        attention = scores.exp().masked_fill(is_hidden(scores), 0.0) / tokens[..., None]
+        found, grids = [], {}
+        for number, example in enumerate(items.example.tolist()):
+            maps, gold_boxes = attention[number], items.boxes[number]
+            boxes, candidates = batch.inputs["region_boxes"][example], batch.candidates[example]
+            if self.tokens and example not in grids:
+                grids[example] = TokenGrid.of_tokens(boxes, candidates)
+            grid = grids.get(example)
+            if grid is not None:
+                entropy = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
+                found.append(entropy.cpu().numpy())
+            self.sizes.append((gold_boxes[:, 2:] - gold_boxes[:, :2]).mean(0))
+            self.image_ids.append(examples[example].image_id)
+            if self.boxes is not None:
+                gold, *seen = (
+                    value.to(maps.device) for value in (torch.from_numpy(items.gold[number]), boxes, candidates)
+                )
+                self.boxes.add(maps, gold, gold_boxes, (seen[0], seen[1], grid))
+        self.entropies += found
+        return {"entropy": np.stack(found).astype(np.float64)} if found else {}
+
+    def scores(self) -> list[BoxScore]:
+        """How well the sets of heads find boxes."""
+        return [] if self.boxes is None else self.boxes.scores(self.image_ids)
+
+
+class Measurement:
+    """Passes of one model over examples."""
+
+    def __init__(self, model: Any, inputs: AuditInputs, batch_size: int | None = None, only_reachable: bool = False):
+        self.observer: Observer = get_observer(model)
+        self.inputs, self.batch_size = inputs, batch_size or inputs.batch_size
+        self.only_reachable = only_reachable
+        model.eval()
+
+    def run(
+        self,
+        examples: Iterable[AuditExample],
+        directions: Sequence[str] = (TEXT_TO_REGION,),
+        progress: str | bool = False,
+        maps: Maps | None = None,
+    ) -> Counted:
+        """Runs one pass. The processes take batches in turn, so the batches equal those of a single process."""
+        state, counted = _processes(), Counted({name: Tally() for name in directions})
+        judged = self._with_boxes(examples, counted if state.is_main_process else Counted({}))
+        shown = bool(progress) and state.is_main_process
+        bar = tqdm(desc=str(progress), unit=" captions", disable=not shown or is_quiet(), leave=False)
+        with bar:
+            for number, batch in enumerate(_batches(judged, self.batch_size)):
+                if number % state.num_processes == state.process_index:
+                    self._count(batch, counted, maps)
+                bar.update(len(batch))
+        return counted.gathered()
+
+    def _with_boxes(self, examples: Iterable[AuditExample], counted: Counted) -> Iterator[tuple[int, AuditExample]]:
+        """Yields numbered prompts, with only the phrases that have gold boxes."""
+        for number, example in enumerate(examples):
+            kept = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
+            counted.phrases["without_boxes"] += len(example.phrases) - len(kept)
+            if kept:
+                yield from ((number, prompt) for prompt in self.inputs.prompts(replace(example, phrases=kept)))
+
+    def _count(self, numbered: Sequence[tuple[int, AuditExample]], counted: Counted, maps: Maps | None) -> None:
+        numbers, examples = [number for number, _ in numbered], [example for _, example in numbered]
+        batch = self.inputs.make(examples)
+        for phrases in batch.dropped:
+            counted.phrases.update(_DROPPED[each.reason] for each in phrases if each.reason in _DROPPED)
+        grounded = ground(batch, examples)
+        if self.only_reachable:
+            judged = [one for one in grounded if one.regions.any()]
+            counted.phrases["out_of_sight"] += len(grounded) - len(judged)
+            grounded = judged
+        counted.phrases["judged"] += len(grounded)
+        counted.fitted += sum(bool(one.regions.any()) for one in grounded)
+        counted.scored += sum(given is not None for given in batch.scores)
+        counted.unscored += sum(given is None for given in batch.scores)
+        makers = {TEXT_TO_REGION: text_items, REGION_TO_TEXT: region_items}
+        items = {name: makers[name](grounded, batch, self.inputs.rules.word) for name in counted.tallies}
+        wanted = {name: found for name, found in items.items() if len(found)}
+        if not wanted:
+            return
+        device = self.observer.model.device
+        inputs = {name: value.to(device) if hasattr(value, "to") else value for name, value in batch.inputs.items()}
+        queries = {name: (found.rows.to(device), found.columns.to(device)) for name, found in wanted.items()}
+        pairs = self.observer.observe(inputs, queries)
+        for name, found in wanted.items():
+            pooled = pool(pairs[name], found)
+            sums = item_sums(pooled, found)
+            if maps is not None and name == TEXT_TO_REGION:
+                sums |= maps.add(pooled, found, batch, examples)
+            counted.tallies[name].add(found, sums, [example.image_id for example in examples], numbers)
+
+    def table(
+        self, entities: Counted, words: Counted | None = None, about: Mapping[str, Any] | None = None
+    ) -> HeadTable:
+        """The table of what was counted of entities, and of related words."""
+        relations = {} if words is None else words.groups(TEXT_TO_REGION)
+        return HeadTable(
+            layers=self.observer.layers,
+            heads=self.observer.heads,
+            entities={name: counts for name in entities.tallies if (counts := entities.groups(name))},
+            relations={name: counts for name, counts in relations.items() if name != ALL},
+            about={
+                **(about or {}),
+                **self.inputs.about,
+                "baseline": self.inputs.rule if entities.scored and not entities.unscored else FIRST,
+                "phrases": dict(entities.phrases),
+                **({"relation_words": dict(words.phrases)} if words is not None and words.phrases["judged"] else {}),
+            },
+            headless=self.observer.headless,
+        )
+
+
+def _processes() -> PartialState:
+    """The processes of this launch; without a GPU, accelerate needs `cpu=True` to find several."""
+    return PartialState(cpu=not torch.cuda.is_available())
+
+
+def _batches(examples: Iterator[Any], size: int) -> Iterator[list[Any]]:
+    while batch := list(islice(examples, size)):
+        yield batch

@@ -1,0 +1,297 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The audit of one or several models as one HTML page: tables, figures, changes, and the attention explorer.
+
+The page is one file and needs no network. With several models, the others are compared with the first.
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
+from grounded_attention.reports.html_page import embedded_image, html_page, html_table
+
+from .card import MOST_RELATIONS, NAMES
+from .changes import permutation_test
+from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
+from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
+from .ranking import HeadRanking, name_heads, score_texts
+from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT, holm
+from .table import BestHead, HeadCounts, HeadTable
+
+MOST_LAYERS = 4  # number of rows in the picture of words across layers
+STYLE = """
+.wide td:first-child { white-space: nowrap; }
+@media (max-width: 640px) { figure { overflow-x: auto; } figure img { max-width: none; width: 620px; } }
+td.better { font-weight: 700; }
+"""
+COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
+Correction = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class ExtraSection:
+    """An additional section of the page, such as a comparison of maps."""
+
+    heading: str
+    text: str
+    head: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    figures: Sequence[tuple[Path, str]] = ()
+
+
+def ranking_section(ranking: HeadRanking) -> ExtraSection:
+    """The chosen heads and how well they find boxes, for the page."""
+    counts = ranking.reported_on.counts
+    low, high = counts.intervals()
+    heads = [
+        (name_heads([pair]), *score_texts(counts, pair, interval_text((low[pair], high[pair])))[:4], "")
+        for pair in ranking.heads
+    ]
+    boxes = [
+        (score.name, f"{score.pointing:.1%}", interval_text(score.pointing_interval), "", "", f"{score.accuracy:.1%}")
+        for score in ranking.boxes
+    ]
+    text = (
+        f"The {len(ranking.heads)} heads that find phrases best, by {ranking.about['options']['rank']}, and how well "
+        "they, and baselines, find boxes without training (IoU of at least 0.5)."
+    )
+    return ExtraSection(
+        "Heads that ground", text, ("attention of", "pointing", "95%", "lift", "share", "box"), [*heads, *boxes]
+    )
+
+
+def audit_page(
+    results: Mapping[str, HeadTable],
+    title: str = "Grounding audit",
+    *,
+    about: Sequence[tuple[str, str]] = (),
+    examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
+    extra: Sequence[ExtraSection] = (),
+    correction: tuple[str, Correction] = ("Holm", holm),
+) -> str:
+    """Builds the page; all text from data is escaped."""
+    if not results:
+        raise ValueError("results is empty; give at least one model with its result")
+    parts = [("best-heads", "Best heads", _best_heads(results))]
+    if examples:
+        parts.append(("explore", "Explorer", explorer_body(examples)))
+    parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
+    if len(results) > 1:
+        parts.append(("changes", "What changed", "".join(_changes(results, correction))))
+    if any(result.relations for result in results.values()):
+        parts.append(("relations", "Syntactic relations", _relations(results)))
+    parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
+    if examples:
+        parts.append(("words", "Words across layers", "".join(_words(results, examples))))
+    links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
+    body = f"<nav>{links}</nav>" + "\n".join(
+        f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
+    )
+    style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
+    return html_page(title, body, style, script, about)
+
+
+# Tables
+
+
+def _best_heads(results: Mapping[str, HeadTable]) -> str:
+    chosen = {name: [b for b in result.best_heads() if b.kind in NAMES] for name, result in results.items()}
+    whole = _head_rows(results, chosen, lambda best: best.kind != "relations" and best.group == ALL)
+    several = any(len(groups) > 2 for result in results.values() for groups in result.entities.values())
+    types = _head_rows(results, chosen, lambda best: several and best.kind != "relations" and best.group != ALL)
+    more = f"<details><summary>By phrase type</summary>{html_table(COLUMNS, types, 3)}</details>" if types else ""
+    splits = {name: result.choice.split for name, result in results.items()}
+    rules = dict.fromkeys(result.rule("text_to_region") for result in results.values())
+    return _note(_how_chosen(splits, " or ".join(rules))) + html_table(COLUMNS, whole, 3) + more
+
+
+def _how_chosen(splits: Mapping[str, str], rule: str) -> str:
+    same = [name for name, split in splits.items() if split == SAME_SPLIT]
+    if same:
+        how = "Heads are chosen on the same items that they are reported on, as in the paper; this overstates them"
+        how += "." if len(same) == len(splits) else f" ({', '.join(same)})."
+    else:
+        how = f"Heads are chosen on another split ({', '.join(dict.fromkeys(splits.values()))})."
+    return (
+        f"{how} Heads are named layer-head, both counted from 0. Intervals resample images. Attention: mean share of "
+        f"the head's attention on all candidates together. Rule: accuracy of always answering the {rule}, or from "
+        "regions to words the first word. Reachable: items that any candidate answers."
+    )
+
+
+def _head_rows(
+    results: Mapping[str, HeadTable],
+    chosen: Mapping[str, Sequence[BestHead]],
+    wanted: Callable[[BestHead], bool],
+) -> list[tuple[str, ...]]:
+    """One row per group and model; rows of one group are adjacent."""
+    rows = [(best, name) for name, found in chosen.items() for best in found if wanted(best)]
+    groups = list(dict.fromkeys((best.kind, best.group) for best, _ in rows))
+    rows.sort(key=lambda row: groups.index((row[0].kind, row[0].group)))
+    return [_head_row(best, name, results[name]) for best, name in rows]
+
+
+def _head_row(best: BestHead, model: str, result: HeadTable) -> tuple[str, ...]:
+    what = NAMES[best.kind] if best.group == ALL else f"{NAMES[best.kind]}: {best.group}"
+    head = result.name(best.layer, best.head) + ("" if best.active else " (not active)")
+    shares = (f"{best.share:.0%}", f"{best.baseline:.1%}", f"{best.chance:.1%}")
+    reachable = "–" if best.upper_bound is None else f"{best.upper_bound:.1%}"
+    return what, model, head, f"{best.accuracy:.1%}", interval_text(best.interval), *shares, reachable, str(best.items)
+
+
+# Figures
+
+
+def _note(text: str) -> str:
+    return f'<p class="note">{escape(text)}</p>'
+
+
+def _drawn(
+    draw: Callable[..., object], alt: str, caption: str, *arguments: object, suffix: str = ".svg", **options: object
+) -> str:
+    """Draws a figure and embeds it into the page."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"figure{suffix}"
+        draw(*arguments, path, **options)
+        return embedded_image(path, alt, caption)
+
+
+def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
+    for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
+        found = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
+        layers = {result.layers for name, result in results.items() if name in found}
+        alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(found)}"
+        caption = (
+            f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
+            "attention to the candidates. Ring: the head that the table names. Lines: 95% intervals."
+        )
+        rule = next(iter(results.values())).rule(kind)
+        known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": rule}
+        known["ring"] = " / ".join(dict.fromkeys(results[name].choice.ring for name in found))
+        heads = {name: results[name].choice.heads.get(kind, {}).get(ALL) for name in found}
+        chosen = {name: pair for name, pair in heads.items() if pair is not None}
+        if len(layers) == 1:
+            known["layers"] = layers.pop()
+        if len(found) == 1:
+            counts = next(iter(found.values()))
+            known |= {"intervals": counts.intervals(), "chosen": next(iter(chosen.values()), None)}
+            yield _drawn(entity_grounding_figure, alt, caption, counts, **known)
+        else:
+            spans = {name: counts.intervals() for name, counts in found.items()}
+            yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, chosen=chosen, **known)
+
+
+def _changes(results: Mapping[str, HeadTable], correction: tuple[str, Correction]) -> Iterator[str]:
+    (first, before), *others = results.items()
+    yield _note(
+        f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
+        f"images, two-sided, corrected for the number of heads ({correction[0]}); significant where p ≤ {ALPHA:g}."
+    )
+    for name, after in others:
+        if (before.layers, before.heads) != (after.layers, after.heads):
+            yield _note(f"{name} is not compared, because it has other layers or heads than {first}.")
+            continue
+        yield f"<h3>{escape(name)} against {escape(first)}</h3>"
+        for kind in before.entities:
+            if kind in after.entities:
+                pair = before.entities[kind][ALL], after.entities[kind][ALL]
+                yield _change(kind, *pair, (first, name), before, correction[1])
+
+
+def _change(
+    kind: str,
+    before: HeadCounts,
+    after: HeadCounts,
+    names: tuple[str, str],
+    result: HeadTable,
+    correct: Correction,
+) -> str:
+    comparison = permutation_test(before, after)
+    p = correct(comparison.p)
+    sure, rise = p <= ALPHA, comparison.difference
+    up, down = int((sure & (rise > 0)).sum()), int((sure & (rise < 0)).sum())
+    layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
+    caption = (
+        f"{NAMES[kind].capitalize()}: {up} of {p.size} heads are significantly more accurate than in {names[0]}, "
+        f"{down} less accurate. The largest change is that of {result.name(layer, head)}, "
+        f"{100 * rise[layer, head]:+.1f} points (p {_p(p[layer, head])})."
+    )
+    alt = f"Change of each head's accuracy from {names[0]} to {names[1]}, {NAMES[kind]}"
+    known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": result.rule(kind)}
+    return _drawn(changes_figure, alt, caption, before, after, **known)
+
+
+def _p(value: float) -> str:
+    return "< 0.001" if value < 0.001 else f"= {value:.3f}"
+
+
+# Relations and further parts
+
+
+def _relations(results: Mapping[str, HeadTable]) -> str:
+    counts: dict[str, int] = {}
+    for result in results.values():
+        for relation, found in result.relations.items():
+            counts[relation] = max(counts.get(relation, 0), found.total)
+    common = sorted(counts, key=lambda relation: (-counts[relation], relation))[:MOST_RELATIONS]
+    chosen = {name: result.best_heads() for name, result in results.items()}
+    rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)
+    rows.sort(key=lambda row: [f"{NAMES['relations']}: {relation}" for relation in common].index(row[0]))
+    note = (
+        "For a dependency relation w1 → w2 whose word w1 has a region: how often w2 attends most to that region. "
+        f"The {len(common)} most common relations, with the best head of each."
+    )
+    figures = [
+        _drawn(
+            grounding_panels_figure,
+            f"Accuracy of each head by layer for each relation, of {name}",
+            "",
+            {relation: result.relations[relation] for relation in common if relation in result.relations},
+            layers=result.layers,
+            chosen=result.choice.heads.get("relations", {}),
+            ring=result.choice.ring,
+            title=f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1",
+        )
+        for name, result in results.items()
+        if result.relations
+    ]
+    return _note(note) + html_table(COLUMNS, rows, 3) + "".join(figures)
+
+
+def _words(results: Mapping[str, HeadTable], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
+    """Figures 1 and 5 of the paper: the first example with each model."""
+    yield _note(
+        "The regions that words of one caption attend to, in the heads of the most accurate layers that are best on "
+        "the items of the audit. "
+        "The label of a row shows the share of the attention that goes to regions."
+    )
+    best = max(results, key=lambda name: _best_accuracy(results[name]))
+    for name, shown in examples.items():
+        counts = results[name].entities.get("text_to_region", {}).get(ALL) if name in results else None
+        if counts is not None and counts.accuracy.shape == shown[0].attention.shape[:2]:
+            words, heads = naming_words(shown[0]), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+            alt = f"Regions that words of “{shown[0].caption}” attend to across layers, in {name}"
+            picture = _drawn(words_across_layers_figure, alt, "", shown[0], words, heads, suffix=".png")
+            opened = " open" if name == best else ""
+            yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"
+
+
+def _best_accuracy(result: HeadTable) -> float:
+    counts = result.entities.get("text_to_region", {}).get(ALL)
+    return 0.0 if counts is None else float(counts.accuracy.max())
+
+
+def _extra(section: ExtraSection) -> str:
+    table = html_table(section.head, section.rows) if section.rows else ""
+    return (
+        _note(section.text)
+        + table
+        + "".join(embedded_image(Path(path), shown, shown) for path, shown in section.figures)
+    )

@@ -1,0 +1,381 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reads the attention of chosen words and regions from any model; all that measures or shows heads reads it here.
+
+Models on transformers' attention interface report the query rows through the attention function, with any back end.
+transformers' VisualBERT and LXMERT compute full maps: hooks take the query rows from the map of one layer and release
+it, so only one map exists at a time.
+
+A query selects key columns. The whole-image region and END are no candidates (`region_candidate_mask`). Row l of what
+is read is layer l of the model; a layer without heads sees nothing. Shape letters: L layers, B batch, H heads, T text,
+P phrases, R regions or image tokens, N sequence, Q query rows, K key columns.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
+from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor
+from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
+from grounded_attention.supervision.alignment import locate_indices
+from grounded_attention.supervision.attention_function import layer_numbers
+from grounded_attention.supervision.method import observed_layers
+from grounded_attention.supervision.row_plans import RowPlans
+from grounded_attention.supervision.row_states import AttentionPair
+from grounded_attention.supervision.score_masks import LOWEST_SCORE, is_hidden
+from grounded_attention.supervision.supervise import call_layers, unwrap_model
+
+Batch = Mapping[str, Any]
+Queries = Mapping[str, tuple[Tensor, Tensor]]
+
+TEXT_TO_REGION, REGION_TO_TEXT = DIRECTIONS
+_POSITIONS = ("text_positions", "region_positions")
+_ORDERS = (_POSITIONS, _POSITIONS[::-1])
+# Tokens that a feed-forward layer processes at once: few are enough for the cores of a CPU; a GPU needs more.
+TOKENS_AT_ONCE = {"cpu": 256}
+MANY_TOKENS = 8192
+
+
+class Observer(ABC):
+    """Reads the attention of chosen words and regions from one model.
+
+    `layers` has the names of the L layers, `headless` the numbers of those without heads.
+    """
+
+    model: Any
+    layers: tuple[str, ...]
+    heads: int
+    headless: tuple[int, ...] = ()
+
+    @abstractmethod
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        """Direction -> log_alpha (L, B, H, Q, K) and log_share (L, B, H, Q); runs the model, without gradients."""
+
+
+# On the attention interface
+
+
+class InterfaceObserver(Observer):
+    """Observes any model on transformers' attention interface.
+
+    During an observation the model uses the supervised version of its attention back end, which computes the same
+    output. The batch contains the positions of words and regions in the sequence of the model: `text_positions` (B, T)
+    and `region_positions` (B, R), int64.
+    """
+
+    def __init__(self, model: Any):
+        model = unwrap_model(model)
+        self.model = getattr(model, "base_model", model)
+        try:
+            with supervise(model) as supervision:
+                calls = supervision.calls
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; for the same reason {type(model).__name__} cannot be audited. Model types that can be "
+                f"audited without the interface: {', '.join(_HOOKED)}"
+            ) from error
+        self._known = frozenset(inspect.signature(self.model.forward).parameters)
+        self._name_layers(calls)
+        self.heads = max((call.num_heads for call in calls), default=0)
+
+    def _name_layers(self, calls: Sequence[Any]) -> None:
+        numbers = call_layers(calls)
+        count = max(self.model.config.get_text_config().num_hidden_layers, *(number + 1 for number in numbers))
+        self.layers = tuple(map(str, range(count)))
+        self.headless = tuple(sorted({*range(count)} - {*numbers}))
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        directions = [name for name in DIRECTIONS if name in queries]
+        arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
+        wanted = {"attention_plans": RowPlans(), "output_attentions": True, "return_dict": True}
+        with supervise(self.model):
+            outputs = self.model(**self.inputs(batch), **arguments, **wanted)
+        layers = observed_layers(outputs)
+        places = self._places(layers)
+        found = {}
+        for number, name in enumerate(directions):
+            pairs = [
+                (place, pair) for place, layer in zip(places, layers, strict=True) if (pair := layer.pairs[number])
+            ]
+            found[name] = _stack([pair for _, pair in pairs], [place for place, _ in pairs], len(self.layers))
+        return found
+
+    def _places(self, layers: Sequence[Any]) -> Sequence[int]:
+        """The layer of the model of each report."""
+        return layer_numbers(layers)
+
+    def query_arguments(self, batch: Batch, queries: Queries) -> dict[str, Any]:
+        """The keyword arguments that make the model report these rows."""
+        missing = [name for name in _POSITIONS if batch.get(name) is None]
+        if missing:
+            raise ValueError(
+                f"{type(self.model).__name__}: the batch has no {', '.join(missing)}: give the position of each token "
+                "and region in the sequence of the model"
+            )
+        places = dict(zip(DIRECTIONS, ([batch[name] for name in order] for order in _ORDERS), strict=True))
+        located = [tuple(map(locate_indices, queries[name], places[name])) for name in queries]
+        return {"attention_queries": tuple(located)}
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """The entries of a batch that are inputs of the model."""
+        left = {*UNREAD_INPUTS, *_POSITIONS, *(name for name in GROUNDING_KEYS if name not in self._known)}
+        return {name: value for name, value in batch.items() if name not in left}
+
+
+def reads_pixels(model: Any) -> bool:
+    """Whether the model computes region features from images."""
+    return getattr(model.config, "vision_config", None) is not None
+
+
+def _stack(pairs: Sequence[AttentionPair], places: Sequence[int] | None = None, count: int = 0) -> AttentionPair:
+    """The pairs of the layers as one; at places without a pair, and at heads that a layer lacks, nothing is seen."""
+    width = max(alpha.shape[1] for alpha, _ in pairs)
+    alphas = [pad(alpha, (0, 0, 0, 0, 0, width - alpha.shape[1]), value=LOWEST_SCORE) for alpha, _ in pairs]
+    shares = [pad(cast(Tensor, s), (0, 0, 0, width - cast(Tensor, s).shape[1]), value=LOWEST_SCORE) for _, s in pairs]
+    if places is None or len(pairs) >= count:
+        return torch.stack(alphas), torch.stack(shares)
+    of_layer = dict(zip(places, zip(alphas, shares, strict=True), strict=True))
+    unseen = torch.full_like(alphas[0], LOWEST_SCORE), torch.full_like(shares[0], LOWEST_SCORE)
+    filled = [of_layer.get(layer, unseen) for layer in range(count)]
+    return torch.stack([alpha for alpha, _ in filled]), torch.stack([share for _, share in filled])
+
+
+class FamilyObserver(InterfaceObserver):
+    """Observes the models of this project, which find the positions of tokens and regions themselves."""
+
+    def _name_layers(self, calls: Sequence[Any]) -> None:
+        self.layers = tuple(layer_labels(calls))
+
+    def _places(self, layers: Sequence[Any]) -> Sequence[int]:
+        return range(len(layers))  # each layer reports once in each direction
+
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        with feed_forward_in_parts(self.model):
+            return super().observe(batch, queries)
+
+    def query_arguments(self, batch: Batch, queries: Queries) -> dict[str, Any]:
+        return {"grounding_queries": dict(queries)}
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        return {name: value for name, value in batch.items() if name in self._known and name != "grounding_queries"}
+
+
+@contextmanager
+def feed_forward_in_parts(model: Any) -> Iterator[None]:
+    """Context in which transformers' BERT layers process tokens in parts: their wide states need the most memory.
+
+    It works only without gradients. transformers' own `chunk_size_feed_forward` splits the sequence and needs a
+    divisor of its length. Other kinds of layers are not changed.
+    """
+    layers = [module for module in model.modules() if hasattr(module, "feed_forward_chunk")]
+    tokens = TOKENS_AT_ONCE.get(model.device.type, MANY_TOKENS)
+    try:
+        for layer in layers:
+            layer.feed_forward_chunk = partial(_in_parts, layer.feed_forward_chunk, tokens)
+        yield
+    finally:
+        for layer in layers:
+            vars(layer).pop("feed_forward_chunk", None)
+
+
+def _in_parts(feed_forward: Any, tokens: int, attention_output: Tensor) -> Tensor:
+    flat = attention_output.flatten(0, -2)
+    done = torch.empty_like(flat)
+    for part, place in zip(flat.split(tokens), done.split(tokens), strict=True):
+        place.copy_(feed_forward(part))
+    return done.view_as(attention_output)
+
+
+# By hooks
+
+
+@contextmanager
+def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator[None]:
+    """
+    Calls `take` with the number of each call of an attention module and its map (B, H, N, M), then drops the map.
+    """
+    calls = 0
+
+    def request_map(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        given = inspect.signature(module.forward).bind(*args, **kwargs)
+        given.arguments["output_attentions"] = True
+        return given.args, given.kwargs
+
+    def reduce(module: nn.Module, args: Any, kwargs: Any, outputs: tuple) -> tuple:
+        nonlocal calls
+        take(calls, outputs[1])
+        calls += 1
+        return outputs[:1]
+
+    handles = [
+        module.register_forward_pre_hook(request_map, with_kwargs=True),
+        module.register_forward_hook(reduce, with_kwargs=True),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+class VisualBertObserver(Observer):
+    """Observes transformers' `VisualBertModel` and its task models: sequence [text T][regions R].
+
+    Regions have the visual token type 0, as in the original code, unless the batch has `region_token_type_ids`.
+    """
+
+    def __init__(self, model: Any):
+        self.model = model.base_model
+        self.layers = tuple(str(layer) for layer in range(model.config.num_hidden_layers))
+        self.heads = model.config.num_attention_heads
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        text = batch["input_ids"].shape[1]
+        starts = {"text_to_region": (0, text), "region_to_text": (text, 0)}
+        placed = {name: tuple(map(shift_indices, queries[name], starts[name])) for name in queries}
+        read: dict[str, list[AttentionPair]] = {name: [] for name in queries}
+
+        def take(call: int, maps: Tensor) -> None:
+            for name, (rows, columns) in placed.items():
+                read[name].append(from_attention_maps(maps, rows, columns))
+
+        with ExitStack() as stack:
+            for layer in self.model.encoder.layer:
+                stack.enter_context(_reading(layer.attention.self, take))
+            self.model(**self.inputs(batch), output_attentions=False)
+        return {name: _stack(pairs) for name, pairs in read.items()}
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """The inputs of the model, with its names."""
+        mask = batch["region_attention_mask"]
+        types = batch.get("region_token_type_ids")
+        return {
+            **_text_inputs(batch),
+            "visual_embeds": batch["region_features"],
+            "visual_attention_mask": mask,
+            "visual_token_type_ids": torch.zeros_like(mask, dtype=torch.long) if types is None else types,
+            "image_text_alignment": batch.get("image_text_alignment"),
+        }
+
+
+class LxmertObserver(Observer):
+    """Observes transformers' `LxmertModel` and its task models: the cross-attention of each cross layer, in both
+    directions.
+
+    transformers returns only the attention from words to regions, so hooks read both directions. Padded regions are
+    masked; the original code always has 36 regions and needs no mask.
+    """
+
+    def __init__(self, model: Any):
+        self.model = model.base_model
+        self.layers = tuple(f"cross {layer}" for layer in range(model.config.x_layers))
+        self.heads = model.config.num_attention_heads
+
+    @torch.no_grad()
+    def observe(self, batch: Batch, queries: Queries) -> dict[str, AttentionPair]:
+        read: dict[str, list[AttentionPair]] = {name: [] for name in queries}
+
+        def take(call: int, maps: Tensor) -> None:  # one module per layer is called for words, then for regions
+            name = DIRECTIONS[call]
+            if name in queries:
+                read[name].append(from_attention_maps(maps, *queries[name]))
+
+        with ExitStack() as stack:
+            for layer in self.model.encoder.x_layers:
+                stack.enter_context(_reading(layer.visual_attention.att, take))
+            self.model(**self.inputs(batch), output_attentions=False)
+        return {name: _stack(pairs) for name, pairs in read.items()}
+
+    def inputs(self, batch: Batch) -> dict[str, Any]:
+        """The inputs of the model, with its names."""
+        return {
+            **_text_inputs(batch),
+            "visual_feats": batch["region_features"],
+            "visual_pos": batch["region_boxes"],
+            "visual_attention_mask": batch["region_attention_mask"],
+        }
+
+
+def _text_inputs(batch: Batch) -> dict[str, Any]:
+    return {name: batch[name] for name in ("input_ids", "attention_mask", "token_type_ids") if name in batch}
+
+
+# Model type -> observer, for models that are not on the attention interface.
+_HOOKED: dict[str, Callable[[Any], Observer]] = {"visual_bert": VisualBertObserver, "lxmert": LxmertObserver}
+
+
+def get_observer(model: Any) -> Observer:
+    """
+    Makes the observer of a model.
+    """
+    kind = getattr(getattr(model, "config", None), "model_type", None)
+    if kind is None:
+        raise ValueError(f"{type(model).__name__} is not a model of transformers, so its attention cannot be audited")
+    # The contract of a family: its config lists the attention calls, and its models accept `grounding_queries`.
+    known = FamilyObserver if hasattr(model.config, "grounding_calls") else InterfaceObserver
+    return _HOOKED.get(kind, known)(model)
+
+
+# The attention of phrases
+
+
+def inputs_on(batch: Batch, device: torch.device) -> dict[str, Any]:
+    """The entries of a batch that a vision-language model reads, on its device."""
+    inputs = PatchGroundingProcessor.model_inputs(batch)
+    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+
+
+def ask_at_the_end(batch: Batch) -> Tensor:
+    """`text_positions` with one more column: the last token of each prompt, which asks for the whole prompt."""
+    attended = batch["attention_mask"].long()
+    ends = (attended * torch.arange(1, attended.shape[1] + 1, device=attended.device)).argmax(1)
+    return torch.cat([batch["text_positions"], ends[:, None]], 1)
+
+
+@torch.no_grad()
+def read_phrases(observer: Observer, batch: Batch, words: str = "mean") -> Tensor:
+    """(L, B, H, P, R) float32: the attention of each phrase on the regions, as a mean over the words that ask."""
+    if "text_positions" in batch:  # a cache would keep the states of all tokens for a next one, which does not come
+        batch = {**batch, "use_cache": False}
+        shown = batch["region_positions"] >= 0
+    else:
+        shown = batch["region_candidate_mask"].bool()
+    mask = batch["phrase_mask"].float()
+    if words == "prompt":
+        batch = {**batch, "text_positions": ask_at_the_end(batch)}
+        rows, weights = torch.full((len(mask), 1), mask.shape[2]), torch.ones(*mask.shape[:2], 1)
+    else:
+        rows, weights = _query_rows(mask, words)
+    columns = torch.arange(shown.shape[1], device=shown.device).expand_as(shown).masked_fill(~shown, -1)
+    device = observer.model.device
+    inputs = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in batch.items()}
+    pair = observer.observe(inputs, {TEXT_TO_REGION: (rows.to(device), columns.to(device))})[TEXT_TO_REGION]
+    return torch.einsum("bpq,lbhqr->lbhpr", weights.to(device), attention_of(pair))
+
+
+def attention_of(pair: AttentionPair) -> Tensor:
+    """(L, B, H, Q, K): the attention over the whole row; 0 where a row sees no candidate."""
+    log_alpha, log_share = pair[0], cast(Tensor, pair[1])
+    return (log_alpha + log_share[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)
+
+
+def _query_rows(mask: Tensor, words: str) -> tuple[Tensor, Tensor]:
+    """The tokens that ask, (B, Q), and the weight of each for each phrase, (B, P, Q); `mask` (B, P, T) float."""
+    if words in ("last", "first"):
+        places = torch.arange(1, mask.shape[2] + 1, device=mask.device)
+        end = (mask * places).argmax(-1, keepdim=True) if words == "last" else mask.argmax(-1, keepdim=True)
+        mask = mask * (end + 1 == places)
+    used = mask.any(0).any(0)
+    asking = mask.any(1)[:, used]
+    rows = used.nonzero()[:, 0].expand_as(asking).masked_fill(~asking, -1)
+    return rows, (mask / mask.sum(-1, keepdim=True).clamp(min=1))[..., used]

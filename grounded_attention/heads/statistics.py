@@ -1,0 +1,133 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Intervals and tests of an audit; they resample images, not phrases.
+
+The phrases of one image share its regions and captions, so they are not independent. An interval that resamples
+phrases is too narrow. Here an image is included or excluded as a whole. Shape letters: I images, L layers, H heads, D
+draws, K columns.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+# Names of groups of items; and the way of Li et al. (2020): heads are chosen on the items that they are reported on.
+ALL, RELATIONS, SAME_SPLIT = "all", "relations", "same_split"
+# Li et al. (2020), section 3.1: a head that gives more of its attention to the regions "actively pays attention".
+ACTIVE_SHARE = 0.2
+LEVEL = 0.95
+DRAWS = 2000
+PERMUTATIONS = 10_000
+# Numbers in the largest temporary array, (draws of a block, I): 32 MiB of float64 for any data set.
+_BLOCK = 4 * 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """The differences between two sets of answers to the same items, for each head."""
+
+    difference: np.ndarray
+    p: np.ndarray
+
+
+def ratio_intervals(
+    sums: npt.ArrayLike, items: npt.ArrayLike, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
+) -> np.ndarray:
+    """
+    Bootstrap intervals of sum(sums) / sum(items) over images, for each column.
+
+    The samples depend only on the seed and the number of images, so intervals with one seed are paired. A single image
+    has no interval, because every sample would be that image.
+    """
+    sums, items = np.asarray(sums, dtype=np.float64), np.asarray(items, dtype=np.float64)
+    if not len(items) or not 0 < level < 1 or draws < 1:
+        raise ValueError(
+            f"{len(items)} images, level {level}, {draws} draws; expected 1 image, a level in (0, 1), 1 draw"
+        )
+    if len(items) == 1:
+        return np.full((2, sums.shape[1]), np.nan)
+    rng = np.random.default_rng(seed)
+    ratios = np.concatenate(
+        [(times @ sums) / (times @ items)[:, None] for times in _resamples(len(items), draws, rng)]
+    )
+    return np.quantile(ratios, [(1 - level) / 2, (1 + level) / 2], axis=0)
+
+
+def _resamples(images: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Yields blocks of counts of each image in each sample, (draws of a block, I) float64."""
+    for size in _block_sizes(images, draws):
+        drawn = rng.integers(images, size=(size, images)) + images * np.arange(size)[:, None]
+        yield np.bincount(drawn.ravel(), minlength=size * images).reshape(size, images).astype(np.float64)
+
+
+def _block_sizes(images: int, draws: int) -> list[int]:
+    most = max(1, _BLOCK // images)
+    return [min(most, draws - start) for start in range(0, draws, most)]
+
+
+def exchange_test(differences: np.ndarray, total: int, draws: int, seed: int) -> Comparison:
+    """Runs the test on the (I, L, H) differences between two counts of right answers."""
+    if draws < 1:
+        raise ValueError(f"draws is {draws}; expected at least 1")
+    shape = differences.shape[1:]
+    # Whole numbers in float64: sums are exact, so the comparison needs no tolerance.
+    rows = differences.reshape(len(differences), -1).astype(np.float64)
+    seen = rows.sum(0)
+    rows = rows[rows.any(1)]  # an exchange does not change an image without a difference
+    exact = len(rows) < draws.bit_length()
+    signs = _all_signs(len(rows)) if exact else _drawn_signs(len(rows), draws, np.random.default_rng(seed))
+    reached, tried = np.zeros(len(seen)), 0
+    for block in signs:
+        reached += (np.abs(block @ rows) >= np.abs(seen)).sum(0)
+        tried += len(block)
+    p = reached / tried if exact else (reached + 1) / (tried + 1)
+    return Comparison((seen / total).reshape(shape), p.reshape(shape))
+
+
+def _all_signs(images: int) -> Iterator[np.ndarray]:
+    yield np.array(list(product((1.0, -1.0), repeat=images))).reshape(2**images, images)
+
+
+def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    for size in _block_sizes(images, draws):
+        yield 1.0 - 2.0 * rng.integers(2, size=(size, images), dtype=np.int8)
+
+
+def holm(p: npt.ArrayLike) -> np.ndarray:
+    """
+    Holm's step-down correction (1979): the probability of one or more false claims among all tests is below the level.
+    """
+    flat, order = _sorted(p)
+    steps = flat[order] * np.arange(flat.size, 0, -1)
+    return _unsorted(np.maximum.accumulate(steps), order, np.shape(p))
+
+
+def benjamini_hochberg(p: npt.ArrayLike) -> np.ndarray:
+    """
+    The correction of Benjamini and Hochberg (1995): the expected share of false claims among all claims is below the
+    level, for tests that are independent or positively dependent. Arguments, result and errors are those of `holm`.
+    """
+    flat, order = _sorted(p)
+    steps = flat[order] * flat.size / np.arange(1, flat.size + 1)
+    return _unsorted(np.minimum.accumulate(steps[::-1])[::-1], order, np.shape(p))
+
+
+CORRECTIONS: dict[str, Callable[[npt.ArrayLike], np.ndarray]] = {
+    "holm": holm,
+    "benjamini_hochberg": benjamini_hochberg,
+}
+
+
+def _sorted(p: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    flat = np.asarray(p, dtype=np.float64).ravel()
+    if not ((flat >= 0) & (flat <= 1)).all():
+        raise ValueError(f"p values from {flat.min()} to {flat.max()}; expected [0, 1]")
+    return flat, np.argsort(flat, kind="stable")
+
+
+def _unsorted(values: np.ndarray, order: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    corrected = np.empty(len(values))
+    corrected[order] = np.minimum(values, 1.0)
+    return corrected.reshape(shape)

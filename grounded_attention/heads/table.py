@@ -1,0 +1,509 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`HeadTable`: for every head of a model how often, and how much, it looks at the right place; saved as `heads.json`.
+
+The sums are over each image, because items of one image are not independent; accuracies, intervals and tests are
+computed from them. The best of 144 heads is partly the best by chance, so its accuracy on the items of the choice is
+too high. Therefore heads are chosen on one split and reported on another. `SAME_SPLIT` selects the way of the paper
+(Li et al., 2020), one split for both. Shape letters: I images, L layers of the model, H heads.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from grounded_attention.metrics.intervals import Interval, to_json
+from grounded_attention.supervision import DIRECTIONS
+from grounded_attention.utils.bounded_files import read_data, read_json
+from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.whole_files import write_bytes, write_text
+
+from .card import audit_section
+from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, SAME_SPLIT, ratio_intervals
+
+if TYPE_CHECKING:
+    import pandas
+
+FILE = "heads.json"
+# 1 had two forms: `heads.json` of decoders, and `audit.json`.
+FORMAT = 2
+OLD_FILE, OLD_FORMAT = "audit.json", 1
+# The sums of `HeadCounts`.
+SUMS = ("items", "correct", "share", "baseline", "chance", "reachable", "lift", "entropy")
+MEASURES = ("pointing", "lift", "share", "entropy")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadCounts:
+    """Sums over the judged items (phrases, or words of a dependency relation) of each image.
+
+    (I,): `items`, `baseline` (right answers of the baseline rule), `chance` (of a random candidate), `reachable`
+    (items that any candidate answers). (I, L, H): `correct`, `share` (attention on all candidates), `lift` (attention
+    on right answers over their part of the candidates), `entropy` (spatial, of the map of image tokens).
+    """
+
+    image_ids: tuple[str, ...]
+    items: np.ndarray
+    correct: np.ndarray
+    share: np.ndarray
+    baseline: np.ndarray
+    chance: np.ndarray
+    reachable: np.ndarray | None = None
+    lift: np.ndarray | None = None
+    entropy: np.ndarray | None = None
+
+    def __post_init__(self):
+        images = len(self.image_ids)
+        found = {name: value.shape for name in SUMS if (value := getattr(self, name)) is not None}
+        heads = found["correct"] if len(found["correct"]) == 3 else ()
+        by_head = ("correct", "share", "lift", "entropy")
+        right = {name: heads if name in by_head else (images,) for name in found}
+        if not heads or heads[0] != images or found != right:
+            wrong = ", ".join(f"{name} {shape}" for name, shape in found.items())
+            raise ValueError(f"{images} images, but {wrong}; expected (I,) and (I, L, H)")
+
+    @property
+    def total(self) -> int:
+        """Number of items of all images."""
+        return int(self.items.sum())
+
+    def mean(self, measure: str) -> np.ndarray | None:
+        """(L, H): the mean of one of `MEASURES` over all items; `None` if it was not counted."""
+        sums = self.correct if measure == "pointing" else getattr(self, measure)
+        return None if sums is None else sums.sum(0) / self.total
+
+    @property
+    def accuracy(self) -> np.ndarray:
+        """Share of right answers of each head, (L, H) in [0, 1]: `pointing`."""
+        return self.correct.sum(0) / self.total
+
+    @property
+    def mean_share(self) -> np.ndarray:
+        """Mean share of attention on all candidates, (L, H) in [0, 1]."""
+        return self.share.sum(0) / self.total
+
+    @property
+    def active(self) -> np.ndarray:
+        """Mask of the heads whose mean share is above `ACTIVE_SHARE`, (L, H) bool."""
+        return self.mean_share > ACTIVE_SHARE
+
+    @property
+    def seeing(self) -> np.ndarray:
+        """(L, H) bool: the heads that see a candidate of any item; layers may have fewer heads than H, or none."""
+        return np.any(self.share > 0, axis=0)
+
+    @property
+    def blind_layers(self) -> tuple[int, ...]:
+        """Layers that see no candidate of any item: without heads, or with windows that end before the image."""
+        return tuple(np.flatnonzero(~self.seeing.any(1)).tolist())
+
+    @property
+    def baseline_accuracy(self) -> float:
+        """Accuracy of always choosing the most confident region, in [0, 1]."""
+        return float(self.baseline.sum() / self.total)
+
+    @property
+    def chance_accuracy(self) -> float:
+        """Expected accuracy of a random candidate, in [0, 1]."""
+        return float(self.chance.sum() / self.total)
+
+    @property
+    def upper_bound(self) -> float | None:
+        """Share of items that any candidate answers, the limit for every head; `None` if not counted."""
+        return None if self.reachable is None else float(self.reachable.sum() / self.total)
+
+    def intervals(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
+        """(2, L, H): bootstrap intervals of the accuracy: percentiles over samples of I images with replacement."""
+        found = ratio_intervals(self.correct.reshape(len(self.items), -1), self.items, level, draws, seed)
+        return found.reshape(2, *self.correct.shape[1:])
+
+    def baseline_interval(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> Interval:
+        """The interval of the baseline rule; the same seed gives the same samples of images as for the heads."""
+        low, high = ratio_intervals(self.baseline[:, None], self.items, level, draws, seed)[:, 0]
+        return float(low), float(high)
+
+    def take(self, images: Sequence[int] | np.ndarray) -> "HeadCounts":
+        """The counts of the images with these indices; repeats are allowed."""
+        index = np.asarray(images, dtype=np.int64)
+        arrays = {name: value[index] for name in SUMS if (value := getattr(self, name)) is not None}
+        return HeadCounts(tuple(self.image_ids[i] for i in index), **arrays)
+
+    def summary(self) -> dict[str, Any]:
+        """Counts, baselines, and the mean scores of all heads as lists (L, H), as JSON types."""
+        scores = {name: found for name in MEASURES if (found := self.mean(name)) is not None}
+        return {
+            "items": self.total,
+            "images": len(self.image_ids),
+            "reachable": self.upper_bound,
+            "baseline": self.baseline_accuracy,
+            "chance": self.chance_accuracy,
+            "scores": {name: np.round(found, 6).tolist() for name, found in scores.items()},
+        }
+
+
+# Direction -> group -> what was counted.
+Counted = Mapping[str, Mapping[str, HeadCounts]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen heads and layers."""
+
+    split: str
+    heads: Mapping[str, Mapping[str, tuple[int, int]]]
+    layers: Mapping[str, Mapping[str, int]]
+
+    @property
+    def ring(self) -> str:
+        """What figures ring: the heads that tables name."""
+        return "best head of these items" if self.split == SAME_SPLIT else f"head chosen on {self.split}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content as JSON types; `from_dict` makes an equal choice."""
+        heads = {name: {group: list(pair) for group, pair in found.items()} for name, found in self.heads.items()}
+        return {"split": self.split, "heads": heads, "layers": {name: dict(v) for name, v in self.layers.items()}}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Choice":
+        heads = {
+            name: {group: (int(pair[0]), int(pair[1])) for group, pair in found.items()}
+            for name, found in content["heads"].items()
+        }
+        return cls(content["split"], heads, {name: dict(found) for name, found in content["layers"].items()})
+
+
+@dataclass(frozen=True)
+class BestHead:
+    """A chosen head and its scores on the reported split; all scores are in [0, 1]."""
+
+    kind: str
+    group: str
+    layer: int
+    head: int
+    active: bool
+    accuracy: float
+    interval: Interval
+    share: float
+    baseline: float
+    baseline_interval: Interval
+    chance: float
+    upper_bound: float | None
+    items: int
+    images: int
+
+
+@dataclass(frozen=True)
+class BestLayer:
+    """A chosen layer and the mean accuracy of its heads on the reported split, in [0, 1]."""
+
+    kind: str
+    group: str
+    layer: int
+    accuracy: float
+    interval: Interval
+
+
+def choose(counted: Counted, split: str) -> Choice:
+    """Chooses the best head and layer of each group.
+
+    The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
+    the first of equals. The best layer has the highest mean accuracy over all its heads.
+    """
+    heads = {name: {group: _best(counts) for group, counts in found.items()} for name, found in counted.items()}
+    layers = {
+        name: {group: int(counts.accuracy.mean(1).argmax()) for group, counts in found.items()}
+        for name, found in counted.items()
+    }
+    return Choice(split, heads, layers)
+
+
+def _best(counts: HeadCounts) -> tuple[int, int]:
+    accuracy = np.where(counts.active, counts.accuracy, -1.0) if counts.active.any() else counts.accuracy
+    layer, head = np.unravel_index(int(accuracy.argmax()), accuracy.shape)
+    return int(layer), int(head)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadTable:
+    """What was counted of every head of a model: a table, a card, figures and the file `heads.json`.
+
+    Args:
+        layers (`tuple[str, ...]`): names of the L layers of the model.
+        heads (`int`): H, the largest number of heads of a layer.
+        entities (`dict[str, dict[str, HeadCounts]]`): direction -> group -> counts; the groups are "all" and the
+            phrase types.
+        relations (`dict[str, HeadCounts]`, *optional*): dependency relation -> counts from words to regions.
+        about (`dict[str, Any]`, *optional*): settings and facts: model, data, split, word, iou_threshold or
+            coverage_threshold, baseline, numbers of judged, boxless and cut phrases.
+        chosen (`Choice`, *optional*): heads and layers to report; None chooses the best of this result, as the paper
+            does.
+        headless (`tuple[int, ...]`, *optional*): layers without softmax attention over the sequence.
+    """
+
+    layers: tuple[str, ...]
+    heads: int
+    entities: dict[str, dict[str, HeadCounts]]
+    relations: dict[str, HeadCounts] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+    chosen: Choice | None = None
+    headless: tuple[int, ...] = ()
+
+    @property
+    def counted(self) -> dict[str, dict[str, HeadCounts]]:
+        """All counts: the directions, and the relations if there are any."""
+        return {**self.entities, **({RELATIONS: self.relations} if self.relations else {})}
+
+    @property
+    def counts(self) -> HeadCounts:
+        """The counts of all phrases, from words to regions."""
+        return self.entities[DIRECTIONS[0]][ALL]
+
+    def choose_on(self, other: "HeadTable | str") -> Self:
+        """A copy that reports the heads and layers that are best on another split.
+
+        Args:
+            other (`HeadTable | str`): the table of the split to choose on, or "same_split" to choose on this one, as
+                the paper does.
+
+        Raises:
+            ValueError: if the other table has other layers or heads, or the name is not "same_split".
+        """
+        if isinstance(other, str):
+            if other != SAME_SPLIT:
+                raise ValueError(f"choose_on({other!r}): expected the audit of another split, or {SAME_SPLIT!r}")
+            return replace(self, chosen=choose(self.counted, SAME_SPLIT))
+        if (other.layers, other.heads) != (self.layers, self.heads):
+            raise ValueError(
+                f"the audit to choose on has {len(other.layers)} layers of {other.heads} heads, but the reported one "
+                f"has {len(self.layers)} of {self.heads}: give audits of the same model"
+            )
+        return replace(self, chosen=choose(other.counted, str(other.about.get("split", "another split"))))
+
+    def sorted_images(self) -> Self:
+        """A copy whose images are in the order of their ids."""
+        entities = {
+            kind: {group: counts.take(np.argsort(counts.image_ids)) for group, counts in groups.items()}
+            for kind, groups in self.entities.items()
+        }
+        return replace(self, entities=entities)
+
+    @property
+    def region(self) -> str:
+        """What a region is: "region", or "image token" for a vision-language model."""
+        return "image token" if "coverage_threshold" in self.about else "region"
+
+    def rule(self, kind: str) -> str:
+        """What the baseline rule always answers, in one of the kinds of `counted`."""
+        return "first word" if kind == DIRECTIONS[1] else str(self.about.get("baseline", "most confident region"))
+
+    @property
+    def choice(self) -> Choice:
+        """The heads and layers to report."""
+        return self.chosen or choose(self.counted, SAME_SPLIT)
+
+    def best_heads(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
+        """The chosen head of each group, with its accuracy and interval here; groups without a choice are skipped."""
+        chosen = self.choice.heads
+        return [
+            _best_head(kind, group, counts, chosen[kind][group], level, draws)
+            for kind, groups in self.counted.items()
+            for group, counts in groups.items()
+            if group in chosen.get(kind, {})
+        ]
+
+    def best_layers(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
+        """The chosen layer of each group, with the mean accuracy of its heads in this result."""
+        found = []
+        for kind, groups in self.counted.items():
+            for group, counts in groups.items():
+                layer = self.choice.layers.get(kind, {}).get(group)
+                if layer is not None:
+                    sums = counts.correct[:, layer].mean(1, keepdims=True)
+                    low, high = ratio_intervals(sums, counts.items, level, draws)[:, 0]
+                    mean = float(counts.accuracy[layer].mean())
+                    found.append(BestLayer(kind, group, layer, mean, (float(low), float(high))))
+        return found
+
+    def name(self, layer: int, head: int) -> str:
+        """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
+        return f"{self.layers[layer]}-{head}"
+
+    def to_pandas(self, level: float = LEVEL, draws: int = DRAWS) -> "pandas.DataFrame":
+        """One row per head and group: kind, group, layer, head, accuracy, low, high (its interval), share, active,
+        and for the group: items, images, baseline, chance, upper_bound.
+        """
+        import pandas
+
+        return pandas.DataFrame(list(self._rows(level, draws)))
+
+    def _rows(self, level: float, draws: int) -> Iterator[dict[str, Any]]:
+        for kind, groups in self.counted.items():
+            for group, counts in groups.items():
+                low, high = counts.intervals(level, draws)
+                for place in np.ndindex(counts.accuracy.shape):
+                    yield {
+                        "kind": kind,
+                        "group": group,
+                        "layer": self.layers[place[0]],
+                        "head": place[1],
+                        "accuracy": counts.accuracy[place],
+                        "low": low[place],
+                        "high": high[place],
+                        "share": counts.mean_share[place],
+                        "active": bool(counts.active[place]),
+                        "items": counts.total,
+                        "images": len(counts.image_ids),
+                        "baseline": counts.baseline_accuracy,
+                        "chance": counts.chance_accuracy,
+                        "upper_bound": counts.upper_bound,
+                    }
+
+    def to_card_section(self) -> str:
+        """Markdown for a model card: method, best heads with intervals, limits."""
+        return audit_section(self)
+
+    def plot(self, folder: str | Path) -> list[Path]:
+        """Draws the figures into a folder, see `grounded_attention.heads.figures`; returns the files."""
+        from .figures import plot_table
+
+        return plot_table(self, Path(folder))
+
+    # Files
+
+    def chosen_heads(self) -> list[dict[str, Any]]:
+        """The chosen head of all phrases, as an entry of `chosen` in `heads.json`."""
+        pair = self.choice.heads.get(DIRECTIONS[0], {}).get(ALL)
+        return [] if pair is None else [head_entry(self.counts, pair)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of `heads.json`, without the counts of each image."""
+        return {
+            "format": FORMAT,
+            "about": self.about,
+            "layers": list(self.layers),
+            "heads": self.heads,
+            "headless": list(self.headless),
+            "chosen": self.chosen_heads(),
+            "choice": None if self.chosen is None else self.chosen.to_dict(),
+            "scores": {
+                kind: {group: counts.summary() for group, counts in groups.items()}
+                for kind, groups in self.counted.items()
+            },
+        }
+
+    def save(self, folder: str | Path) -> Path:
+        """Writes `heads.json` and a file with the counts; an earlier result stays readable until the end.
+
+        Returns:
+            `Path`: the folder.
+        """
+        return self.save_content(self.to_dict(), folder)
+
+    def save_content(self, content: Mapping[str, Any], folder: str | Path) -> Path:
+        """Writes `content` as `heads.json`, beside the counts of this table."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        arrays, index = _pack(self.counted)
+        packed = io.BytesIO()
+        np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+        digest = hashlib.sha256(packed.getvalue()).hexdigest()
+        counts = folder / f"heads_counts_{digest[:16]}.npz"
+        write_bytes(counts, packed.getvalue())
+        stored = {"file": counts.name, "sha256": digest, "index": index}
+        write_text(folder / FILE, to_json({**content, "counts": stored}, indent=1) + "\n")
+        for other in folder.glob("heads_counts_*.npz"):
+            if other != counts:
+                other.unlink()
+        return folder
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Self:
+        """Reads a result that `save` wrote, or an `audit.json` of an earlier version.
+
+        Raises:
+            ValueError: if there is no table, it has another format, or its counts are damaged or missing.
+        """
+        path, wanted = Path(folder, FILE), FORMAT
+        if not path.is_file() and Path(folder, OLD_FILE).is_file():
+            path, wanted = Path(folder, OLD_FILE), OLD_FORMAT
+        try:
+            found = read_json(path)
+            if found["format"] != wanted:
+                raise ValueError(f"format {found['format']}, expected {wanted}")
+            if wanted == OLD_FORMAT:
+                found = {**found, "choice": found["chosen"]}
+            stored = found["counts"]
+            content = read_data(path_below(folder, stored["file"]))
+            if hashlib.sha256(content).hexdigest() != stored["sha256"]:
+                raise ValueError(f"{stored['file']} is damaged")
+            counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])
+            chosen = None if found["choice"] is None else Choice.from_dict(found["choice"])
+            layers, headless = tuple(found["layers"]), tuple(found.get("headless", ()))
+            relations = counted.pop(RELATIONS, {})
+            return cls(layers, found["heads"], counted, relations, found["about"], chosen, headless)
+        except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            raise ValueError(f"{path}: cannot read the audit ({error}); run grounded-attention heads again") from error
+
+
+# The name of the table in version 0.1.
+AuditResult = HeadTable
+
+
+def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> dict[str, Any]:
+    """A chosen head and its scores, as JSON types."""
+    means = {name: float(found[pair]) for name in MEASURES if (found := counts.mean(name)) is not None}
+    low, high = _only(counts, pair).intervals()[:, 0, 0].tolist()
+    return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": [low, high]}
+
+
+def _best_head(kind: str, group: str, counts: HeadCounts, pair: tuple[int, int], level: float, draws: int) -> BestHead:
+    low, high = _only(counts, pair).intervals(level, draws)[:, 0, 0]
+    return BestHead(
+        kind,
+        group,
+        *pair,
+        bool(counts.active[pair]),
+        float(counts.accuracy[pair]),
+        (float(low), float(high)),
+        float(counts.mean_share[pair]),
+        counts.baseline_accuracy,
+        counts.baseline_interval(level, draws),
+        counts.chance_accuracy,
+        counts.upper_bound,
+        counts.total,
+        len(counts.image_ids),
+    )
+
+
+def _only(counts: HeadCounts, pair: tuple[int, int]) -> HeadCounts:
+    """The counts of one head."""
+    layer, head = pair
+    place = (slice(None), slice(layer, layer + 1), slice(head, head + 1))
+    return replace(counts, correct=counts.correct[place], share=counts.share[place], lift=None, entropy=None)
+
+
+def _pack(counted: Counted) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """The arrays by name, and the kind and group of each number in the names."""
+    arrays: dict[str, np.ndarray] = {}
+    index: list[dict[str, Any]] = []
+    for kind, groups in counted.items():
+        for group, counts in groups.items():
+            arrays[f"{len(index)}/image_ids"] = np.array(counts.image_ids, dtype=np.str_)
+            for name in SUMS:
+                if getattr(counts, name) is not None:
+                    arrays[f"{len(index)}/{name}"] = getattr(counts, name)
+            index.append({"kind": kind, "group": group})
+    return arrays, index
+
+
+def _unpack(arrays: Mapping[str, np.ndarray], index: list[dict[str, Any]]) -> dict[str, dict[str, HeadCounts]]:
+    counted: dict[str, dict[str, HeadCounts]] = {}
+    for number, place in enumerate(index):
+        ids = tuple(str(image) for image in arrays[f"{number}/image_ids"])
+        found = {name: arrays[f"{number}/{name}"] for name in SUMS if f"{number}/{name}" in arrays}
+        counted.setdefault(place["kind"], {})[place["group"]] = HeadCounts(ids, **found)
+    return counted

@@ -1,0 +1,114 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What can be done with attention on image tokens before it is shown: small functions that can be chained.
+
+Shape letters: L layers, H heads, W words, R image tokens of one image, Y and X rows and columns of a grid, N sequence.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from grounded_attention.heads.maps import spatial_entropy
+from grounded_attention.heads.ranking import elbow
+
+FORMS = ("plain", "relative", "sinks", "rollout")
+# A token that draws this many times the mean attention, from this share of all words, is a sink.
+SINK_FACTOR, SINK_WORDS = 4.0, 0.75
+LEAST_WORDS = 4  # of which a token can be called a sink
+FLOOR = 1e-8
+# Localization Heads: what is less above the mean is noise; a head may light this much of the last row.
+NOISE, BOTTOM = 1e-3, 0.05
+
+
+def relative(attention: Tensor, neutral: Tensor) -> Tensor:
+    """Attention divided by that of a neutral prompt (Zhang et al., "MLLMs Know Where to Look", arXiv 2502.17422).
+
+    Args:
+        attention (`Tensor`): (..., R) attention of words or of the last position of a prompt.
+        neutral (`Tensor`): (..., R) attention of the last position of a neutral prompt about the same image, in the
+            same heads. Values below 1e-8 count as 1e-8.
+
+    Returns:
+        `Tensor`: (..., R) ratios, not negative; 1 where both prompts look alike.
+    """
+    return attention / neutral.clamp(min=FLOOR)
+
+
+def find_sinks(attention: Tensor, factor: float = SINK_FACTOR, words: float = SINK_WORDS) -> Tensor:
+    """Finds the image tokens that draw attention from nearly every word, whatever it means.
+
+    Args:
+        attention (`Tensor`): (..., W, R) attention of all words on the tokens of an image.
+        factor (`float`, *optional*, defaults to 4): a sink draws more than this many times the mean of the word.
+        words (`float`, *optional*, defaults to 0.75): the share of the words from which it does so.
+
+    Returns:
+        `Tensor`: (..., R) bool. None is a sink if there are fewer than four words, which say too little.
+    """
+    if attention.shape[-2] < LEAST_WORDS:
+        return torch.zeros_like(attention[..., 0, :], dtype=torch.bool)
+    above = attention > factor * attention.mean(-1, keepdim=True)
+    return above.float().mean(-2) >= words
+
+
+def without_sinks(attention: Tensor, sinks: Tensor) -> Tensor:
+    """Attention (..., W, R) with 0 at the sinks (..., R), see [`find_sinks`]."""
+    return attention.masked_fill(sinks.unsqueeze(-2), 0.0)
+
+
+def rollout_rows(means: Sequence[Tensor], rows: Tensor) -> Tensor:
+    """The attention rollout of some rows (Abnar and Zuidema, 2020): half attention, half identity, in every layer.
+
+    Args:
+        means (`Sequence[Tensor]`): of each layer, (N, N), attention averaged over heads.
+        rows (`Tensor`): (Q,) int64, the positions that ask.
+
+    Returns:
+        `Tensor`: (Q, N), how much of each position is in a row after the last layer; rows sum to 1.
+    """
+    mixed = torch.zeros(len(rows), means[0].shape[0], device=means[0].device)
+    mixed[torch.arange(len(rows)), rows] = 1.0
+    for mean in reversed(means):
+        mixed = 0.5 * (mixed + mixed @ mean)
+    return mixed
+
+
+def localization_heads(
+    maps: Tensor, skip_layers: int = 2, most: int = 5, least: int = 1, chord: bool = True
+) -> list[tuple[int, int]]:
+    """Chooses heads for one question without any label: much attention on the image, in few places.
+
+    The rule of Localization Heads (Kang et al., CVPR 2025, arXiv 2503.06287) as vl-saliency applies it to one prompt:
+    the heads whose attention on the image is above the elbow of all heads, without the first layers and without heads
+    that light the last row of the image, in the order of their spatial entropy.
+
+    Args:
+        maps (`Tensor`): (L, H, Y, X) attention of the end of the prompt on the image, not divided by its sum.
+        skip_layers (`int`, *optional*, defaults to 2): the first layers, which are left out.
+        most (`int`, *optional*, defaults to 5): the number of heads that are chosen at most, 0 for all.
+        least (`int`, *optional*, defaults to 1): if fewer are chosen, heads of any layer with the most attention on
+            the image are added, though they are scattered.
+        chord (`bool`, *optional*, defaults to `True`): whether the elbow decides; otherwise every head may be chosen.
+
+    Returns:
+        `list[tuple[int, int]]`: (layer, head), counted from 0 in `maps`, the best first.
+    """
+    sums = maps.sum((2, 3))
+    cut = elbow(sums.numpy()) if chord else -torch.inf
+    allowed = torch.ones_like(sums, dtype=torch.bool)
+    allowed[:skip_layers] = False
+    lit = (maps[:, :, -1] > BOTTOM).any(-1)
+    entropy = spatial_entropy(maps.flatten(0, 1), means=2.0, noise=NOISE).view_as(sums)
+    width = sums.shape[1]
+
+    def ranked(kept: Tensor, values: Tensor) -> list[int]:
+        places = kept.flatten().nonzero().flatten()
+        return places[values.flatten()[places].argsort(stable=True)].tolist()
+
+    chosen = ranked(allowed & ~lit & (sums >= cut), entropy)
+    chosen = chosen[:most] if most else chosen
+    if len(chosen) < least:
+        more = [place for place in ranked(~lit, -sums) if place not in chosen]
+        chosen = sorted(chosen + more[: least - len(chosen)], key=entropy.flatten().tolist().__getitem__)
+    return [(place // width, place % width) for place in chosen]

@@ -1,0 +1,534 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`look`: a map of the image for every word of a prompt and its answer.
+
+Shape letters: K heads, W words, R image tokens, Y and X rows and columns of a grid.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from grounded_attention.heads.atlas import find_in_atlas
+from grounded_attention.heads.boxes import GroundedBox, ground_box
+from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.ranking import ChosenHeads, find_file
+from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
+from grounded_attention.processing.open_images import open_image
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.supervise import find_calls, unwrap_model
+from grounded_attention.utils.whole_files import write_text
+
+from .crop import SIDE, crop_box
+from .forms import FORMS, find_sinks, localization_heads, relative, rollout_rows, without_sinks
+from .sequences import Sequenced, Word, add_answer, generate, read_means, read_prompt, read_rows
+
+# The neutral prompt of "MLLMs Know Where to Look", whose attention on the image means nothing.
+NEUTRAL = "Write a general description of the image."
+# Heads that are chosen without labels, and the first layers that are left out where there are more than twice as many.
+MOST_HEADS, FIRST_LAYERS = 3, 2
+SUFFIXES = (".html", ".png", ".pdf", ".svg", ".json")
+ROLLOUT_BYTES = 2**31  # of the maps of all layers
+
+Heads = Sequence[tuple[int, int]]
+GivenHeads = str | int | Path | ChosenHeads | Heads
+
+
+@dataclass(frozen=True, eq=False)
+class WordMap:
+    """Where a model looks for a word, or for several: attention on the cells of an image's tokens.
+
+    Args:
+        text (`str`): the words.
+        image (`int`): the image with the most attention of those of the prompt, counted from 0.
+        cells (`np.ndarray`): (Y, X) float32, the part of the words' attention on this image that each cell gets, or
+            with the form `relative` the ratio to a neutral prompt, divided by its sum.
+        frame (`tuple[float, ...]`): the part of the image that the cells cover: x1, y1, x2, y2 in [0, 1].
+        box (`tuple[float, ...]`): the box of the attended place: x1, y1, x2, y2 in [0, 1].
+        share (`float`): the part of all the attention of the words that goes to the image, in [0, 1].
+        heads (`tuple[tuple[int, int], ...]`): the heads, (layer, head); empty for `rollout`.
+        size (`tuple[int, int]`): width and height of the image in pixels.
+        box_share (`float`): the part of the attention on the image that is in the box, in [0, 1].
+    """
+
+    text: str
+    image: int
+    cells: np.ndarray
+    frame: tuple[float, float, float, float]
+    box: tuple[float, float, float, float]
+    share: float
+    heads: tuple[tuple[int, int], ...]
+    size: tuple[int, int]
+    box_share: float = 1.0
+
+    @cached_property
+    def map(self) -> np.ndarray:
+        """The cells on the pixels of the image, (height, width) float32, smooth between them; 0 where none is."""
+        width, height = self.size
+        x1, y1, x2, y2 = (round(edge * side) for edge, side in zip(self.frame, (width, height) * 2, strict=True))
+        pixels = np.zeros((height, width), dtype=np.float32)
+        if x2 > x1 and y2 > y1:
+            cells = torch.from_numpy(self.cells)[None, None]
+            pixels[y1:y2, x1:x2] = interpolate(cells, size=(y2 - y1, x2 - x1), mode="bilinear")[0, 0].numpy()
+        return pixels
+
+    @property
+    def point(self) -> tuple[float, float]:
+        """The middle of the cell with the most attention: x and y in [0, 1]."""
+        row, column = np.unravel_index(self.cells.argmax(), self.cells.shape)
+        x1, y1, x2, y2 = self.frame
+        rows, columns = self.cells.shape
+        return float(x1 + (column + 0.5) * (x2 - x1) / columns), float(y1 + (row + 0.5) * (y2 - y1) / rows)
+
+
+@dataclass(frozen=True, eq=False)
+class Lens:
+    """Where a model looked while it read a prompt and gave its answer; `lens["ball"]` is the map of a word.
+
+    Args:
+        answer (`str`): the answer.
+        words (`tuple[Word, ...]`): the words of prompt and answer, in order.
+        texts (`tuple[str, ...]`): the texts of the prompt, then the answer.
+        images (`tuple[PIL.Image.Image, ...]`): the images, upright.
+        heads (`tuple[tuple[int, int], ...]`): (layer, head) of the heads that are shown; empty for `rollout`.
+        heads_from (`str`): how the heads were chosen.
+        form (`tuple[str, ...]`): what was done with the attention, see [`look`].
+        attention (`np.ndarray`): (K, W, R) float32, what each head gives to each image token for each word.
+        share (`np.ndarray`): (W, number of images) float32, the mean part of the attention that goes to an image.
+        token_boxes (`np.ndarray`): (R, 4) float32, the part of its image that each image token shows.
+        token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
+        second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
+        crop (`tuple[int, ...]`, *optional*): the crop of the first image, x1, y1, x2, y2 in pixels.
+    """
+
+    answer: str
+    words: tuple[Word, ...]
+    texts: tuple[str, ...]
+    images: tuple[Image.Image, ...]
+    heads: tuple[tuple[int, int], ...]
+    heads_from: str
+    form: tuple[str, ...]
+    attention: np.ndarray
+    share: np.ndarray
+    token_boxes: np.ndarray
+    token_images: np.ndarray
+    second: "Lens | None" = None
+    crop: tuple[int, int, int, int] | None = None
+
+    def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
+        """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
+        and occurrence, counted from 0. A text of several words is their mean.
+
+        Raises:
+            KeyError: if no words are like this; the message names the nearest.
+        """
+        return self._map(self._find(key))
+
+    def __iter__(self) -> Iterator[WordMap]:
+        return (self._map([number]) for number in range(len(self.words)))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def _find(self, key: int | str | tuple[str, int]) -> list[int]:
+        if isinstance(key, int):
+            return [range(len(self.words))[key]]
+        text, occurrence = (key, 0) if isinstance(key, str) else key
+        wanted, names = text.split(), [word.text for word in self.words]
+        exact, loose = [], []
+        for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
+            numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
+            for start in range(len(numbers) - len(wanted) + 1):
+                part = numbers[start : start + len(wanted)]
+                said = [names[number] for number in part]
+                if said == wanted:
+                    exact.append(part)
+                elif [each.casefold() for each in said] == [each.casefold() for each in wanted]:
+                    loose.append(part)
+        found = exact or loose
+        if wanted and occurrence < len(found):
+            return found[occurrence]
+        near = difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
+        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else f"; words: {', '.join(names[:20])}"
+        times = f"{len(found)} times, not {occurrence + 1}" if found else "not"
+        raise KeyError(f"{text!r} is {times} in prompt and answer{hint}")
+
+    @cached_property
+    def _grids(self) -> list[tuple[Tensor, TokenGrid]]:
+        made = []
+        for image in range(len(self.images)):
+            shown = torch.from_numpy(self.token_images == image)
+            made.append((shown, TokenGrid.of_tokens(torch.from_numpy(self.token_boxes), shown)))
+        return made
+
+    def _map(self, numbers: Sequence[int], head: int | None = None) -> WordMap:
+        attention = torch.from_numpy(self.attention[:, list(numbers)].mean(1))
+        attention = attention if head is None else attention[head][None]
+        share = self.share[list(numbers)].mean(0)
+        image = int(share.argmax())
+        shown, grid = self._grids[image]
+        box: GroundedBox = ground_box(attention, shown, grid)
+        cells = grid.maps((attention * shown).mean(0)).numpy()
+        cells = cells / max(float(cells.sum()), 1e-12)
+        heads = self.heads if head is None else self.heads[head : head + 1]
+        text = " ".join(self.words[number].text for number in numbers)
+        size = self.images[image].size
+        return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), heads, size, box.share)
+
+    def show(self, words: Sequence[int | str | tuple[str, int]] | None = None) -> Any:
+        """Draws the maps of some words, by default those of the answer, or of the prompt if it has none.
+
+        Returns:
+            `matplotlib.figure.Figure`: the figure, which a notebook shows.
+        """
+        from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+
+        maps = [self[each] for each in words] if words is not None else self._shown()
+        image = maps[0].image
+        shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
+        return patch_figure(self.images[image], shown)
+
+    def _shown(self, most: int = 12) -> list[WordMap]:
+        said = [number for number, word in enumerate(self.words) if word.answer and word.text[0].isalnum()]
+        said = said or [number for number, word in enumerate(self.words) if word.text[0].isalnum()]
+        maps = [self._map([number]) for number in said]
+        return [one for one in maps if one.image == maps[0].image][:most]
+
+    def save(self, path: str | Path) -> None:
+        """Writes a page to click through (`.html`), a picture (`.png`, `.pdf`, `.svg`) or the numbers (`.json`).
+
+        Raises:
+            ValueError: if the file has another suffix.
+        """
+        path = check_suffix(path)
+        if path.suffix == ".html":
+            from .page import lens_page
+
+            write_text(path, lens_page([self]))
+        elif path.suffix == ".json":
+            write_text(path, json.dumps(self.to_dict(), indent=1) + "\n")
+        else:
+            from grounded_attention.reports.figure_style import save
+
+            save(self.show(), path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The answer and, for each word, map and box as plain values."""
+        words = []
+        for word, one in zip(self.words, self, strict=True):
+            place = {"text": word.text, "start": word.start, "end": word.end, "sentence": word.sentence}
+            values = {"box": [round(edge, 5) for edge in one.box], "frame": list(one.frame), "share": one.share}
+            cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
+            words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
+        about = {"heads": [list(head) for head in self.heads], "heads_from": self.heads_from, "form": list(self.form)}
+        again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
+        return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
+
+
+def look(
+    model: Any,
+    processor: Any,
+    images: Any = None,
+    text: str | None = None,
+    *,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    answer: str | None = None,
+    heads: GivenHeads = "auto",
+    form: str | Sequence[str] = "plain",
+    again: bool = False,
+    max_new_tokens: int = 64,
+    **generation: Any,
+) -> Lens:
+    """Shows where a vision-language model looks: for every word of a prompt and of its answer, a map of the image.
+
+    The model answers on its own attention back end; then the sequence is read once more and the attention of its words
+    is read beside the output, without attention maps. Numbers are those of `generate(output_attentions=True)`.
+
+    Args:
+        model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
+            mode.
+        processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
+        images (image or list of images, *optional*): as for [`open_image`]; those that the messages do not hold.
+        text (`str`, *optional*): words of the user about the images.
+        messages (list of messages, *optional*): a conversation instead of `text`; it ends with the user. Images may be
+            parts of it: `{"type": "image", "image": picture}` (or `url`, `path`).
+        answer (`str`, *optional*): an answer that is read as if the model had given it; nothing is generated.
+        heads (*optional*, defaults to `"auto"`): whose attention is shown, as a mean: `"auto"` are those of a
+            `heads.json` beside the model, or of the atlas that `GROUNDED_ATTENTION_ATLAS` names
+            ([`find_in_atlas`]), or else heads that are chosen for this prompt without labels
+            ([`localization_heads`]); a list of (layer, head); a layer; `"all"`; a file or folder with heads.json.
+        form (`str` or list of `str`, *optional*, defaults to `"plain"`): what is done with the attention, in this
+            order: `"sinks"` removes image tokens that nearly all words attend to, `"relative"` divides by what a
+            neutral prompt gives, `"rollout"` follows all layers and needs their maps.
+        again (`bool`, *optional*, defaults to `False`): whether to crop the first image where the end of the prompt
+            looks, relative to a neutral prompt, and ask once more with image and crop (ViCrop, arXiv 2502.17422).
+        max_new_tokens (`int`, *optional*, defaults to 64): the most tokens of the answer.
+        generation: further arguments of `model.generate`.
+
+    Returns:
+        [`Lens`]: the answer and the maps.
+
+    Raises:
+        ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
+            not exist, or an option is not valid.
+    """
+    forms = _read_form(form)
+    model = model.eval()
+    patches = processor
+    if not isinstance(processor, PatchGroundingProcessor):
+        patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    chat, pictures = read_chat(patches, images, text, messages)
+    options = {"max_new_tokens": max_new_tokens, **generation}
+    lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options)
+    if not again:
+        return lens
+    chosen = lens.heads or _choose(model, heads, prompt)[0]
+    crop = _where_to_crop(model, patches, prompt, pictures, chosen)
+    cropped = [pictures[0], pictures[0].crop(crop), *pictures[1:]]
+    second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options)
+    return replace(lens, second=second, crop=crop)
+
+
+def _look(
+    model: Any,
+    patches: PatchGroundingProcessor,
+    chat: Any,
+    pictures: list[Image.Image],
+    answer: str | None,
+    heads: GivenHeads,
+    forms: tuple[str, ...],
+    options: Mapping[str, Any],
+) -> tuple[Lens, Sequenced]:
+    prompt = read_prompt(patches, chat, _texts(chat), pictures)
+    if answer is None:
+        ids = generate(model, patches, prompt, **options)
+    else:
+        ids = patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
+    whole = add_answer(model, patches.tokenizer, prompt, ids)
+    columns = prompt.batch["region_positions"][0]
+    token_images = prompt.token_images
+    rows = sorted({row for word in whole.words for row in word.rows})
+    chosen: tuple[tuple[int, int], ...] = ()
+    if "rollout" in forms:
+        chosen_from = "attention rollout over all layers"
+        attention = _rollout(model, whole.inputs, rows, columns)[None]
+    else:
+        chosen, chosen_from = _choose(model, heads, prompt)
+        read = read_rows(model, whole.inputs, rows, columns, {layer for layer, _ in chosen})
+        attention = torch.stack([read[layer][head] for layer, head in chosen])
+    # Of each word the mean of its tokens.
+    weights = torch.zeros(len(whole.words), len(rows))
+    places = {row: place for place, row in enumerate(rows)}
+    for number, word in enumerate(whole.words):
+        weights[number, [places[row] for row in word.rows]] = 1 / max(len(word.rows), 1)
+    attention = weights @ attention
+    share = torch.stack([(attention * (token_images == image)).sum(-1).mean(0) for image in range(len(pictures))], -1)
+    if "sinks" in forms:
+        attention = without_sinks(attention, find_sinks(attention.mean(0))[None])
+    if "relative" in forms:
+        attention = relative(attention, _neutral_rows(model, patches, pictures, chosen)[:, None])
+    lens = Lens(
+        answer=whole.texts[-1],
+        words=whole.words,
+        texts=whole.texts,
+        images=tuple(pictures),
+        heads=chosen,
+        heads_from=chosen_from,
+        form=forms,
+        attention=attention.numpy().astype(np.float32),
+        share=share.numpy().astype(np.float32),
+        token_boxes=prompt.batch["region_boxes"][0].numpy(),
+        token_images=token_images.numpy(),
+    )
+    return lens, prompt
+
+
+def check_suffix(path: str | Path) -> Path:
+    """The path of a file that `Lens.save` can write; a ValueError if it has another suffix."""
+    if Path(path).suffix not in SUFFIXES:
+        raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    if Path(path).suffix not in (".html", ".json"):
+        import_module("matplotlib")  # or the model would answer for nothing
+    return Path(path)
+
+
+def read_chat(
+    patches: PatchGroundingProcessor, images: Any, text: str | None, messages: Sequence[Mapping[str, Any]] | None
+) -> tuple[Any, list[Image.Image]]:
+    """The prompt for the processor, a text or a conversation, and its images in their order."""
+    given = [] if images is None else list(images) if isinstance(images, list | tuple) else [images]
+    if (text is None) == (messages is None):
+        raise ValueError("give either text or messages")
+    if messages is None:
+        if not given:
+            raise ValueError("look needs an image")
+        return text, [open_image(image, f"image {number}") for number, image in enumerate(given)]
+    if not is_conversation(messages) or messages[-1].get("role") == "assistant":
+        raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
+    chat: list[dict[str, Any]] = []
+    pictures: list[Any] = []
+    waiting = iter(given)
+    for message in messages:
+        content = message.get("content")
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
+        read: list[dict[str, Any]] = []
+        for part in parts:
+            if part.get("type") != "image":
+                read.append(dict(part))
+                continue
+            inside = next((part[key] for key in ("image", "path", "url") if part.get(key) is not None), None)
+            picture = inside if inside is not None else next(waiting, None)
+            if picture is None:
+                raise ValueError(f"messages have more than {len(pictures)} places for images; give an image for each")
+            pictures.append(picture)
+            read.append({"type": "image"})
+        chat.append({**message, "content": read})
+    left = list(waiting)
+    if left:
+        user = next((message for message in chat if message["role"] == "user"), None)
+        if pictures or user is None:
+            raise ValueError(f"messages have places for {len(pictures)} images, but there are {len(left)} more")
+        user["content"] = [*({"type": "image"} for _ in left), *user["content"]]
+        pictures = left
+    if not pictures:
+        raise ValueError("look needs an image")
+    return chat, [open_image(image, f"image {number}") for number, image in enumerate(pictures)]
+
+
+def _texts(chat: Any) -> list[str]:
+    if isinstance(chat, str):
+        return [chat]
+    return [part["text"] for message in chat for part in message["content"] if part.get("type") == "text"]
+
+
+def _read_form(form: str | Sequence[str]) -> tuple[str, ...]:
+    named = [name.strip() for name in form.split(",")] if isinstance(form, str) else list(form)
+    unknown = [name for name in named if name not in FORMS]
+    if unknown or not named:
+        raise ValueError(f"form {unknown[0] if unknown else form!r} is unknown; expected {', '.join(FORMS)}")
+    if "rollout" in named and "relative" in named:
+        raise ValueError("form: rollout goes through all heads, relative compares chosen ones; take one of them")
+    return tuple(name for name in FORMS if name in named)
+
+
+def _choose(model: Any, heads: GivenHeads, prompt: Sequenced) -> tuple[tuple[tuple[int, int], ...], str]:
+    """The heads to show, (layer, head), and how they were chosen."""
+    calls = {int(call.name.removeprefix("layer ")): call.num_heads for call in find_calls(model)}
+    every = tuple((layer, head) for layer, count in calls.items() for head in range(count))
+    if isinstance(heads, str) and heads == "auto":
+        inner = unwrap_model(model)
+        adapted = inner is not model or getattr(inner, "_hf_peft_config_loaded", False)
+        known: ChosenHeads | None = None
+        reason = "heads.json of `grounded-attention heads` names heads that were measured"
+        if not adapted and inner.name_or_path:
+            if find_file(inner.name_or_path):
+                known = ChosenHeads.of_model(inner)
+            else:
+                try:
+                    known = find_in_atlas(inner)
+                except ValueError as error:
+                    reason = str(error)
+        if known is None:
+            return _without_labels(
+                model, prompt
+            ), f"chosen for this prompt without labels (Localization Heads); {reason}"
+        heads = known
+    if isinstance(heads, str) and heads == "all":
+        return every, "all heads"
+    if isinstance(heads, int):
+        chosen = tuple(pair for pair in every if pair[0] == heads)
+        if not chosen:
+            raise ValueError(f"heads: layer {heads} has no heads; layers with heads: {', '.join(map(str, calls))}")
+        return chosen, f"all heads of layer {heads}"
+    if isinstance(heads, str | Path):
+        heads = ChosenHeads.from_file(heads)
+    if isinstance(heads, ChosenHeads):
+        heads.check(model)
+        return heads.heads, heads.source
+    chosen = tuple(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
+    if beyond := [pair for pair in chosen if pair not in every]:
+        raise ValueError(f"heads: the model has no layer and head {beyond[0]}; layers with heads: {list(calls)}")
+    if not chosen:
+        raise ValueError("heads is empty; give pairs of layer and head")
+    return chosen, "given"
+
+
+def _without_labels(model: Any, prompt: Sequenced) -> tuple[tuple[int, int], ...]:
+    columns, images = prompt.batch["region_positions"][0], prompt.token_images
+    read = read_rows(model, prompt.inputs, [prompt.prompt_length - 1], columns)
+    width = max(each.shape[0] for each in read.values())
+    attention = torch.zeros(len(read), width, len(columns))
+    for place, each in enumerate(read.values()):
+        attention[place, : each.shape[0]] = each[:, 0]
+    shares = [(attention * (images == image)).sum() for image in range(int(images.max()) + 1)]
+    shown = images == int(torch.stack(shares).argmax())
+    maps = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown).maps(attention * shown)
+    skip = FIRST_LAYERS if len(read) > 2 * FIRST_LAYERS else 0
+    chosen = localization_heads(maps, skip, MOST_HEADS)
+    chosen = chosen or [divmod(int(maps.sum((2, 3))[skip:].argmax()) + skip * width, width)]
+    layers = list(read)
+    return tuple((layers[place], head) for place, head in chosen)
+
+
+def _rollout(model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns: Tensor) -> Tensor:
+    length = inputs["input_ids"].shape[1]
+    size = 4 * length**2 * len(find_calls(model))
+    if size > ROLLOUT_BYTES:
+        raise ValueError(
+            f"form rollout needs the maps of all layers, {size / 2**30:.1f} GiB for {length} tokens; take plain or "
+            "relative, or a smaller image"
+        )
+    means = read_means(model, inputs)
+    return rollout_rows(means, torch.tensor(list(rows), device=means[0].device))[:, columns].cpu()
+
+
+def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: list[Image.Image], heads: Heads) -> Tensor:
+    """(K, R): the attention of the last position of the neutral prompt about the same images."""
+    has_template = getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template
+    chat: Any = make_conversation(NEUTRAL, None, len(pictures)) if has_template else NEUTRAL
+    prompt = read_prompt(patches, chat, (), pictures)
+    columns = prompt.batch["region_positions"][0]
+    read = read_rows(model, prompt.inputs, [prompt.prompt_length - 1], columns, {layer for layer, _ in heads})
+    return torch.stack([read[layer][head, 0] for layer, head in heads])
+
+
+def _where_to_crop(
+    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: list[Image.Image], heads: Heads
+) -> tuple[int, int, int, int]:
+    """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
+    columns = prompt.batch["region_positions"][0]
+    read = read_rows(model, prompt.inputs, [prompt.prompt_length - 1], columns, {layer for layer, _ in heads})
+    asked = torch.stack([read[layer][head, 0] for layer, head in heads]).mean(0)
+    ratio = relative(asked, _neutral_rows(model, patches, pictures, heads).mean(0))
+    shown = prompt.token_images == 0
+    grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)
+    settings = getattr(patches.processor.image_processor, "crop_size", None) or {}
+    settings = settings or getattr(patches.processor.image_processor, "size", None) or {}
+    side = settings.get("height") or SIDE
+    # The grid covers a part of the image where the model sees a part.
+    width, height = pictures[0].size
+    x1, y1, x2, y2 = (edge * scale for edge, scale in zip(grid.frame, (width, height) * 2, strict=True))
+    box = crop_box(grid.maps(ratio * shown).numpy(), (round(x2 - x1), round(y2 - y1)), side)
+    left, top, right, bottom = (int(edge + low) for edge, low in zip(box, (x1, y1) * 2, strict=True))
+    return max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+
+
+def _with_crop(chat: Any) -> Any:
+    """The prompt with a second image after its first."""
+    if isinstance(chat, str):
+        return chat
+    copied = [{**message, "content": list(message["content"])} for message in chat]
+    content = next(each["content"] for each in copied if any(part.get("type") == "image" for part in each["content"]))
+    first = next(place for place, part in enumerate(content) if part.get("type") == "image")
+    content.insert(first, {"type": "image"})
+    return copied

@@ -1,0 +1,188 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""One prompt with its answer as a sequence of tokens: its words, its image tokens, and the attention of its rows.
+
+Shape letters: N sequence, Q rows, R image tokens, L layers, H heads.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from grounded_attention.heads.example_attention import find_words
+from grounded_attention.heads.reading import inputs_on
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.phrase import Phrase
+from grounded_attention.supervision import supervise
+from grounded_attention.supervision.attention_function import layer_numbers
+from grounded_attention.supervision.method import observed_layers
+from grounded_attention.supervision.row_plans import RowPlans
+from grounded_attention.supervision.row_states import AttentionPair
+from grounded_attention.supervision.score_masks import is_hidden
+from grounded_attention.supervision.supervise import PREFIX_MODELS, head_layers, unwrap_model
+from grounded_attention.utils.plain_text import REPLACEMENT
+
+# Rows of all heads that are read in one pass, in bytes; more rows take further passes.
+MOST_BYTES = 2**28
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of a prompt or of its answer.
+
+    Args:
+        text (`str`): the word.
+        start (`int`): its first character in its text.
+        end (`int`): the character after the last one.
+        sentence (`int`): its text: an index into `Lens.texts`.
+        answer (`bool`): whether it is a word of the answer.
+        rows (`tuple[int, ...]`): the positions of its tokens in the sequence.
+    """
+
+    text: str
+    start: int
+    end: int
+    sentence: int
+    answer: bool
+    rows: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sequenced:
+    """A prompt with its answer as the model reads it."""
+
+    inputs: dict[str, Any]
+    prompt_length: int
+    texts: tuple[str, ...]
+    words: tuple[Word, ...]
+    batch: Mapping[str, Any]
+
+    @property
+    def token_images(self) -> Tensor:
+        """(R,) int64: the image of each image token, -1 for tokens without a place in it."""
+        return self.batch["region_image"][0].masked_fill(~self.batch["region_candidate_mask"][0], -1)
+
+
+def read_prompt(
+    patches: PatchGroundingProcessor, chat: Any, texts: Sequence[str], images: list[Image.Image]
+) -> Sequenced:
+    """Makes the sequence of a prompt without an answer, and finds its words."""
+    phrases = [
+        Phrase(text[start:end], start, end, sentence=number)
+        for number, text in enumerate(texts)
+        for start, end in find_words(text)
+    ]
+    batch = patches([chat], images=[images], phrases=[phrases])
+    positions, words = batch["text_positions"][0], []
+    for phrase, mask in zip(phrases, batch["phrase_mask"][0], strict=False):
+        rows = positions[mask.nonzero().flatten()].tolist()
+        if rows:
+            words.append(Word(phrase.text, phrase.start, phrase.end, phrase.sentence, False, tuple(rows)))
+    inputs = PatchGroundingProcessor.model_inputs(batch)
+    return Sequenced(inputs, inputs["input_ids"].shape[1], tuple(texts), tuple(words), batch)
+
+
+def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]) -> Sequenced:
+    """Appends the tokens of an answer, (n,), and finds its words; the tokens are not decoded and encoded again."""
+    text, spans = decode_each(tokenizer, ids)
+    words = []
+    for start, end in find_words(text):
+        rows = [prompt.prompt_length + place for place, (low, high) in enumerate(spans) if low < end and high > start]
+        words.append(Word(text[start:end], start, end, len(prompt.texts), True, tuple(rows)))
+    inputs = dict(prompt.inputs)
+    more = torch.tensor([list(ids)], dtype=torch.long)
+    prefix = unwrap_model(model).config.model_type in PREFIX_MODELS
+    # What each position is: an answer is read from the left, also where images and prompt see each other.
+    added = {"input_ids": more, "attention_mask": torch.ones_like(more), "token_type_ids": more * 0 + int(prefix)}
+    added |= dict.fromkeys(("mm_token_type_ids", "moe_mm_token_type_ids"), more * 0)
+    for name, values in added.items():
+        if name in inputs:
+            inputs[name] = torch.cat([inputs[name], values.to(inputs[name].dtype)], 1)
+    return replace(prompt, inputs=inputs, texts=(*prompt.texts, text), words=(*prompt.words, *words))
+
+
+def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
+    """The text of some tokens, without special ones, and the characters of each token in it; none: (n, n)."""
+    special, kept, text = {*tokenizer.all_special_ids}, [], ""
+    spans: list[tuple[int, int]] = []
+    for token in ids:
+        before = len(text.rstrip(REPLACEMENT))
+        if token in special:
+            spans.append((before, before))
+            continue
+        kept.append(token)
+        text = tokenizer.decode(kept, clean_up_tokenization_spaces=False)
+        # Bytes that do not end a character belong to the character that they begin.
+        spans.append((before, max(len(text.rstrip(REPLACEMENT)), before + 1)))
+    return text, spans
+
+
+@torch.no_grad()
+def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **options: Any) -> list[int]:
+    """The tokens of the answer that a model generates, greedily by default, none of them an image."""
+    tokenizer = patches.tokenizer
+    device = next(unwrap_model(model).parameters()).device
+    inputs = inputs_on(prompt.inputs, device)
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    image = tokenizer.convert_tokens_to_ids(patches.family.image_token(patches.processor))
+    greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[image]]}
+    made = model.generate(**inputs, **greedy | options)
+    return made[0, prompt.prompt_length :].tolist()
+
+
+@torch.no_grad()
+def read_rows(
+    model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
+) -> dict[int, Tensor]:
+    """Reads the attention of some rows of one sequence, without attention maps.
+
+    Args:
+        model (`PreTrainedModel`): a decoder, in evaluation mode.
+        inputs (`Mapping[str, Any]`): what the model reads, of one sequence.
+        rows (`Sequence[int]`): Q positions.
+        columns (`Tensor`): (R,) int64, positions.
+        layers (`Iterable[int]`, *optional*): the layers to read; all that have heads over the sequence by default.
+
+    Returns:
+        `dict[int, Tensor]`: layer -> (H, Q, R) float32 on the CPU.
+    """
+    inner = unwrap_model(model)
+    base = getattr(inner, "base_model", inner)
+    device = next(inner.parameters()).device
+    layers = head_layers(model) if layers is None else sorted({*layers})
+    width = max(inner.config.get_text_config().num_attention_heads, 1)
+    step = max(1, MOST_BYTES // (4 * len(layers) * width * max(1, len(columns))))
+    read: dict[int, list[Tensor]] = {}
+    with supervise(inner):
+        for start in range(0, len(rows), step):
+            asked = torch.tensor([list(rows[start : start + step])], device=device)
+            outputs = base(
+                **inputs_on(inputs, device),
+                attention_queries=((asked, columns[None].to(device)),),
+                attention_layers=tuple(layers),
+                attention_plans=RowPlans(),
+                output_attentions=True,
+                use_cache=False,
+            )
+            reports = observed_layers(outputs)
+            for number, report in zip(layer_numbers(reports), reports, strict=True):
+                log_alpha, log_share = cast(AttentionPair, report.pairs[0])
+                attention = (
+                    (log_alpha + cast(Tensor, log_share)[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)
+                )
+                read.setdefault(number, []).append(attention[0].float().cpu())
+    return {number: torch.cat(parts, 1) for number, parts in read.items()}
+
+
+@torch.no_grad()
+def read_means(model: Any, inputs: Mapping[str, Any]) -> list[Tensor]:
+    """The attention maps of all layers, averaged over heads: (N, N) float32 each, on the device of the model."""
+    inner = unwrap_model(model)
+    base = getattr(inner, "base_model", inner)
+    device = next(inner.parameters()).device
+    with supervise(inner):
+        outputs = base(**inputs_on(inputs, device), attention_mean=True, output_attentions=True, use_cache=False)
+    return [cast(Tensor, report.mean)[0].float() for report in observed_layers(outputs)]

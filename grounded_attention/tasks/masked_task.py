@@ -1,0 +1,96 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""What both tasks of pre-training share: masked words of captions, and whether caption and image match."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from grounded_attention.reports.failures import MEANT, Box, Judged
+
+from .judges import JudgeContext, Rows, classified, corners
+from .pretraining_losses import count, relationship_labels, relationship_loss, word_labels, word_loss
+from .task import Batch, LossComponent, Task
+
+WORDS = LossComponent("words", word_loss, lambda batch: count(word_labels(batch)))
+RELATIONSHIP = LossComponent("relationship", relationship_loss, lambda batch: count(relationship_labels(batch)))
+
+
+class MaskedTask(Task):
+    """Base class of these tasks; their options have `relationship_weight`, the factor of the loss of the match."""
+
+    title = "pre-training"
+    columns = ("image_id", "caption_id", "text")
+    head = "pretraining"
+    phrases_on_demand = True
+    example = """inputs = processor(caption, phrases=[{{"text": "{word}"}}], **seen)
+hidden = inputs["phrase_mask"][0, 0]  # the columns of the word
+inputs["input_ids"][0, hidden] = processor.tokenizer.mask_token_id
+with torch.no_grad():
+    best = model(**inputs).mlm_logits[0, hidden].softmax(-1).max(-1)
+print(f"in the place of '{word}': {{processor.tokenizer.decode(best.indices)}} ({{best.values[0]:.0%}})")"""
+
+    @property
+    def relationship(self) -> LossComponent:
+        """The loss of the match."""
+        return replace(RELATIONSHIP, weight=self.options.relationship_weight)
+
+    def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
+        """Judges the caption match and the masked words, once per caption, and each masked region."""
+        for number, row in enumerate(rows):
+            ids, shown = batch["input_ids"][number], batch["attention_mask"][number].bool()
+            caption = ("caption as read", context.tokenizer.decode(ids[shown][1:-1]))
+            common = (row["caption_id"], row["image_id"])
+            if batch.get("relationship_labels") is not None:
+                probabilities = outputs.relationship_logits[number].float().softmax(-1)
+                named = ("caption of another image", "caption of this image")
+                fields = classified(probabilities, int(batch["relationship_labels"][number]), named)
+                yield Judged(*common, "relationship", **fields, texts=(caption,))
+            if batch.get("labels") is not None:
+                yield from _words(common, caption, outputs.mlm_logits[number], batch["labels"][number], context)
+            if batch.get("masked_regions") is not None:
+                yield from _regions(common, caption, outputs, batch, number, context)
+
+
+def _words(
+    common: tuple[str, str], caption: tuple[str, str], logits: Tensor, labels: Tensor, context: JudgeContext
+) -> Iterator[Judged]:
+    masked = labels >= 0
+    if not masked.any():
+        return
+    confidence, predicted = logits[masked].float().softmax(-1).max(-1)
+    right = predicted == labels[masked]
+    texts = [" ".join(context.tokenizer.convert_ids_to_tokens(ids.tolist())) for ids in (labels[masked], predicted)]
+    score, mean_confidence = right.float().mean().item(), confidence.mean().item()
+    yield Judged(*common, "words", score, mean_confidence, texts[0], texts[1], texts=(caption,))
+
+
+def _regions(
+    common: tuple[str, str],
+    caption: tuple[str, str],
+    outputs: Any,
+    batch: Mapping[str, Any],
+    number: int,
+    context: JudgeContext,
+) -> Iterator[Judged]:
+    probs = batch.get("region_label_probs")
+    labels = batch["region_labels"][number] if probs is None else probs[number].argmax(-1)
+    masked = labels >= 0 if probs is None else (probs[number].sum(-1) - 1).abs() < 0.1
+    for place in masked.nonzero()[:, 0].tolist():
+        probabilities, gold = outputs.region_logits[number, place].float().softmax(-1), int(labels[place])
+        best = int(probabilities.argmax())
+        names = (context.region(gold), context.region(best))
+        yield Judged(
+            f"{common[0]}:{place}",
+            common[1],
+            "regions",
+            float(best == gold),
+            probabilities[best].item(),
+            *names,
+            texts=(caption,),
+            kinds={"right answer": names[0]},
+            chance=1 / len(probabilities),
+            worth={names[0]: 1.0},
+            boxes=(Box(MEANT, corners(batch["region_boxes"][number, place]), "masked region"),),
+        )

@@ -1,0 +1,71 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Bounds of the fields of a model configuration, which may be a stranger's file, before a model is made."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from .recipe import RecipeError
+
+SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
+# Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
+MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
+
+
+def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
+    """
+    Checks the fields of a model configuration before a model is made.
+    """
+    _check_general(config, prefix)
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            check_sizes(value, f"{prefix}{name}.")
+        elif isinstance(value, float) and not math.isfinite(value):
+            raise RecipeError(f"{prefix}{name} must be a finite number, found {value}")
+        elif _is_number(value):
+            _check_field(str(name), value, prefix)
+    layers = _sum(config, "layers")
+    widths = [value for name, value in config.items() if str(name).endswith("hidden_size") and _is_number(value)]
+    width, words = max(widths, default=0), config.get("vocab_size", 0)
+    weights = width * (12 * width * layers + (words if _is_number(words) else 0))
+    if weights > MAX_WEIGHTS:
+        raise RecipeError(f"{prefix}hidden_size: the model would have about {weights:.0e} weights; give smaller sizes")
+
+
+def _check_general(config: Mapping[str, Any], prefix: str) -> None:
+    """Checks the types of fields of every configuration, which transformers itself does not check."""
+    for name in SWITCHES:
+        if not isinstance(config.get(name), bool | None):
+            raise RecipeError(f"{prefix}{name} must be true or false, found {str(config[name])[:200]!r}")
+    layers = config.get("output_hidden_states")
+    layers = layers if isinstance(layers, list) else [layers or 0]  # a list chooses layers
+    if not all(isinstance(layer, int) for layer in layers):
+        raise RecipeError(f"{prefix}output_hidden_states must be true or false, found {layers!r:.200}")
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(each, str) for each in architectures):
+        raise RecipeError(f"{prefix}architectures must be a list of names of classes, found {architectures!r:.200}")
+    chunk = config.get("chunk_size_feed_forward", 0)
+    if not isinstance(chunk, int):
+        raise RecipeError(f"{prefix}chunk_size_feed_forward must be a whole number, found {chunk!r:.200}")
+    for name in ("id2label", "label2id"):
+        if not isinstance(config.get(name), Mapping | None):
+            raise RecipeError(f"{prefix}{name} must be a section of labels, found {config[name]!r:.200}")
+
+
+def _check_field(name: str, value: float, prefix: str) -> None:
+    if ("dropout" in name or name.endswith("_prob")) and not 0 <= value <= 1:
+        raise RecipeError(f"{prefix}{name} must be a probability from 0 to 1, found {value}")
+    if value < 0 and (name.startswith("num_") or name.endswith(("_size", "_layers", "_heads"))):
+        raise RecipeError(f"{prefix}{name} must not be negative, found {value}")
+    limit = MAX_LAYERS if "layers" in name else MAX_SIZE
+    if abs(value) > limit:
+        raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
+
+
+def _sum(config: Mapping[str, Any], part: str) -> float:
+    return sum(value for name, value in config.items() if part in str(name) and _is_number(value))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a value is a number; to Python a truth value is one too."""
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,28 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The extras of the installation and their modules; alone the package has models, processors and `look`."""
+
+EXTRAS = {
+    "train": ("datasets", "evaluate", "pyarrow", "defusedxml", "threadpoolctl", "pydantic"),
+    "plots": ("matplotlib",),
+    "vlm": ("peft", "torchvision", "num2words"),
+    "legacy": ("h5py", "lmdb"),
+    "all": ("shtab",),
+    "notebook": ("bertviz",),
+    "spacy": ("spacy",),
+    "textblob": ("textblob",),
+    "tracking": ("trackio", "tensorboard"),
+    "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "space": ("gradio",),
+    "docs": ("sphinx", "furo", "myst_parser", "sphinx_copybutton"),
+}
+_EXTRA_OF = {module: extra for extra, modules in EXTRAS.items() for module in modules}
+
+
+def explain_missing_extra(error: BaseException) -> str | None:
+    """One line about a module of an extra that is not installed; `None` for another error."""
+    if not isinstance(error, ModuleNotFoundError) or error.name is None:
+        return None
+    module = error.name.partition(".")[0]
+    if module not in _EXTRA_OF:
+        return None
+    return f"this needs {module}: pip install 'grounded-attention[{_EXTRA_OF[module]}]'"

@@ -1,0 +1,55 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Turns, ratios, memory and processes of benchmarks; those of the smaller benchmarks run once."""
+
+import json
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import attention_supervision, measuring, row_tables
+from grounded_attention.dataset_scripts.builders.vqa_v2 import VQAv2
+
+
+def test_ways_take_turns():
+    calls = []
+    times = measuring.take_turns({name: lambda name=name: calls.append(name) for name in "ab"}, 2)
+    assert calls == ["b", "a", "a", "b"] and {name: len(taken) for name, taken in times.items()} == {"a": 2, "b": 2}
+
+
+def test_ratios():
+    assert measuring.quotients([1.0, 6.0], [2.0, 2.0]) == [0.5, 3.0]
+    assert measuring.spread([3.0, 0.5, 1.0]) == "1.00 (0.50 to 3.00)"
+
+
+def test_each_call_has_a_process_of_its_own_and_its_errors_come_back():
+    assert len({os.getpid(), measuring.run_apart(os.getpid)}) == 2
+    with pytest.raises(ZeroDivisionError):
+        measuring.run_apart(divmod, 7, 0)
+
+
+def test_memory_is_the_peak_beyond_what_the_process_has():
+    kept = []
+    assert measuring.peak_memory(lambda: kept.append(b"1" * (64 << 20)), "cpu") > 64 << 20
+
+
+@pytest.mark.parametrize("decoder", [False, True])
+def test_every_mode_of_supervision_is_measured(decoder):
+    options = SimpleNamespace(quick=True, device="cpu", dtype="float32", rounds=1, decoder=decoder)
+    times = attention_supervision.measure_times(40, options)
+    assert list(times) == list(attention_supervision.MODES) and all(taken[0] > 0 for taken in times.values())
+    memory = dict.fromkeys(times, 2.0)
+    found = attention_supervision.ratios({mode: [3.0] for mode in times}, {**memory, "none": 1.0})["direct"]
+    assert found == {"time/none": 1.0, "time/eager": 1.0, "mem/none": 2.0, "mem/eager": 1.0}
+
+
+def test_rows_of_both_writers_are_equal_or_it_is_told(monkeypatch, capsys):
+    monkeypatch.setattr(row_tables, "NAMES", ("vqa_v2",))
+    assert row_tables.main(["--images", "20", "--rounds", "1", "--json"]) == 0
+    (ratios,) = json.loads(capsys.readouterr().out).values()
+    assert len(ratios) == 1 and ratios[0] > 0
+    rows = VQAv2._generate_rows
+    changed = lambda self, split: ({**row, "question": f"{id(row)}"} for row in rows(self, split))  # noqa: E731
+    monkeypatch.setattr(VQAv2, "_generate_rows", changed)
+    assert row_tables.main(["--images", "20", "--rounds", "1"]) == 2
+    assert "vqa_v2" in capsys.readouterr().err

@@ -1,0 +1,164 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`make audit`: from a run of two methods to one page, what is written beside it, cards that take it, mistakes."""
+
+import dataclasses
+import json
+import shutil
+
+import datasets
+import numpy as np
+import pytest
+
+from grounded_attention.commands.run_heads import main
+from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
+from grounded_attention.heads.card import PLACE
+from grounded_attention.heads.changes import compare
+from grounded_attention.heads.table import AuditResult
+from grounded_attention.training.loop.trainer import GroundingTrainer
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+
+METHODS = ("none", "direct")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Scenes, a finished run in `run`, and its audit."""
+    folder = tmp_path_factory.mktemp("methods")
+    scenes = tiny_scenes(folder / "scenes")
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, folder, recipe(folder, scenes)) == 0
+        assert main([str(folder / "run"), "--limit", "1", "--rows", "4", "--explore", "1", "--cpu"]) == 0
+    return folder
+
+
+def recipe(folder, scenes):
+    return tiny_recipe(scenes, folder / "run", methods=["direct", "none"], resume=True)
+
+
+@pytest.fixture(autouse=True)
+def cached(root, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", root / "cache")
+
+
+def test_the_folder_has_the_audit_of_each_method_and_one_page(root):
+    folder = root / "run" / "heads"
+    before, after = (AuditResult.load(folder / name) for name in METHODS)
+    for result in (before, after):
+        assert result.entities.keys() == {"text_to_region", "region_to_text"} and "det" in result.relations
+        assert result.choice.split == "validation" and result.about["split"] == "test"
+        assert len(result.entities["text_to_region"]["all"].image_ids) == 1
+    changes = json.loads((folder / "direct" / "changes.json").read_text())
+    assert (changes["before"], changes["after"], changes["correction"]) == ("none", "direct", "holm")
+    expected = compare(before, after).corrected["text_to_region"]
+    np.testing.assert_array_equal(changes["text_to_region"]["p_corrected"], expected)
+    assert not (folder / "none" / "changes.json").exists(), "what the others are compared with comes first"
+    curves = json.loads((folder / "none" / "perturbation.json").read_text())
+    assert curves["examples"] == 4 and curves["about"]["split"] == "test"
+    assert (folder / "direct" / "words_across_layers.png").stat().st_size > 5000
+    page = (folder / "heads.html").read_text()
+    for part in ("What changed", "Syntactic relations", "Which map is faithful?", "Explorer", "not active"):
+        assert part in page
+    assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
+
+
+def test_cards_have_the_section_and_training_finds_its_models_finished(root, monkeypatch):
+    for name in METHODS:
+        section = AuditResult.load(root / "run" / "heads" / name).to_card_section()
+        text = (root / "run" / name / "README.md").read_text()
+        assert text.count(PLACE) == text.count(section) == 1
+    monkeypatch.setattr(GroundingTrainer, "train", lambda *_, **__: pytest.fail("a finished model is trained again"))
+    assert run_train(monkeypatch, root, recipe(root, root / "scenes")) == 0
+
+
+def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsys):
+    shutil.copytree(root / "scenes", tmp_path / "old", ignore=shutil.ignore_patterns("parses"))
+    shutil.copytree(root / "run", tmp_path / "run")
+    (tmp_path / "run" / "none" / "README.md").unlink()
+    small = ("--limit", "2", "--rows", "0", "--explore", "0", "--cpu", "--json")
+    assert (
+        main([str(tmp_path / "run"), "--data-dir", str(tmp_path / "old"), "--output", str(tmp_path / "out"), *small])
+        == 0
+    )
+    printed = capsys.readouterr()
+    assert (
+        f"relations left out: no parses in {tmp_path / 'old' / 'parses'}; grounded-attention data scenes"
+        in printed.err
+    )
+    assert "--images 24 --seed 1 --force" in printed.err and "none/README.md: no card with a place" in printed.err
+    found = json.loads(printed.out)
+    assert list(found["methods"]) == list(METHODS) and found["methods"]["direct"]["perturbation"] is None
+    best = found["methods"]["direct"]["best"][0]
+    counts = AuditResult.load(tmp_path / "out" / "direct").entities["text_to_region"]["all"]
+    assert best["accuracy"] == counts.accuracy[int(best["layer"]), best["head"]]
+    page = (tmp_path / "out" / "heads.html").read_text()
+    assert "Syntactic relations" not in page and "left out: no parses" in page
+
+
+def test_the_next_step_pushes_the_model_with_the_best_heads(root, tmp_path, capsys):
+    run, few = root / "run", ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu"]
+    assert main([str(run), "--output", str(tmp_path / "out"), *few]) == 0
+    printed = capsys.readouterr().out
+    right = {}
+    for name in METHODS:
+        found = AuditResult.load(tmp_path / "out" / name)
+        best = {each.kind: each.accuracy for each in found.best_heads() if each.group == "all"}
+        right[name] = best["text_to_region"] + best["region_to_text"]
+    assert f"push {run / max(right, key=right.get)} ORG/NAME" in printed and len(set(right.values())) == 2
+
+
+def missing(run):
+    (run / "direct" / "results.json").unlink()
+
+
+def torn(run):
+    with open(run / "none" / "model.safetensors", "r+b") as file:
+        file.truncate(100)
+
+
+def change_data(run, **changes):
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["data"] |= changes
+    (run / "recipe.json").write_text(json.dumps(recipe))
+    return recipe["data"]
+
+
+def three_captions(run):
+    change_data(run, options={"captions_per_image": 3, "negatives": "random"})
+
+
+def far_away(run):
+    table = RegionTable.open(change_data(run)["regions"])
+    corner = np.array([0, 0, 0.001, 0.001], dtype=np.float32)
+    with RegionTableWriter(run / "corners", provenance={"source": "test"}) as writer:
+        for image in table.ids:
+            found = table[image]
+            writer.write(dataclasses.replace(found, boxes=np.tile(corner, (len(found.boxes), 1))))
+    change_data(run, regions=str(run / "corners"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "options", "message"),
+    [
+        (
+            shutil.rmtree,
+            [],
+            "run: recipe.json is missing, so this is not a run of train.py; make it with `make train`",
+        ),
+        (missing, [], "run/direct: results.json is missing, so this model is not finished; make it with `make train`"),
+        (torn, [], "run/none: the checkpoint is incomplete or was changed"),
+        (three_captions, [], "found '5 captions', expected 3"),
+        (far_away, ["--limit", "1", "--rows", "0"], "no phrase has a region of"),
+        (None, ["--data-dir", "nowhere"], "nowhere"),
+        (None, ["--limit", "0"], "--limit 0: expected 1 or more"),
+        (None, ["--rows", "-1"], "--rows -1: expected 0 or more"),
+    ],
+)
+def test_user_errors_are_one_line(root, tmp_path, capsys, damage, options, message):
+    shutil.copytree(root / "run", tmp_path / "run", ignore=shutil.ignore_patterns("heads"))
+    if damage is not None:
+        damage(tmp_path / "run")
+    assert main([str(tmp_path / "run"), "--cpu", *options]) == 2
+    printed = capsys.readouterr()
+    errors = [line for line in printed.err.splitlines() if line.startswith("error: ")]
+    assert printed.out == "" and len(errors) == 1 and message in errors[0], printed.err
+    assert not (tmp_path / "run" / "heads").exists()

@@ -1,0 +1,163 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The measurements of the vision-language models of a run: on a tiny run on scenes, without and with supervision."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from grounded_attention.commands import run_heads, run_heads_answers, run_heads_work
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.heads.table import HeadTable
+from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from tests.helpers.tiny_scenes import run_train, tiny_scenes
+from tests.helpers.tiny_vlm_recipes import vlm_recipe
+
+LIMIT = 2
+
+
+def find_run(folder):
+    return run_heads_work.find_run(run_heads.build_parser().parse_args([str(folder)]))
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of three models that were trained for one step, and what the command wrote."""
+    folder = tmp_path_factory.mktemp("vlm_run")
+    scenes, output = tiny_scenes(folder / "scenes"), folder / "run"
+    recipe = vlm_recipe(scenes, output, methods=["none", "direct"], text_only_baseline=True)
+    recipe["data"] |= {"builder": "llava_instruct", "limit": {"train": 4, "validation": 2, "test": 2}}
+    recipe["training"] |= {"max_steps": 1}
+    with pytest.MonkeyPatch.context() as patch:
+        assert run_train(patch, folder, recipe) == 0
+        given = ["--limit", str(LIMIT), "--questions", "6", "--top-k", "2", "--explore", "1", "--rows", "0", "--cpu"]
+        assert run_heads.main([str(output), *given]) == 0
+        yield scenes, output
+
+
+def test_the_table_has_all_models_and_baselines(finished):
+    _, output = finished
+    rows = json.loads((output / "heads" / "heads_run.json").read_text())["rows"]
+    assert list(rows) == ["none", "direct", "text_only", "chance"]
+    assert all(list(row) == list(run_heads_answers.COLUMNS) for row in rows.values())
+    assert all(0 <= figure <= 1 for row in rows.values() for figure in row.values())
+    table = (output / "heads" / "heads.md").read_text()
+    for name, row in rows.items():
+        (line,) = [line for line in table.splitlines() if line.startswith(f"| {name} ")]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == [f"{figure:.1%}" for figure in row.values()]
+    assert {each.name for each in (output / "heads").iterdir()} == {
+        *("heads.md", "heads_run.json", "heads.html", "none", "direct", "pictures")
+    }
+    (picture,) = (output / "heads" / "pictures").iterdir()
+    assert Image.open(picture).width > 300
+
+
+def test_pointing_is_that_of_eager_maps(finished):
+    """Captions are answers to the instruction; a phrase looks where its tokens look on average."""
+    scenes, output = finished
+    heads = json.loads((output / "heads" / "direct" / "heads.json").read_text())["chosen"]
+    layer, head = heads[0]["layer"], heads[0]["head"]
+    model = AutoModelForImageTextToText.from_pretrained(output / "direct", attn_implementation="eager").eval()
+    processor = PatchGroundingProcessor(AutoProcessor.from_pretrained(output / "direct"))
+    rows = BUILDERS["flickr30k_entities"](data_dir=str(scenes), splits="test")
+    rows.download_and_prepare()
+    hits = []
+    for row in rows.as_dataset("test").select(range(LIMIT)):
+        boxes = {each["entity_id"]: each["boxes"] for each in row["entities"]}
+        caption = next(
+            each
+            for each in row["captions"]
+            if each["related"] and any(boxes.get(phrase["entity_id"]) for phrase in each["phrases"])
+        )
+        phrases = [
+            {"text": 1, "start": phrase["start"], "end": phrase["end"], "boxes": np.array(boxes[phrase["entity_id"]])}
+            for phrase in caption["phrases"]
+            if boxes.get(phrase["entity_id"])
+        ]
+        image = Image.open(scenes / "flickr30k-images" / f"{row['image_id']}.jpg")
+        batch = processor(["Describe the image."], [caption["text"]], images=[image], phrases=[phrases])
+        with torch.no_grad():
+            maps = model(**processor.model_inputs(batch), output_attentions=True).attentions[layer][0, head]
+        for number in range(len(phrases)):
+            tokens = batch["text_positions"][0][batch["phrase_mask"][0, number]]
+            seen = maps[tokens][:, batch["region_positions"][0]].mean(0)
+            hits.append(bool(batch["phrase_regions"][0, number, seen.argmax()]))
+    rows = json.loads((output / "heads" / "heads_run.json").read_text())["rows"]
+    assert rows["direct"]["pointing, best head"] == pytest.approx(np.mean(hits))
+
+
+def test_heads_are_beside_each_model_and_on_its_card(finished):
+    _, output = finished
+    for name in ("none", "direct"):
+        beside = json.loads((output / name / "heads.json").read_text())
+        written = json.loads((output / "heads" / name / "heads.json").read_text())
+        assert written == {**beside, "counts": written["counts"]}
+        (chosen, *_) = beside["chosen"]
+        section = (output / name / "README.md").read_text().partition("## Heads that ground")[2]
+        assert f"| L{chosen['layer']} H{chosen['head']} | {chosen['pointing']:.1%} |" in section
+        assert section.count("Heads that ground") == 0 and "## Training" in section
+    assert not (output / "text_only" / "heads.json").exists()
+
+
+def test_the_page_and_the_statistics_are_those_of_other_models(finished):
+    _, output = finished
+    found = HeadTable.load(output / "heads" / "direct")
+    assert found.about["regions"] == "image tokens" and found.choice.split == "validation" and found.relations
+    assert (output / "heads" / "direct" / "changes.json").is_file()
+    page = (output / "heads" / "heads.html").read_text()
+    assert "What changed" in page and "Explorer" in page and "Answers" in page
+    assert "## Grounding audit" in (output / "direct" / "README.md").read_text()
+
+
+def test_the_usual_answer_is_that_of_training(finished):
+    scenes, output = finished
+    builder = BUILDERS["vqa_v2"](data_dir=str(scenes))
+    builder.download_and_prepare()
+    counts = Counter(answer for row in builder.as_dataset("train") for answer in row["answers"])
+    rows = builder.as_dataset("validation")
+    found = run_heads_answers.usual_answer_accuracy(find_run(output), rows)
+    assert found == pytest.approx(np.mean([vqa_accuracy(max(counts, key=counts.get), row["answers"]) for row in rows]))
+
+
+def test_hallucination_is_the_mean_over_samplings():
+    figures = {f"hallucination_{name}_accuracy": value for name, value in (("random", 0.9), ("popular", 0.3))}
+    assert (
+        run_heads_answers.mean_hallucination({**figures, "hallucination_random_f1": 0.0, "vqa_accuracy": 0.1}) == 0.6
+    )
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda folder, recipe: None, "recipe.json is missing.*make train"),
+        (lambda folder, recipe: {**recipe, "methods": ["indirect"]}, "indirect.*results.json is missing"),
+        (lambda folder, recipe: {**recipe, "methods": ["../none"]}, "recipe.json: methods"),
+        (lambda folder, recipe: {**recipe, "methods": [3]}, "recipe.json: methods.0"),
+        (
+            lambda folder, recipe: {**recipe, "options": {"caption_prompt": 3}},
+            "options.caption_prompt",
+        ),
+        (lambda folder, recipe: {**recipe, "data": []}, "recipe.json: data must be"),
+        (lambda folder, recipe: {**recipe, "task": "x"}, "recipe.json: task"),
+        (lambda folder, recipe: {}, "not the recipe of a run"),
+        (lambda folder, recipe: [1], "not the recipe of a run"),
+    ],
+)
+def test_runs_that_cannot_be_measured(finished, tmp_path, capsys, change, message):
+    recipe = change(tmp_path, json.loads((finished[1] / "recipe.json").read_text()))
+    if recipe is not None:
+        (tmp_path / "recipe.json").write_text(json.dumps(recipe))
+    assert run_heads.main([str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        find_run(tmp_path)
+
+
+def test_options_out_of_range(capsys):
+    assert run_heads.main(["runs/none", "--top-k", "0"]) == 2
+    assert "--top-k 0: expected 1 or more" in capsys.readouterr().err

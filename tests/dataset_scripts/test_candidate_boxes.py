@@ -1,0 +1,220 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Boxes that RefCOCO and VCR bring, as `grounded-attention regions extract --boxes` takes them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from grounded_attention.commands.extract_regions import main
+from grounded_attention.dataset_scripts.builders.candidate_boxes import refcoco_candidates, vcr_objects
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
+from grounded_attention.dataset_scripts.scenes.writers_refcoco import DETECTIONS_FILE
+from tests.helpers.vcr_files import question, write_image
+from tests.helpers.vcr_files import write as write_questions
+
+IMAGES = [
+    {"id": 9, "file_name": "COCO_train2014_000000000009.jpg", "width": 200, "height": 100},
+    {"id": 30, "file_name": "COCO_train2014_000000000030.jpg", "width": 50, "height": 80},
+    {"id": 31, "file_name": "COCO_train2014_000000000031.jpg", "width": 60, "height": 60},
+]
+OBJECTS = [
+    {"id": 502, "image_id": 30, "bbox": [0, 0, 50, 80], "category_id": 2},
+    {"id": 500, "image_id": 9, "bbox": [20.0, 10.0, 100.0, 50.0], "category_id": 1},
+    {"id": 501, "image_id": 9, "bbox": [150.0, 60.0, 60.5, 30.0], "category_id": 1, "iscrowd": 1},
+]
+DETECTIONS = [
+    {"image_id": 30, "box": [1.5, 2.0, 10.0, 20.0], "score": 0.4, "det_id": 1, "category_id": 1},
+    {"image_id": 9, "box": [0, 0, 10, 10], "score": 0.2, "det_id": 2, "category_id": 1},
+    {"image_id": 30, "box": [5, 5, 5, 5], "score": 0.9, "det_id": 3, "category_id": 1},
+    {"image_id": 30, "box": [6, 5, 5, 5], "score": 0.9, "det_id": 4, "category_id": 1},
+    {"image_id": 777, "box": [5, 5, 5, 5], "score": 0.9, "det_id": 5, "category_id": 1},
+]
+
+
+@pytest.fixture
+def data(tmp_path):
+    return write(tmp_path / "data" / "refcoco+")
+
+
+def write(folder, images=IMAGES, objects=OBJECTS):
+    folder.mkdir(parents=True, exist_ok=True)
+    content = {"images": images, "annotations": objects, "categories": []}
+    (folder / "instances.json").write_text(json.dumps(content))
+    return folder
+
+
+def find(data, detections=None, **options):
+    if detections is not None:
+        (data / "dets.json").write_text(json.dumps(detections))
+        options["detections"] = data / "dets.json"
+    return refcoco_candidates("refcoco+", data, data / "pictures", **options)
+
+
+def test_annotated_objects_are_clipped_and_in_the_order_of_images(data):
+    found = find(data)
+    assert found.records == {
+        "9": {"boxes": [[20, 10, 120, 60], [150, 60, 200, 90]]},
+        "30": {"boxes": [[0, 0, 50, 80]]},
+    }
+    assert [*found.counts().values()] == [3, 1, 0, 0, 0, ["31"]] and found.source == "annotated objects of refcoco+"
+    assert [image.image_id for image in found.images] == list(found.records)
+    assert found.images[0].path == data / "pictures" / "COCO_train2014_000000000009.jpg"
+
+
+def test_detections_come_best_first(data):
+    found = find(data, DETECTIONS)
+    assert found.records["30"]["boxes"] == [[5, 5, 10, 10], [6, 5, 11, 10], [1.5, 2, 11.5, 22]]
+    assert found.records["30"]["scores"] == [0.9, 0.9, 0.4]
+    assert [*found.counts().values()] == [4, 0, 0, 1, 0, ["31"]] and found.source == "dets.json"
+
+
+def test_detections_without_scores_keep_their_order(data):
+    record = find(data, [{"image_id": 30, "box": [x, 0, 10, 10]} for x in (3, 1, 2)]).records["30"]
+    assert [box[0] for box in record["boxes"]] == [3, 1, 2] and "scores" not in record
+
+
+def test_boxes_without_a_pixel_are_left_out(data):
+    detections = [*DETECTIONS[:1], {"image_id": 30, "box": [49.5, 0, 20, 20], "score": 1.0}]
+    assert find(data, [*detections, {"image_id": 9, "box": [3, 3, 0, 5], "score": 0.5}]).too_small == 2
+
+
+def test_ids_may_be_stems(data):
+    assert list(find(data, by_stem=True).records) == ["COCO_train2014_000000000009", "COCO_train2014_000000000030"]
+
+
+def detection(**changes):
+    return [DETECTIONS[0], {**DETECTIONS[1], **changes}]
+
+
+@pytest.mark.parametrize(
+    ("detections", "where"),
+    [
+        (detection(box=[1, 2, 3]), "element 2: bad box"),
+        (detection(box=[1, 2, "3", 4]), "element 2: bad box"),
+        (detection(box=[10**400, 2, 3.5, 4]), "element 2: bad box"),
+        (detection(score=10**400), "element 2: impossible score"),
+        (detection(box=[1, 2, -3, 4]), "element 2: the box has"),
+        (detection(image_id="x"), "element 2: bad image_id"),
+        (detection(score=None), "element 2: bad score"),
+        ([DETECTIONS[0], {"image_id": 9, "box": [1, 1, 2, 2]}], "element 2: "),
+        ([], "dets.json"),
+        ([3], "element 1: not an object"),
+        ({"dets": DETECTIONS}, "dets.json"),
+        ([DETECTIONS[-1]], "no image has a box"),
+    ],
+)
+def test_wrong_detections_are_named(data, detections, where):
+    with pytest.raises(DataError, match=rf"dets\.json.*{where}"):
+        find(data, detections)
+
+
+@pytest.mark.parametrize(
+    ("images", "objects", "where"),
+    [
+        (IMAGES[:1], OBJECTS, "annotation 502: "),
+        ([IMAGES[0], IMAGES[0]], OBJECTS[1:], "images, element 2: .*9"),
+        (IMAGES, [OBJECTS[0]] * 2, "annotations, element 2: .*502"),
+        ([], [], "no images"),
+        (IMAGES, [], "no image has a box"),
+        (IMAGES, [{**OBJECTS[0], "bbox": [10**400, 1, 5.5, 5]}], "annotations, element 1: bad bbox"),
+    ],
+)
+def test_wrong_instances_are_named(tmp_path, images, objects, where):
+    data = write(tmp_path / "data", images, objects)
+    with pytest.raises(DataError, match=rf"instances\.json.*{where}"):
+        find(data)
+
+
+def test_images_with_one_stem_and_missing_files_are_named(tmp_path, data):
+    with pytest.raises(MissingFileError, match=r"none\.json"):
+        find(data, detections=None) and refcoco_candidates("refcoco+", data, data, tmp_path / "none.json")
+    with pytest.raises(MissingFileError, match=r"instances\.json"):
+        refcoco_candidates("refcoco+", tmp_path / "nothing", data)
+    data = write(tmp_path / "stems", [IMAGES[0], {**IMAGES[1], "file_name": f"b/{IMAGES[0]['file_name']}"}])
+    with pytest.raises(DataError, match=r"images, element 2: .*COCO_train2014_"):
+        find(data, by_stem=True)
+
+
+def test_real_objects_read_right(shared, tmp_path):
+    folder = shared / "real" / "refcoco" / "documented_records"
+    boxes = refcoco_candidates("refcoco", folder, tmp_path).records
+    # The object's x, y, width, height in the file are 103.93, 299.99, 134.22, 177.42.
+    assert boxes["581857"]["boxes"][0] == pytest.approx([103.93, 299.99, 238.15, 477.41])
+
+
+# VCR
+
+OTHER = "film/film_00.02@0"
+
+
+@pytest.fixture
+def vcr(tmp_path):
+    folder = tmp_path / "vcr"
+    write_questions(folder, "train", [question(0), question(1), question(2, clip=OTHER)])
+    write_questions(folder, "val", [question(0, "val", clip=OTHER)])
+    write_image(folder)
+    write_image(folder, OTHER, boxes=[[20, 10, 100, 50]])
+    return folder
+
+
+def test_boxes_of_vcr_are_those_of_the_objects_in_their_order(vcr):
+    found = vcr_objects(vcr, "file_stem")
+    assert {image_id: np.array(record["boxes"]).tolist() for image_id, record in found.records.items()} == {
+        "film_00.01@0": [[20, 10, 100, 50], [0, 60, 200, 90], [150, 0, 200, 100]],
+        "film_00.02@0": [[20, 10, 100, 50], *[[0, 0, 200, 100]] * 2],
+    }
+    assert found.of_the_whole_image == 2 and [image.image_id for image in found.images] == list(found.records)
+    assert found.images[0].path == vcr / "vcr1images" / "film" / "film_00.01@0.jpg"
+    assert list(vcr_objects(vcr, "number").records) == ["0", "1", "1000000"]
+
+
+def test_wrong_files_of_vcr_are_named(vcr):
+    write_questions(vcr, "train", [question(0), question(1, clip=OTHER)])
+    with pytest.raises(DataError, match=r"train\.jsonl, line 2: two images have one id"):
+        vcr_objects(vcr, "img_id")
+    (vcr / "vcr1images" / f"{OTHER}.json").unlink()
+    with pytest.raises(DataError, match=r"line 2: .*film_00\.02@0\.json"):
+        vcr_objects(vcr, "file_stem")
+    (vcr / "vcr1annots" / "train.jsonl").unlink()
+    with pytest.raises(MissingFileError, match=r"train\.jsonl"):
+        vcr_objects(vcr, "file_stem")
+
+
+# The command
+
+
+def test_scenes_have_both_tracks(tmp_path, capsys):
+    folder = tmp_path / "scenes"
+    write_scenes(folder, images=6, seed=0)
+    given = ["--boxes", "refcoco+", "--data-dir", str(folder), "--images", str(folder / "flickr30k-images")]
+    given += ["--features", "scenes", "--device", "cpu", "--quiet", "--image-id-format", "file_stem"]
+    assert main([*given, "--output", str(tmp_path / "gold")]) == 0
+    assert "boxes: annotated objects of refcoco+" in capsys.readouterr().out
+    detections = ["--detections", str(folder / DETECTIONS_FILE), "--output", str(tmp_path / "detected"), "--json"]
+    assert main([*given, *detections]) == 0
+    info = json.loads(capsys.readouterr().out)
+    gold, detected = (RegionTable.open(tmp_path / name) for name in ("gold", "detected"))
+    assert set(gold) == set(detected) and len(gold) == 6
+    assert info["boxes"][f"boxes: {folder.joinpath(DETECTIONS_FILE).name}"] == sum(len(detected[i]) for i in detected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--boxes refcoco+",
+        "--boxes refcoco+ --data-dir d",
+        "--boxes vcr",
+        "--boxes vcr --data-dir d --images i",
+        "--boxes refcoco --data-dir d --images i --image-id-format img_id",
+        "--boxes b.json --images i --data-dir d",
+        "--boxes b.json",
+        "--detector d",
+    ],
+)
+def test_options_that_do_not_fit_together_are_refused(tmp_path, capsys, options):
+    assert main([*options.split(), "--features", "scenes", "--output", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: --") and error.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -1,0 +1,196 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`grounded-attention audit` on a few scenes: our checkpoints and transformers', what is written, every mistake."""
+
+import json
+
+import datasets
+import pytest
+import torch
+from transformers import BertTokenizer, LxmertConfig, LxmertModel, VisualBertConfig, VisualBertForPreTraining
+
+from grounded_attention.commands import heads as command
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.heads.card import PLACE
+from grounded_attention.heads.examples import entity_examples
+from grounded_attention.heads.measure import audit
+from grounded_attention.heads.table import AuditResult
+from grounded_attention.modeling import VLBertConfig, VLBertForVGP
+from grounded_attention.processing import VLBertProcessor
+from grounded_attention.training.experiments.models import load_tokenizer
+from tests.helpers.tiny_scenes import tiny_scenes
+
+SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "initializer_range": 0.5}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """Scenes and checkpoints of every kind; data sets are built below the same folder."""
+    root = tmp_path_factory.mktemp("audit")
+    scenes = tiny_scenes(root / "scenes")
+    tokenizer, width = load_tokenizer(str(scenes / "vocab.txt")), RegionTable.open(scenes / "regions").feature_size
+    words = {"vocab_size": len(tokenizer), **SIZES}
+    for seed, name in enumerate(("before", "after")):
+        torch.manual_seed(seed)
+        config = VLBertConfig(**words, num_hidden_layers=2, max_position_embeddings=128, region_feature_size=width)
+        VLBertForVGP(config).save_pretrained(root / name)
+        VLBertProcessor(tokenizer, region_feature_size=width).save_pretrained(root / name)
+    # Features that end in the boxes, as the original's of Flickr30K.
+    spatial = VisualBertConfig(**words, num_hidden_layers=2, visual_embedding_dim=width + 6, pad_token_id=0)
+    VisualBertForPreTraining(spatial).save_pretrained(root / "visual_bert")
+    layers = {"l_layers": 1, "r_layers": 1, "x_layers": 2}
+    LxmertModel(LxmertConfig(**words, **layers, visual_feat_dim=width)).save_pretrained(root / "lxmert")
+    tokenizer.save_pretrained(root / "lxmert")
+    tokenizer.save_pretrained(root / "tokenizer")
+    more = [*tokenizer.get_vocab(), "one", "too", "many"]
+    BertTokenizer(vocab={word: number for number, word in enumerate(more)}).save_pretrained(root / "larger")
+    return root
+
+
+@pytest.fixture
+def call(places, monkeypatch, capsys):
+    """Runs the command on the scenes; returns its status, output and errors."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", places / "cache")
+    monkeypatch.chdir(places)
+
+    def run(*options, **changes):
+        given = {"model": "after", "data": "flickr30k_entities", "data-dir": "scenes", "regions": "scenes/regions"}
+        given |= {"split": "test", **{key.replace("_", "-"): value for key, value in changes.items()}}
+        pairs = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
+        status = command.main([*pairs, *options, "--cpu"])
+        return status, *capsys.readouterr()
+
+    return run
+
+
+def conllu(places):
+    """Parses of all captions: every word hangs on the one before it, by the relation `next`."""
+    rows = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), cache_dir=str(places / "cache"))
+    rows.download_and_prepare()
+    path, lines = places / "parses.conllu", []
+    for split in rows.as_dataset().values():
+        for example in entity_examples(split):
+            lines += [f"# image_id = {example.image_id}", f"# text = {example.caption}"]
+            for number, word in enumerate(example.caption.split(), 1):
+                relation = "root" if number == 1 else "next"
+                lines.append("\t".join([str(number), word, *"____", str(number - 1), relation, "_", "_"]))
+            lines.append("")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_before_and_after_with_relations_and_the_page(call, places):
+    status, out, err = call(
+        "--explore", "1", against="before", choose_on="val", images="scenes/flickr30k-images", output="audit",
+        relations=conllu(places),
+    )  # fmt: skip
+    assert status == 0, err
+    assert out.startswith("heads chosen on validation, reported on test:") and "heads changed" in out
+    written = {path.name for path in (places / "audit").iterdir()}
+    figures = {
+        f"{n}{kind}" for n in ("text_to_region", "relations", "changes_text_to_region") for kind in (".png", ".pdf")
+    }
+    assert written >= {"heads.json", "heads.md", "heads.csv", "changes.json", "heads.html", "against"} | figures
+    result = AuditResult.load(places / "audit")
+    assert (
+        result.choice.split == "validation" and result.about["split"] == "test" and set(result.relations) == {"next"}
+    )
+    text = (places / "audit/heads.md").read_text()
+    assert "chosen on validation" in text and "## " in text and "against" in text and "| relation, next |" in text
+    before = AuditResult.load(places / "audit/against")
+    assert before.about["model"].endswith("before")
+    changes = json.loads((places / "audit/changes.json").read_text())
+    difference = result.entities["text_to_region"]["all"].accuracy - before.entities["text_to_region"]["all"].accuracy
+    torch.testing.assert_close(torch.tensor(changes["text_to_region"]["difference"]), torch.tensor(difference).float())
+
+
+def test_without_options_heads_are_chosen_on_another_split_and_the_regions_lie_with_the_data(call, places):
+    status, out, err = call(regions=None, split="val", limit=2, output="plain")
+    assert status == 0, err
+    assert out.startswith("heads chosen on test, reported on validation:")
+    status, out, err = call(limit=2, output="plain")
+    assert status == 0 and out.startswith("heads chosen on validation, reported on test:"), err
+    status, out, err = call(limit=2, output="plain", choose_on="same_split")
+    assert status == 0 and out.startswith("heads chosen on same split, reported on test:"), err
+
+
+def test_the_command_counts_what_the_python_call_counts(call, places):
+    status, out, err = call("--json", output="counted", word="mean", iou="0.4", limit="2")
+    assert status == 0, err
+    found = AuditResult.load(places / "counted").entities["text_to_region"]["all"]
+    builder = BUILDERS["flickr30k_entities"](data_dir=str(places / "scenes"), splits=["test"])
+    builder.download_and_prepare()
+    rows = builder.as_dataset("test").select(range(2))
+    model, processor = VLBertForVGP.from_pretrained("after"), VLBertProcessor.from_pretrained("after")
+    regions = RegionTable.open("scenes/regions")
+    options = {"word": "mean", "iou_threshold": 0.4, "progress": False}
+    counts = audit(model, processor, entity_examples(rows), regions, **options).entities["text_to_region"]["all"]
+    assert counts.image_ids == found.image_ids and (counts.correct == found.correct).all()
+    best = json.loads(out)["best"][0]
+    assert best["kind"] == "text_to_region" and best["accuracy"] == found.accuracy[int(best["layer"]), best["head"]]
+
+
+@pytest.mark.parametrize(("model", "options"), [("visual_bert", {"tokenizer": "tokenizer"}), ("lxmert", {})])
+def test_checkpoints_of_transformers(call, places, model, options):
+    status, out, err = call(model=model, output=model, limit=2, **options)
+    assert status == 0, err
+    result = AuditResult.load(places / model)
+    assert result.layers == (("0", "1") if model == "visual_bert" else ("cross 0", "cross 1"))
+    assert result.entities["text_to_region"]["all"].total > 10 and "region to text" in out
+
+
+def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, places):
+    card, around = places / "after" / "README.md", ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
+    card.write_text(PLACE.join(around))
+    for limit in (2, 4):
+        assert call(output=f"card{limit}", limit=limit, card="after")[0] == 0
+        text = card.read_text()
+        section = AuditResult.load(places / f"card{limit}").to_card_section()
+        assert text == f"{PLACE}\n\n{section}\n<!-- end of the audit -->".join(around)
+    assert call(output="card4", limit=4, card=card)[0] == 0
+    assert card.read_text() == text
+
+
+def test_rows_of_caption_pairs(call, places):
+    status, _, err = call(data="vgp", output="pairs", limit=4)
+    assert status == 0, err
+    assert AuditResult.load(places / "pairs").entities["text_to_region"].keys() == {"all"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "nowhere"}, "--model nowhere: "),
+        ({"model": "tokenizer"}, "--model tokenizer: "),
+        ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; give one with --tokenizer"),
+        ({"model": "visual_bert", "tokenizer": "larger"}, "the tokenizer larger has"),
+        ({"data": "flickr"}, "--data flickr: unknown data set, expected one of coco_captions"),
+        (
+            {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"},
+            "'test', expected train or validation; by default he",
+        ),
+        (
+            {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
+            "have no captions with phrases",
+        ),
+        ({"data_dir": "nowhere"}, "nowhere"),
+        ({"regions": "nowhere"}, "nowhere"),
+        ({"split": "dev"}, "unknown split: found 'dev'"),
+        ({"card": "before"}, "before/README.md: no model card"),
+        (
+            {"card": "scenes/vocab.txt"},
+            "vocab.txt: no place for the audit; add this line where the section should be: <!-- ",
+        ),
+        ({"choose_on": "test"}, "--choose-on test is also the reported split"),
+        ({"images": "nowhere"}, "--images nowhere: no such folder"),
+        ({"explore": "2"}, "--explore 2 shows images; give their folder with --images"),
+        ({"batch_size": "0"}, "--batch-size 0: expected 1 or more"),
+        ({"iou": "0"}, "iou_threshold=0.0: expected a number above 0 and at most 1"),
+        ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
+        ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
+    ],
+)
+def test_user_errors_are_one_line(call, options, message):
+    status, _, err = call(output="mistake", limit=options.pop("limit", 2), **options)
+    lines = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert status == 2 and len(lines) == 1 and message in lines[0], err

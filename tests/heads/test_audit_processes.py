@@ -1,0 +1,39 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Two processes (gloo) audit as one: the same counts."""
+
+import numpy as np
+import pytest
+
+from grounded_attention.heads.table import AuditResult
+from tests.helpers.audit_steps import BATCHES, run_audit
+from tests.helpers.two_processes import run_two
+
+
+@pytest.fixture(scope="module")
+def one_process():
+    return {batch_size: run_audit(batch_size) for batch_size in BATCHES}
+
+
+@pytest.fixture(scope="module")
+def two_processes(tmp_path_factory):
+    output = tmp_path_factory.mktemp("two")
+    run_two("tests.helpers.audit_steps", output)
+    return output
+
+
+@pytest.mark.parametrize("batch_size", BATCHES)
+@pytest.mark.parametrize("rank", [0, 1])
+def test_two_processes_count_as_one(one_process, two_processes, batch_size, rank):
+    one = one_process[batch_size]
+    two = AuditResult.load(two_processes / f"{batch_size}_{rank}")
+    assert two.about == one.about | {"processes": 2}
+    assert two.counted.keys() == one.counted.keys()
+    for kind, groups in one.counted.items():
+        assert list(two.counted[kind]) == list(groups)
+        for group, counts in groups.items():
+            found = two.counted[kind][group]
+            assert found.image_ids == counts.image_ids
+            for name in ("items", "correct", "baseline", "reachable"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(counts, name))
+            for name in ("share", "chance"):
+                np.testing.assert_allclose(getattr(found, name), getattr(counts, name), atol=1e-6)

@@ -1,0 +1,222 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The result of an audit: choice of heads, files, tables, card section, and comparison of two results."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+from grounded_attention.heads import figures
+from grounded_attention.heads.changes import compare
+from grounded_attention.heads.page import audit_page
+from grounded_attention.heads.table import SAME_SPLIT, AuditResult, HeadCounts
+
+pytestmark = pytest.mark.drawn_figures
+
+
+def counts(accuracies, share=0.5, images=40, items=5, seed=0):
+    """Random counts whose heads are right with these probabilities (L, H)."""
+    rng = np.random.default_rng(seed)
+    accuracies = np.asarray(accuracies)
+    shape = (images, *accuracies.shape)
+    shares = np.broadcast_to(np.asarray(share) * items, shape).astype(float)
+    return HeadCounts(
+        tuple(f"i{n}" for n in range(images)),
+        np.full(images, items),
+        rng.binomial(items, accuracies, shape),
+        shares,
+        rng.binomial(items, 0.2, images),
+        np.full(images, 0.1 * items),
+        np.full(images, items - 1),
+    )
+
+
+def result(accuracies, split="test", share=0.5, relations=(), seed=0):
+    found = counts(accuracies, share, seed=seed)
+    return AuditResult(
+        layers=tuple(f"cross {n}" for n in range(len(accuracies))),
+        heads=len(accuracies[0]),
+        entities={"text_to_region": {"all": found, "people": found.take(range(10))}},
+        relations={name: counts(accuracies, share, items=2 + n, seed=n) for n, name in enumerate(relations)},
+        about={"data": "scenes", "split": split, "word": "last", "phrases": {"judged": found.total}},
+    )
+
+
+FIRST = [[0.9, 0.1], [0.5, 0.6]]
+OTHER = [[0.2, 0.1], [0.4, 0.8]]
+
+
+def test_heads_and_layers_are_chosen_on_one_split_and_reported_on_another():
+    here, there = result(FIRST), result(OTHER, "validation")
+    same, chosen = here.choose_on(SAME_SPLIT), here.choose_on(there)
+    best = {one.group: one for one in chosen.best_heads()}["all"]
+    accuracy = here.entities["text_to_region"]["all"].accuracy
+    assert (best.layer, best.head) == (1, 1) and best.accuracy == accuracy[1, 1]
+    assert best.interval[0] < best.accuracy < best.interval[1] and best.upper_bound == 0.8
+    flattered = same.best_heads()[0]
+    assert (flattered.layer, flattered.head, flattered.accuracy) == (0, 0, accuracy.max())
+    layer = chosen.best_layers()[0]
+    assert layer.layer == 1 and layer.accuracy == pytest.approx(accuracy[1].mean())
+    assert layer.interval[0] < layer.accuracy < layer.interval[1]
+    assert chosen.choice.split == "validation" and here.choice.split == same.choice.split == SAME_SPLIT
+    assert chosen.name(1, 0) == "cross 1-0"
+
+
+def test_active_heads_come_first_and_none_need_be_active():
+    shares = [[0.1, 0.3], [0.25, 0.2]]  # 0.2 itself is not more than 20 %
+    best = result(FIRST, share=shares).best_heads()[0]
+    assert (best.layer, best.head, best.active) == (1, 0, True)
+    best = result(FIRST, share=0.1).best_heads()[0]
+    assert (best.layer, best.head, best.active) == (0, 0, False)
+
+
+def test_what_cannot_be_chosen_on():
+    with pytest.raises(ValueError, match="expected the audit of another split, or 'same_split'"):
+        result(FIRST).choose_on("val")
+    with pytest.raises(ValueError, match="1 layers of 2 heads, but the reported one has 2 of 2"):
+        result(FIRST).choose_on(result(FIRST[:1]))
+    lacking = result(FIRST, relations=["det"]).choose_on(result(OTHER))
+    assert "det" not in {best.group for best in lacking.best_heads()}
+
+
+def assert_same(one, other):
+    assert (one.layers, one.heads, one.about) == (other.layers, other.heads, other.about)
+    assert one.choice.to_dict() == other.choice.to_dict()
+    for kind, groups in one.counted.items():
+        assert list(groups) == list(other.counted[kind])
+        for group, first in groups.items():
+            second = other.counted[kind][group]
+            assert first.image_ids == second.image_ids
+            for name in ("items", "correct", "share", "baseline", "chance", "reachable"):
+                np.testing.assert_array_equal(getattr(first, name), getattr(second, name))
+
+
+def test_saved_results_load_as_they_were_and_a_second_one_replaces_the_first(tmp_path):
+    first = result(FIRST, relations=["det", "nsubj"]).choose_on(
+        result(OTHER, "validation", relations=["det", "nsubj"])
+    )
+    first.save(tmp_path / "audit")
+    assert_same(AuditResult.load(tmp_path / "audit"), first)
+    second = result(OTHER, seed=7)
+    second.save(tmp_path / "audit")
+    assert_same(AuditResult.load(tmp_path / "audit"), second)
+    assert len(list((tmp_path / "audit").iterdir())) == 2
+
+
+def test_an_interrupted_save_leaves_the_old_result(tmp_path, monkeypatch):
+    first = result(FIRST)
+    first.save(tmp_path)
+    monkeypatch.setattr("grounded_attention.heads.table.to_json", lambda *a, **k: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        result(OTHER, seed=7).save(tmp_path)
+    assert_same(AuditResult.load(tmp_path), first)
+
+
+def test_damaged_and_missing_results_are_errors(tmp_path):
+    with pytest.raises(ValueError, match=r"heads\.json: cannot read the audit"):
+        AuditResult.load(tmp_path)
+    result(FIRST).save(tmp_path)
+    (stored,) = tmp_path.glob("*.npz")
+    content = stored.read_bytes()
+    stored.write_bytes(content[:-9] + b"123456789")
+    with pytest.raises(ValueError, match="is damaged"):
+        AuditResult.load(tmp_path)
+    stored.write_bytes(content)
+    manifest = json.loads((tmp_path / "heads.json").read_text())
+    (tmp_path / "heads.json").write_text(json.dumps(manifest | {"format": 99}))
+    with pytest.raises(ValueError, match="format 99, expected 2"):
+        AuditResult.load(tmp_path)
+
+
+def test_a_result_of_version_0_1_is_read(tmp_path):
+    """`audit.json` had the choice under another name, and no scores."""
+    found = result(FIRST).choose_on(result(OTHER, "validation"))
+    content = json.loads((found.save(tmp_path) / "heads.json").read_text())
+    (tmp_path / "heads.json").unlink()
+    names = ("about", "layers", "heads", "counts")
+    old = {"format": 1, "chosen": content["choice"], **{name: content[name] for name in names}}
+    (tmp_path / "audit.json").write_text(json.dumps(old))
+    assert_same(AuditResult.load(tmp_path), found)
+
+
+def test_table_of_all_heads():
+    found = result(FIRST, relations=["det"])
+    table = found.to_pandas()
+    assert len(table) == 3 * 4 and set(table.kind) == {"text_to_region", "relations"}
+    row = table[(table.group == "people") & (table.layer == "cross 1") & (table["head"] == 0)].iloc[0]
+    people = found.entities["text_to_region"]["people"]
+    assert (row.accuracy, row["items"], row.images) == (people.accuracy[1, 0], 50, 10)
+    assert row.low <= row.accuracy <= row.high and row.active and row.upper_bound == 0.8
+
+
+def test_card_section_names_the_choice_the_numbers_and_the_limits():
+    found = result(FIRST, relations=["det"]).choose_on(result(OTHER, "validation", relations=["det"]))
+    text = found.to_card_section()
+    best = found.best_heads()[0]
+    assert f"| text → region | cross 1-1 | {best.accuracy:.1%} ({best.interval[0]:.1%} to" in text
+    assert "chosen on validation" in text and "on scenes test" in text and "| relation, det |" in text
+    assert "this overstates them" in result(FIRST).to_card_section()
+    header, rule, *rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert {line.count("|") for line in (header, rule, *rows)} == {9} and len(rows) == 3
+
+
+def test_figures(tmp_path):
+    files = result(FIRST, relations=["det", "nsubj"]).plot(tmp_path)
+    names = {"text_to_region", "text_to_region_types", "relations"}
+    assert {file.name for file in files} == {f"{name}{kind}" for name in names for kind in (".png", ".pdf")}
+    assert all(file.stat().st_size > 1000 for file in files)
+
+
+def rings(drawing: str) -> list[str]:
+    """The heads that an SVG drawing names; matplotlib writes each text beside its outline."""
+    return re.findall(r"<!-- (\S+ \S+-\d: [\d.]+) -->", drawing)
+
+
+@pytest.mark.parametrize("split", [SAME_SPLIT, "validation"])
+def test_every_figure_rings_the_head_that_the_table_names(tmp_path, monkeypatch, split):
+    """Another head is the best on the reported items, for which the table has no row."""
+    monkeypatch.setattr(figures, "TYPES", (".svg",))
+    there = result(OTHER, "validation", relations=["det", "nsubj"])
+    found = result(FIRST, relations=["det", "nsubj"]).choose_on(there if split == "validation" else split)
+    named = [f"{found.name(best.layer, best.head)}: {100 * best.accuracy:.1f}" for best in found.best_heads()]
+    drawn = [file.read_text(encoding="utf-8") for file in found.plot(tmp_path)]
+    assert sorted(rings("".join(drawn))) == sorted(named)
+    said = "best head of these items" if split == SAME_SPLIT else "head chosen on validation"
+    assert all(f"<!-- {said} (layer-head) -->" in drawing for drawing in drawn)
+    other = result(OTHER).choose_on(there)
+    both = [
+        f"{one.name(best.layer, best.head)}: {100 * best.accuracy:.1f}"
+        for one in (found, other)
+        for best in one.best_heads()
+        if best.group != "people"
+    ]
+    for models, expected in (({"a": found}, named[:1] + named[2:]), ({"a": found, "b": other}, both)):
+        pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", audit_page(models))
+        decoded = [base64.b64decode(picture).decode() for picture in pictures]
+        assert sorted(rings("".join(decoded))) == sorted(expected)
+
+
+def test_changes_are_found_where_there_are_any(tmp_path):
+    before = result(FIRST)
+    changed = result([[0.9, 0.1], [0.5, 0.95]], seed=1)
+    correct = before.entities["text_to_region"]["all"].correct.copy()
+    correct[:, 1, 1] = changed.entities["text_to_region"]["all"].correct[:, 1, 1]  # one head only
+    old = before.entities["text_to_region"]["all"]
+    new = HeadCounts(old.image_ids, old.items, correct, old.share, old.baseline, old.chance)
+    after = AuditResult(before.layers, before.heads, {"text_to_region": {"all": new}}, {}, before.about)
+    changes = compare(before, after, ("a/none", "b/direct"), draws=500)
+    assert changes.significant("text_to_region").tolist() == [[False, False], [False, True]]
+    text = changes.to_markdown()
+    assert "b/direct against a/none" in text and "1 of 4 heads changed, 1 of them for the better" in text
+    found = changes.to_dict()
+    assert found["text_to_region"]["p_corrected"][0][0] == 1 and json.dumps(found)
+    assert [file.name for file in changes.plot(tmp_path)] == [
+        "changes_text_to_region.png",
+        "changes_text_to_region.pdf",
+    ]
+    with pytest.raises(ValueError, match="correction='none' is unknown"):
+        compare(before, after, correction="none")
+    with pytest.raises(ValueError, match="have split 'test' and 'validation'"):
+        compare(before, result(FIRST, "validation"))

@@ -1,0 +1,266 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Intervals and tests of the audit: against loops, exact enumeration and examples worked by hand."""
+
+import json
+import tracemalloc
+from itertools import product
+
+import numpy as np
+import pytest
+
+from grounded_attention.heads.changes import baseline_test, permutation_test
+from grounded_attention.heads.statistics import CORRECTIONS, benjamini_hochberg, holm, ratio_intervals
+from grounded_attention.heads.table import HeadCounts
+from grounded_attention.metrics.intervals import interval_text, to_json
+
+
+def counts_of(items, correct, baseline=None):
+    """Counts with the given items (I,) and right answers (I, L, H)."""
+    items, correct = np.asarray(items), np.asarray(correct)
+    ids = tuple(f"image {number}" for number in range(len(items)))
+    baseline = np.zeros_like(items) if baseline is None else np.asarray(baseline)
+    return HeadCounts(ids, items, correct, correct / 2, baseline, items / 3)
+
+
+def random_counts(images, layers=2, heads=3, seed=0, rate=0.5):
+    rng = np.random.default_rng(seed)
+    items = rng.integers(1, 9, images)
+    correct = rng.binomial(items[:, None, None], rate, (images, layers, heads))
+    return counts_of(items, correct, rng.binomial(items, 0.3))
+
+
+def test_interval_is_that_of_a_loop_over_samples_of_images():
+    """Another way to resample (a loop that collects the drawn images) agrees as far as two sets of draws can."""
+    counts = random_counts(images=25)
+    rng, samples = np.random.default_rng(99), []
+    for _ in range(2000):
+        drawn = counts.take(rng.integers(25, size=25))
+        samples.append(drawn.accuracy)
+    expected = np.quantile(samples, [0.05, 0.95], axis=0)
+    found = counts.intervals(level=0.9, draws=4000, seed=1)
+    assert found.shape == (2, 2, 3)
+    np.testing.assert_allclose(found, expected, atol=0.012)
+    assert (found[0] < counts.accuracy).all() and (counts.accuracy < found[1]).all()
+
+
+def test_same_seed_same_interval_and_blocks_do_not_matter(monkeypatch):
+    counts = random_counts(images=40)
+    found = counts.intervals(draws=101)
+    monkeypatch.setattr("grounded_attention.heads.statistics._BLOCK", 40 * 7)
+    np.testing.assert_array_equal(found, counts.intervals(draws=101))
+    assert (found != counts.intervals(draws=101, seed=1)).any()
+
+
+def test_coverage_where_phrases_of_an_image_agree():
+    """900 heads, true accuracy 0.4, images that are easy or hard: nine or more of ten intervals hold the truth.
+
+    An interval that takes phrases for independent holds it far less often, so the property is not an idle one.
+    """
+    rng = np.random.default_rng(3)
+    items = rng.integers(2, 12, 80)
+    easiness = rng.beta(0.4, 0.6, (80, 30, 30))  # mean 0.4, mostly near 0 or 1
+    counts = counts_of(items, rng.binomial(items[:, None, None], easiness))
+    low, high = counts.intervals(draws=500)
+    assert 0.9 < ((low <= 0.4) & (0.4 <= high)).mean() < 0.98
+    naive = 1.96 * np.sqrt(counts.accuracy * (1 - counts.accuracy) / counts.total)
+    assert (np.abs(counts.accuracy - 0.4) <= naive).mean() < 0.75
+
+
+def test_more_phrases_of_the_same_images_make_nothing_surer():
+    counts = random_counts(images=30)
+    repeated = counts_of(7 * counts.items, 7 * counts.correct, 7 * counts.baseline)
+    np.testing.assert_allclose(repeated.intervals(), counts.intervals(), rtol=1e-12)
+    assert repeated.baseline_interval() == pytest.approx(counts.baseline_interval())
+
+
+def test_more_images_do():
+    widths = [np.ptp(random_counts(images, seed=5).intervals(), axis=0).mean() for images in (20, 320)]
+    assert widths[1] == pytest.approx(widths[0] / 4, rel=0.3)
+
+
+def test_one_image_has_no_interval():
+    """Every sample would be that image: an interval without width would claim that nothing could be otherwise."""
+    interval = counts_of([4], [[[1, 3]]]).intervals()[:, 0, 0]
+    assert np.isnan(interval).all()
+    assert interval_text(interval) == "no interval: one image"
+    assert json.loads(to_json({"interval": (*interval.tolist(), 0.5)})) == {"interval": [None, None, 0.5]}
+
+
+def test_intervals_of_one_seed_are_drawn_together():
+    """The same column as a head and as the baseline has the same interval."""
+    counts = random_counts(images=20)
+    same = counts_of(counts.items, counts.correct, counts.correct[:, 1, 2])
+    assert same.baseline_interval() == tuple(same.intervals()[:, 1, 2])
+
+
+def peak_memory(function, *arguments, **kwargs):
+    tracemalloc.start()
+    function(*arguments, **kwargs)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_memory_does_not_grow_with_draws(monkeypatch):
+    """Draws x images would be 24 MB of float64; a block here is 0.5."""
+    monkeypatch.setattr("grounded_attention.heads.statistics._BLOCK", 2**16)
+    counts = random_counts(2000)
+    others = counts_of(counts.items, counts.items[:, None, None] - counts.correct)
+    for function, arguments in ((HeadCounts.intervals, (counts,)), (permutation_test, (counts, others))):
+        peak = peak_memory(function, *arguments, draws=1500)
+        assert peak < 3 * 2**20, f"{function.__name__}: {peak / 2**20:.1f} MiB"
+
+
+@pytest.mark.parametrize(
+    "kwargs", [{"level": 1.0}, {"level": 0.0}, {"draws": 0}, {"sums": np.zeros((0, 1)), "items": np.zeros(0)}]
+)
+def test_arguments_out_of_range(kwargs):
+    with pytest.raises(ValueError, match=r"images, level .* draws; expected"):
+        ratio_intervals(**{"sums": np.ones((3, 1)), "items": np.ones(3), **kwargs})
+
+
+def enumerated(differences):
+    """Two-sided p of one head by all exchanges: (I,) differences of right answers."""
+    sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in product((1, -1), repeat=8)]
+    return np.mean([value >= abs(sum(differences)) for value in sums])
+
+
+def two_checkpoints(images=8, change=1):
+    before = random_counts(images, seed=1)
+    rng = np.random.default_rng(2)
+    moved = np.clip(
+        before.correct + rng.integers(-1, 2 + change, before.correct.shape), 0, before.items[:, None, None]
+    )
+    return before, counts_of(before.items, moved)
+
+
+def test_p_of_few_images_is_that_of_all_exchanges():
+    before, after = two_checkpoints()
+    found = permutation_test(before, after)
+    differences = after.correct - before.correct
+    for layer, head in np.ndindex(2, 3):
+        assert found.p[layer, head] == pytest.approx(enumerated(differences[:, layer, head]))
+    np.testing.assert_allclose(found.difference, after.accuracy - before.accuracy)
+
+
+def test_drawn_exchanges_come_close_to_all():
+    before, after = two_checkpoints()
+    exact, drawn = permutation_test(before, after).p, permutation_test(before, after, draws=255).p
+    assert (exact != drawn).any()
+    np.testing.assert_allclose(drawn, exact, atol=0.1)
+
+
+def test_order_of_images_does_not_matter():
+    before, after = two_checkpoints(images=40)
+    shuffled = after.take(np.random.default_rng(0).permutation(40))
+    for name in ("difference", "p"):
+        found = [getattr(permutation_test(before, other), name) for other in (after, shuffled)]
+        np.testing.assert_array_equal(*found)
+
+
+def test_a_change_is_found_and_nothing_is_not():
+    before = random_counts(60, seed=1)
+    correct = before.correct.copy()
+    correct[:, 1, 2] = before.items
+    found = permutation_test(before, counts_of(before.items, correct), draws=999)
+    assert found.p[1, 2] == pytest.approx(1 / 1000) and found.difference[1, 2] > 0.3
+    others = np.ones((2, 3), dtype=bool)
+    others[1, 2] = False
+    assert (found.p[others] == 1).all() and (found.difference[others] == 0).all()
+
+
+def test_p_is_uniform_where_nothing_changed():
+    """1000 heads whose two answers come from one distribution; ties put a little less than a tenth below a tenth."""
+    items = np.random.default_rng(0).integers(1, 9, 50)
+    draw = np.random.default_rng(10).binomial
+    before, after = (counts_of(items, draw(items[:, None, None], 0.5, (50, 20, 50))) for _ in range(2))
+    p = permutation_test(before, after, draws=300).p
+    assert 0.05 < (p <= 0.1).mean() < 0.12 and 0.2 < (p <= 0.3).mean() < 0.34
+
+
+def test_repeating_phrases_does_not_lower_p():
+    before, after = two_checkpoints(images=20)
+    many = [counts_of(9 * each.items, 9 * each.correct) for each in (before, after)]
+    np.testing.assert_array_equal(permutation_test(*many).p, permutation_test(before, after).p)
+
+
+def test_heads_against_the_baseline():
+    counts = random_counts(8, seed=4)
+    found = baseline_test(counts)
+    for layer, head in np.ndindex(2, 3):
+        differences = counts.correct[:, layer, head] - counts.baseline
+        assert found.p[layer, head] == pytest.approx(enumerated(differences))
+    np.testing.assert_allclose(found.difference, counts.accuracy - counts.baseline_accuracy)
+
+
+def test_pairs_that_are_none():
+    counts = random_counts(8)
+    with pytest.raises(ValueError, match=r"1 are only in the first, 0 only in the second"):
+        permutation_test(counts, counts.take(range(7)))
+    with pytest.raises(ValueError, match=r"\(2, 3\) and \(2, 4\) layers and heads"):
+        permutation_test(counts, random_counts(8, heads=4))
+    more = counts.items + (np.arange(8) == 5)
+    with pytest.raises(ValueError, match=rf"image image 5 has {counts.items[5]} items .* {more[5]} in the second"):
+        permutation_test(counts, counts_of(more, counts.correct))
+
+
+def test_holm_by_hand():
+    """0.01 x 4; 0.015 x 3 = 0.045; 0.02 x 2 = 0.04, but not below the one before; 0.7 x 1."""
+    np.testing.assert_allclose(holm([0.02, 0.01, 0.7, 0.015]), [0.045, 0.04, 0.7, 0.045])
+    np.testing.assert_allclose(holm([[0.5, 0.6], [0.9, 0.5]]), [[1.0, 1.0], [1.0, 1.0]])
+
+
+def test_benjamini_hochberg_by_hand():
+    """Of four, 0.01 x 4/1 = 0.04 and 0.02 x 4/2 = 0.04; 0.03 x 4/3 = 0.04; 0.05 x 4/4 = 0.05."""
+    np.testing.assert_allclose(benjamini_hochberg([0.05, 0.03, 0.02, 0.01]), [0.05, 0.04, 0.04, 0.04])
+    # 0.03 x 3/1 = 0.09 gives way to 0.04 x 3/2 = 0.06.
+    np.testing.assert_allclose(benjamini_hochberg([0.04, 0.03, 0.9]), [0.06, 0.06, 0.9])
+
+
+def rejected_by_holm(p, level):
+    """Which tests the procedure claims, in its own words: stop at the first that fails."""
+    claimed = np.zeros(len(p), dtype=bool)
+    for rank, test in enumerate(np.argsort(p, kind="stable")):
+        if p[test] > level / (len(p) - rank):
+            break
+        claimed[test] = True
+    return claimed
+
+
+def rejected_by_benjamini_hochberg(p, level):
+    """The largest k with p_(k) <= k/m level; the k smallest are claimed."""
+    order = np.argsort(p, kind="stable")
+    ranks = [k for k in range(1, len(p) + 1) if p[order[k - 1]] <= k * level / len(p)]
+    claimed = np.zeros(len(p), dtype=bool)
+    claimed[order[: max(ranks, default=0)]] = True
+    return claimed
+
+
+@pytest.mark.parametrize(
+    "name, procedure", [("holm", rejected_by_holm), ("benjamini_hochberg", rejected_by_benjamini_hochberg)]
+)
+def test_corrected_p_claim_what_the_step_procedures_claim(name, procedure):
+    rng, claims = np.random.default_rng(0), 0
+    for _ in range(200):
+        p = rng.beta(0.3, 1, 12)
+        for level in (0.01, 0.05, 0.2):
+            claimed = CORRECTIONS[name](p) <= level
+            np.testing.assert_array_equal(claimed, procedure(p, level))
+            claims += claimed.sum()
+    assert claims > 500
+
+
+def test_false_claims_stay_rare():
+    """12 tests of nothing: Holm claims any in at most about 5 of 100 families, bare p in about half."""
+    p = np.random.default_rng(0).random((2000, 12))
+    assert np.mean([(holm(row) <= 0.05).any() for row in p]) < 0.065
+    assert np.mean((p <= 0.05).any(1)) > 0.4
+
+
+def test_values_that_are_no_p():
+    for correction in CORRECTIONS.values():
+        with pytest.raises(ValueError, match="expected"):
+            correction([0.2, np.nan])
+        with pytest.raises(ValueError, match=r"1\.5"):
+            correction([0.2, 1.5])
+        assert correction([]).shape == (0,)

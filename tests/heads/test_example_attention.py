@@ -1,0 +1,160 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention captured for pictures, against full maps; pictures of words across layers."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import BertTokenizer
+
+from grounded_attention.heads.example_attention import (
+    ExampleAttention,
+    best_heads,
+    capture_examples,
+    find_words,
+    naming_words,
+    words_across_layers_figure,
+)
+from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.reading import get_observer
+from grounded_attention.processing import VLBertProcessor
+from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.boxes import box_iou
+from tests.helpers.tiny_vgp import FEATURE_SIZE, WORDS, tiny_model, tiny_processor, tiny_table
+
+CAPTION = "a b c , d"
+NAMES = ["ant", "bee", "cat", "dog", "elk"]
+
+
+@pytest.fixture(scope="module")
+def table():
+    return tiny_table(2)
+
+
+@pytest.fixture(scope="module")
+def captured(table):
+    gold = table["1"].boxes[:1]
+    example = AuditExample("1", CAPTION, (Phrase("", 2, 5, boxes=gold),))
+    observer, picture = get_observer(tiny_model().eval()), Image.new("RGB", (40, 30))
+    (found,) = capture_examples(observer, tiny_processor(), [example], table, {"1": picture}.__getitem__, NAMES)
+    return found
+
+
+def full_maps(table, caption, processor, model):
+    """(L, H, N, N) of eager attention over the same inputs, and where the regions are in the sequence."""
+    inputs = processor(caption, region_features=table["1"].features, region_boxes=table["1"].boxes)
+    model.set_attn_implementation("eager")
+    candidates = inputs.pop("region_candidate_mask")
+    with torch.no_grad():
+        outputs = model(**inputs, output_attentions=True)
+    regions = inputs["input_ids"].shape[1] + candidates[0].nonzero()[:, 0]
+    return torch.cat(list(outputs.attentions)).numpy(), regions.numpy()
+
+
+def test_captured_attention_is_that_of_full_maps(captured, table):
+    maps, regions = full_maps(table, CAPTION, tiny_processor(), tiny_model().eval())
+    words = np.arange(1, 6)  # after [CLS]
+    assert [captured.text(word) for word in range(5)] == ["a", "b", "c", ",", "d"]
+    assert np.allclose(captured.attention, maps[:, :, words][..., regions], atol=1e-6)
+    assert captured.back is not None
+    assert np.allclose(captured.back, maps[:, :, regions][..., words], atol=1e-6)
+    assert captured.layers == ("0", "1") and captured.heads == 2
+
+
+def test_sub_words_are_averaged_as_rows_and_summed_as_columns(table):
+    words = [*WORDS, "##b"]
+    tokenizer = BertTokenizer(vocab={word: index for index, word in enumerate(words)})
+    processor = VLBertProcessor(tokenizer, region_feature_size=FEATURE_SIZE)
+    assert tokenizer.tokenize("c ab d") == ["c", "a", "##b", "d"]
+    model, picture = tiny_model(vocab_size=len(words)).eval(), Image.new("RGB", (4, 3))
+    examples = [AuditExample("1", "c ab d", ())]
+    (found,) = capture_examples(get_observer(model), processor, examples, table, lambda _: picture)
+    maps, regions = full_maps(table, "c ab d", processor, model)
+    assert found.text(1) == "ab" and found.labels == ()
+    assert np.allclose(found.attention[:, :, 1], maps[:, :, [2, 3]][..., regions].mean(2), atol=1e-6)
+    assert np.allclose(found.back[..., 1], maps[:, :, regions][..., [2, 3]].sum(-1), atol=1e-6)
+
+
+def test_words_of_a_phrase_know_their_gold_regions(captured, table):
+    hit = (box_iou(captured.boxes, table["1"].boxes[:1]) >= 0.5)[:, 0]
+    assert hit.any()
+    assert np.array_equal(captured.gold, np.outer([False, True, True, False, False], hit))
+    assert captured.labels == tuple(NAMES[number] for number in table["1"].classes)
+
+
+def test_of_many_regions_the_first_stay_as_in_the_audit(table):
+    boxes, count = table["1"].boxes, len(table["1"].boxes)
+    ascending = SimpleNamespace(**vars(table["1"]), scores=np.linspace(0, 1, count, dtype=np.float32))
+    processor, picture = tiny_processor(), Image.new("RGB", (4, 3))
+    processor.max_regions = 1
+    examples, observer = [AuditExample("1", CAPTION, ())], get_observer(tiny_model().eval())
+    (found,) = capture_examples(observer, processor, examples, {"1": ascending}, lambda _: picture, NAMES)
+    assert count > 1 and np.allclose(found.boxes, boxes[:1])
+    assert found.labels == tuple(NAMES[number] for number in table["1"].classes[:1])
+
+
+def test_shares_come_apart_into_spread_and_sum(captured):
+    weights, share = captured.over_regions(1, 0, 1)
+    assert np.allclose(weights * share, captured.attention[0, 1, 1]) and np.isclose(weights.sum(), 1)
+    mean, _ = captured.over_regions(1, 0)
+    assert np.allclose(mean, captured.attention[0, :, 1].mean(0) / captured.attention[0, :, 1].mean(0).sum())
+
+
+def test_words_and_punctuation_are_separated():
+    caption = "the man's well-kept dog, aged 3."
+    found = [caption[start:end] for start, end in find_words(caption)]
+    assert found == ["the", "man's", "well-kept", "dog", ",", "aged", "3", "."]
+
+
+def test_best_heads_are_the_best_of_the_best_layers():
+    accuracy = np.array([[0.1, 0.9], [0.2, 0.3], [0.8, 0.85], [0.0, 0.0]])
+    assert best_heads(accuracy, 2) == [(0, 1), (2, 1)]
+    active = np.array([[True, False], [True, True], [True, False], [False, False]])
+    assert best_heads(accuracy, 9, active) == [(0, 0), (1, 1), (2, 0), (3, 0)]
+
+
+def test_words_to_show_are_those_that_name_something(captured):
+    assert [captured.text(word) for word in naming_words(captured)] == ["c"], "the phrase b c ends with c"
+    unknown = replace(captured, gold=None, caption="a bcd efg , d", words=((0, 1), (2, 5), (6, 9), (10, 11), (12, 13)))
+    assert naming_words(unknown, 2) == [1, 2]
+
+
+def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
+    figure = words_across_layers_figure(captured, [1, 2], [(0, 1), (1, 0), (1, 1)], tmp_path / "a.png")
+    assert len(figure.axes) == 6
+    labels = [text.get_text() for text in figure.texts if "on regions" in text.get_text()]
+    share = captured.attention[0, 1, [1, 2]].sum(-1).mean()
+    assert labels[0] == f"0-1: {share:.0%} on regions" and len(labels) == 3
+
+
+def example(**fields) -> ExampleAttention:
+    plain = ExampleAttention(
+        Image.new("RGB", (4, 3)), "a b", ((0, 1), (2, 3)), np.full((3, 4), 0.5), np.full((2, 2, 2, 3), 0.1), ("0", "1")
+    )
+    return replace(plain, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"boxes": np.zeros((2, 4))}, "attention has the shape"),
+        ({"boxes": np.full((3, 4), 40.0)}, "boxes has values in"),
+        ({"words": ((0, 1), (2, 9))}, "outside the caption"),
+        ({"labels": ("x",)}, "1 labels for 3 regions"),
+        ({"back": np.zeros((2, 2, 2, 3))}, "back has the shape"),
+        ({"gold": np.zeros((3, 2), bool)}, "gold has the shape"),
+        ({"layers": ("0",)}, "attention has the shape"),
+    ],
+)
+def test_what_does_not_fit_is_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        example(**fields)
+
+
+@pytest.mark.parametrize(("words", "heads"), [([], [(0, 0)]), ([0], []), ([2], [(0, 0)]), ([0], [(0, 2)])])
+def test_words_and_heads_that_are_not_there_are_refused(tmp_path, words, heads):
+    with pytest.raises(ValueError, match=r"words|heads"):
+        words_across_layers_figure(example(), words, heads, tmp_path / "a.png")

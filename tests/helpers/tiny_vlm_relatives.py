@@ -1,0 +1,181 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Sizes of tiny processors and models of families that are only tested by the contracts that all families share."""
+
+from typing import Any, NamedTuple
+
+PATCH = 4  # pixels
+TILE = 16  # pixels of a picture that the vision tower sees, where its size is fixed
+
+
+class Relative(NamedTuple):
+    """A family: folder and class of its image processor, settings of it and of the processor, and its configuration.
+
+    Args:
+        image (`str`): folder and class, as in `PROCESSORS`.
+        settings (`dict`): settings of the image processor.
+        config (`dict`): what the configuration has beside `TEXT`.
+        own (`dict`): what the processor itself is given.
+        folder (`str`): the folder of the processor's class in transformers, by default that of the model type.
+        image_token (`str`): the token that stands for a patch.
+    """
+
+    image: str
+    settings: dict[str, Any]
+    config: dict[str, Any]
+    own: dict[str, Any] = {}
+    folder: str = ""
+    image_token: str = "<image>"
+
+
+TEXT = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "intermediate_size": 48,
+    "vocab_size": 1400,  # PaliGemma's processor adds more than a thousand tokens
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
+    "initializer_range": 0.2,
+}
+
+
+def _rope(section: list[int], **more: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "mrope_section": section, "rope_theta": 10000.0, **more}}
+
+
+MROPE = _rope([2, 1, 1])
+WHOLE = _rope([2, 1, 1], partial_rotary_factor=1.0)
+VISION = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "intermediate_size": 48,
+    "image_size": TILE,
+    "patch_size": PATCH,
+    "initializer_range": 0.2,
+}
+QWEN_VISION = {
+    "depth": 2,
+    "num_heads": 4,
+    "hidden_size": 32,
+    "embed_dim": 32,
+    "intermediate_size": 48,
+    "patch_size": PATCH,
+    "spatial_merge_size": 2,
+    "temporal_patch_size": 2,
+    "out_hidden_size": 32,
+    "initializer_range": 0.2,
+}
+QWEN3_VISION = {**QWEN_VISION, "deepstack_visual_indexes": [0], "num_position_embeddings": 16}
+EXPERTS = {
+    "num_experts": 2,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "n_routed_experts": 4,
+    "n_group": 1,
+    "topk_group": 1,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "shared_intermediate_size": 16,
+    "dense_intermediate_size": 48,
+}
+DELTA = {
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+GRID = {"patch_size": PATCH, "merge_size": 2, "size": {"shortest_edge": 4 * 64, "longest_edge": 30 * 64}}
+FRAMES = {**GRID, "size": {"shortest_edge": 8 * 64, "longest_edge": 60 * 64}}  # counted twice: two equal frames
+GLM_VISION = {**QWEN_VISION, "image_size": 32, "rope_parameters": {"rope_type": "axial", "rope_theta": 10000.0}}
+AUDIO = {
+    "num_mel_bins": 8,
+    "encoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 8,
+    "d_model": 8,
+    "output_dim": 32,
+    "downsample_hidden_size": 8,
+}
+
+
+def _grid(vision: dict[str, Any], text: dict[str, Any] | None = None, image: str = "qwen2_vl.Qwen2VL", **more: Any):
+    """A family that resizes images to full patches and merges two by two."""
+    names: dict[str, Any] = {
+        name: more.pop(name) for name in ("settings", "own", "folder", "image_token") if name in more
+    }
+    config = {"text_config": {**TEXT, **MROPE, **(text or {})}, "vision_config": vision, **more}
+    return Relative(image, names.pop("settings", GRID), config, **names)
+
+
+RELATIVES: dict[str, Relative] = {
+    "qwen3_vl_moe": _grid(QWEN3_VISION, EXPERTS, folder="qwen3_vl"),
+    "qwen3_5": _grid({**QWEN3_VISION}, DELTA, folder="qwen3_vl"),
+    "qwen3_5_moe": _grid({**QWEN3_VISION}, {**EXPERTS, **DELTA}, folder="qwen3_vl"),
+    "glm4v": _grid(GLM_VISION, image="glm4v.Glm4v", settings=FRAMES),
+    "glm46v": _grid(GLM_VISION, image="glm46v.Glm46V", settings=FRAMES),
+    "glm4v_moe": _grid(GLM_VISION, {**EXPERTS, **WHOLE}, image="glm4v.Glm4v", settings=FRAMES, folder="glm4v"),
+    "glm_ocr": _grid(GLM_VISION, image="glm46v.Glm46V", settings=FRAMES, folder="glm46v"),
+    "glmga": _grid(GLM_VISION, image="glmga.Glmga", settings=FRAMES, folder="glm46v"),
+    "exaone4_5": _grid(
+        {**QWEN_VISION, "window_size": 16, "fullatt_block_indexes": [1], "num_key_value_heads": 2},
+        {"model_type": "exaone4", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+    ),
+    "paddleocr_vl": _grid({**VISION, "spatial_merge_size": 2}, image="paddleocr_vl.PaddleOCRVL"),
+    "ernie4_5_vl_moe": _grid(
+        QWEN_VISION,
+        {"moe_intermediate_size": [16, 16], "moe_num_experts": 2, "moe_k": 1, "moe_num_shared_experts": 1,
+         **_rope([1, 1, 2])},
+        image="ernie4_5_vl_moe.Ernie4_5_VLMoe",
+    ),
+    "video_llama_3": _grid(VISION, {"model_type": "qwen2"}, image="video_llama_3.VideoLlama3"),
+    "cosmos3_edge": _grid(
+        {**VISION, "num_patches": 16, "spatial_merge_size": 2},
+        image="cosmos3_edge.Cosmos3Edge",
+        settings=FRAMES,
+        projector_hidden_size=32,
+    ),
+    "cohere_compass": _grid(
+        QWEN3_VISION,
+        {"layer_types": ["sliding_attention", "full_attention"],
+         "rope_parameters": dict.fromkeys(["sliding_attention", "full_attention"], MROPE["rope_parameters"])},
+        image="cohere_compass.CohereCompass",
+        image_token="<|IMAGE_PAD|>",
+    ),
+    "hyperclovax_vision_v2": _grid(
+        {**QWEN_VISION, "model_type": "qwen2_5_vl_vision", "window_size": 16, "fullatt_block_indexes": [1]},
+        {"model_type": "hyperclovax"},
+    ),
+    "lfm3_vl": _grid(
+        {**QWEN_VISION, **VISION, "layer_types": ["conv", "full_attention"], "conv_kernel_size": 3},
+        {"model_type": "lfm3", "layer_types": ["conv", "full_attention"], "conv_L_cache": 3,
+         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+        projector_hidden_size=32,
+    ),
+    "qwen2_5_omni_thinker": _grid(
+        {**QWEN_VISION, "window_size": 16, "fullatt_block_indexes": [1]}, audio_config=AUDIO, folder="qwen2_5_omni"
+    ),
+    "qwen3_omni_moe_thinker": _grid(QWEN3_VISION, EXPERTS, audio_config=AUDIO, folder="qwen3_omni_moe"),
+    "minimax_m3_vl": _grid(
+        {**QWEN_VISION, **VISION},
+        {**EXPERTS, "rotary_dim": 4, "index_head_dim": 8, "layer_types": ["full_attention"] * 2},
+        image="minimax_m3_vl.MiniMaxM3VL",
+        image_token="]<]image[>[",
+        projector_hidden_size=32,
+    ),
+    "muse_glimmer": _grid(
+        {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
+         "layer_types": ["window_attention", "full_attention"]},
+        {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096},
+        image="muse_glimmer.MuseGlimmer",
+        settings={"patch_size": PATCH, "merge_size": 2, "max_image_tokens": 20},
+        image_token="<|patch|>",
+        out_hidden_size=128,
+        projector_hidden_size=32,
+    ),
+}  # fmt: skip

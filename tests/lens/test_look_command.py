@@ -1,0 +1,75 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The command `look`: a page, numbers, two models, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grounded_attention.commands.look import main, read_heads
+from tests.helpers.tiny_vlm_files import save_llava
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_llava(tmp_path_factory.mktemp("llava"))
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory):
+    path = tmp_path_factory.mktemp("images") / "a.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)).save(path)
+    return path
+
+
+def run_look(capsys, *arguments):
+    status = main([str(each) for each in arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_a_page_and_the_numbers(folder, image, tmp_path, capsys):
+    page = tmp_path / "lens.html"
+    given = [image, "what is this ?", "--model", folder, "--answer", "a small cat", "--output", page, "--json"]
+    status, printed, _ = run_look(capsys, *given)
+    assert status == 0
+    written = json.loads(printed)
+    assert [word["text"] for word in written["words"] if word["answer"]] == ["a", "small", "cat"]
+    assert "Localization Heads" in written["heads_from"]
+    assert 'id="lens-data"' in page.read_text()
+
+
+def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_path, capsys):
+    page = tmp_path / "lens.html"
+    given = [image, "what ?", "--model", folder, "--beside", folder, "--max-new-tokens", 3, "--again"]
+    status, printed, _ = run_look(capsys, *given, "--output", page)
+    assert status == 0
+    assert printed.count("asked again") == 2
+    assert page.read_text().count('"name":') == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--heads", "9-0"], "layer and head (9, 0)"),
+        (["--heads", "nowhere.json"], "nowhere.json"),
+        (["--form", "flat"], "'flat' is unknown"),
+        (["--output", "x.gif"], "x.gif"),
+        (["--load-in", "4bit"], "bitsandbytes"),
+    ],
+)
+def test_wrong_options_are_one_line(folder, image, options, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    status, _, error = run_look(capsys, image, "what ?", "--model", folder, "--answer", "a cat", *options)
+    assert status == 2
+    assert error.count("\n") == 1
+    assert message in error
+    assert not list(tmp_path.iterdir())
+
+
+def test_heads_are_read():
+    assert read_heads("auto") == "auto"
+    assert read_heads("7") == 7
+    assert read_heads("14-3, 20-0") == [(14, 3), (20, 0)]
+    assert read_heads("runs/x-1/heads.json") == "runs/x-1/heads.json"

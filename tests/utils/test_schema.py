@@ -1,0 +1,117 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The schema of sections: the path of a wrong key, what was found, what was expected, the nearest name."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from grounded_attention.supervision import get_method
+from grounded_attention.tasks import TASKS
+from grounded_attention.utils.schema import Count, Of, Section, Share, section, validate
+
+
+@dataclass
+class Inner(Section):
+    share: Share = 0.5
+
+
+@dataclass
+class Outer(Section):
+    name: Annotated[str, Of(("first", "second"))] = "first"
+    inner: Inner = field(default_factory=Inner)
+    places: str | list[str] | None = None
+    choice: Annotated[Any, Of(Literal["all"] | section({"best": Count}))] = "all"
+    named: dict[str, Inner] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.places == "nowhere":
+            raise ValueError("places is nowhere")
+
+
+def test_a_section_is_made_with_its_defaults():
+    made = validate(Outer, {"inner": {"share": 1}, "choice": {"best": 2}, "named": {"a": {}}})
+    assert made == Outer(inner=Inner(1.0), choice={"best": 2}, named={"a": Inner()})
+    assert type(made.inner.share) is float and validate(Outer, {}) == Outer()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (3, "the recipe must be a section of keys, found 3"),
+        ({"nam": 1}, "unknown key 'nam'; did you mean 'name'?"),
+        ({"name": "frist"}, "name must be 'first' or 'second', found 'frist'; did you mean 'first'?"),
+        ({"inner": 3}, "inner must be a section of keys, found 3"),
+        ({"inner": {"shar": 1}}, "unknown key 'inner.shar'; did you mean 'inner.share'?"),
+        ({"inner": {"share": 2}}, "inner.share must be less than or equal to 1, found 2"),
+        ({"inner": {"share": math.nan}}, "inner.share must be a finite number, found nan"),
+        ({"inner": {"share": True}}, "inner.share must be a number, found True"),
+        ({"places": 3}, "places must be text or a list, found 3"),
+        ({"places": ["a", 3]}, "places.1 must be text, found 3"),
+        ({"places": "nowhere"}, "places is nowhere"),
+        ({"choice": {"bst": 1}}, "unknown key 'choice.bst'; did you mean 'choice.best'?"),
+        ({"choice": {"best": 0}}, "choice.best must be greater than or equal to 1, found 0"),
+        ({"choice": 3}, "choice must be 'all' or a section of keys, found 3"),
+        ({"named": {"a": {"x": 1}}}, "unknown key 'named.a.x'; known keys: share"),
+    ],
+)
+def test_the_words_of_a_refusal(content, words):
+    with pytest.raises(ValueError) as caught:
+        validate(Outer, content)
+    assert str(caught.value) == words
+
+
+def test_the_place_of_a_section():
+    with pytest.raises(LookupError, match=r"^file: start\.inner\.share must be"):
+        validate(Outer, {"inner": {"share": 2}}, "start.", "file", type("Refused", (ValueError, LookupError), {}))
+
+
+@pytest.mark.parametrize(
+    ("task", "options", "key"),
+    [
+        ("pretraining", {"co_masking": "all"}, "options.co_masking"),
+        ("pretraining", {"region_targets": "both"}, "options.region_targets"),
+        ("pretraining", {"texts_per_image": -1}, "options.texts_per_image"),
+        ("pretraining", {"words": False, "regions": False, "relationship": False}, "options.nothing to predict"),
+        ("pretraining", {"regions_kept": 0.6, "regions_exchanged": 0.6}, "options.regions_kept"),
+        ("pretraining", {"answers": {"least": 1}}, "options.answers.least"),
+        ("caption_match_pretraining", {"exchanged": 1.5}, "options.exchanged"),
+        ("vqa", {"answers": {"fewest": 0}}, "options.answers.fewest"),
+        ("vqa", {"answers": []}, "options.answers"),
+        ("gqa", {"answers": ["a", 1]}, "options.answers.1"),
+        ("gqa", {"answers": None}, "options.answers"),
+        ("phrase_grounding", {"protocol": "pointing"}, "options.protocol"),
+        ("referring_expressions", {"convention": "giou"}, "options.convention"),
+        ("vcr", {"max_text_length": 1}, "options.max_text_length"),
+        ("grounded_generation", {"region_words": math.inf}, "options.region_words"),
+        ("grounded_generation", {"locate_prompt": "Where?"}, "options.locate_prompt"),
+        ("vgp", {"max_steps": 3}, "'options.max_steps'"),
+    ],
+)
+def test_wrong_options_of_a_task(task, options, key):
+    with pytest.raises(ValueError) as caught:
+        validate(TASKS[task].Options, options, "options")
+    assert key in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("directly", {}, "method must be 'none', 'indirect', 'direct', 'semi_direct' or 'grounding_alignment'"),
+        ("direct", {"layer": [1]}, "unknown key 'layer'; did you mean 'layers'?"),
+        ("none", {"layers": [1]}, "unknown key 'layers'"),
+        ("direct", {"directions": ["image_to_text"]}, "directions.0"),
+        ("direct", {"directions": []}, "directions"),
+        ("direct", {"layers": []}, "layers"),
+        ("direct", {"heads": [-1]}, "heads.0"),
+        ("semi_direct", {"box_weight": math.inf}, "box_weight must be a finite number"),
+        ("grounding_alignment", {"level": "word"}, "level must be 'phrase' or 'token', found 'word'"),
+        ("grounding_alignment", {"weight": -1}, "weight"),
+        ("direct+grounding_alignment", {"grounding_alignment": {"size": 0}}, "grounding_alignment.size"),
+    ],
+)
+def test_wrong_options_of_a_method(name, options, words):
+    with pytest.raises(ValueError) as caught:
+        get_method(name, **options)
+    assert words in str(caught.value)
