@@ -13,7 +13,7 @@ import pytest
 from transformers import BertConfig, BertForPreTraining
 
 from grounded_attention.commands.main import main
-from grounded_attention.processing.open_images import open_image
+from grounded_attention.utils.open_images import open_image
 from tests.helpers.loopback_hub import LoopbackHub
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vlm_files import save_qwen

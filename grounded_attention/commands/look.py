@@ -65,7 +65,7 @@ def look(options: argparse.Namespace) -> str:
 
 def _look(options: argparse.Namespace) -> Any:
     from grounded_attention.lens.look import look as look_at
-    from grounded_attention.processing.open_images import open_image
+    from grounded_attention.utils.open_images import open_image
 
     from .vlm_options import load_vlm
 

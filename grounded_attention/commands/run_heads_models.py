@@ -20,13 +20,13 @@ from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
 from grounded_attention.heads.reading import get_observer, read_phrases, reads_pixels
 from grounded_attention.heads.table import HeadTable
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.reports.patch_pictures import PatchAttention
 from grounded_attention.training.experiments.model_inputs import check_width
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.recipe import Data, Model
 from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
 from .vlm_options import add_vlm_options, load_vlm

@@ -17,9 +17,9 @@ import numpy as np
 from PIL import Image
 from torch import Tensor
 
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.open_images import open_image
 
 from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
 from .items import RegionInputs, Rules

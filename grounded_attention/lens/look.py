@@ -24,9 +24,9 @@ from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.ranking import ChosenHeads, find_file
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
-from grounded_attention.processing.open_images import open_image
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
+from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_files import write_text
 
 from .crop import SIDE, crop_box

@@ -121,7 +121,9 @@ def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, 
             read_phrase(each, _texts(chat)[before:], f"row {i} of the batch, phrase {number}", grounded=True)
             for number, each in enumerate(_listed(row.get("phrases")))
         ]
-        chat, read = _place_images(chat, [replace(each, sentence=each.sentence + before) for each in read], len(images[i]))
+        chat, read = _place_images(
+            chat, [replace(each, sentence=each.sentence + before) for each in read], len(images[i])
+        )
         chats.append(chat)
         phrases.append(read)
     tokenizer, side = collator.processor.tokenizer, collator.processor.tokenizer.padding_side
