@@ -31,7 +31,7 @@ from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Pro
 from .training_names import training_names
 
 # Which heads are supervised, one of these; `list` has pairs of layer and head.
-HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)]}
+HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
 BuilderName = Annotated[str, Of(tuple(BUILDERS))]
 
 
