@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from annotated_types import Gt, Len
+from annotated_types import Len
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
@@ -111,11 +111,8 @@ class Preserve(Section):
     """
 
     distillation: Weight = 0.0
-    distillation_of: Literal["hidden_states", "logits"] = "hidden_states"
-    temperature: Annotated[float, Gt(0)] = 1.0
     l2: Weight = 0.0
     ewc: Weight = 0.0
-    fisher_batches: Count = 16
     builder: BuilderName | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
