@@ -8,6 +8,7 @@ heads, T text, R regions, P phrases, Q query rows, K key columns, N sequence.
 from collections.abc import Mapping
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,9 +19,14 @@ from grounded_attention.supervision.draws import RowGenerators, fixed_generator
 from grounded_attention.supervision.method import observed_layers, query_arguments
 from grounded_attention.supervision.rollout import rollout_layers
 
+from .measure import is_right
+from .table import HeadCounts
+
 DIRECTION = "text_to_region"
 ROLLOUT = "text_to_region_rollout_by_layer"
 LAYERS = "text_to_region_layers"
+# Sum of `HeadCounts` -> sum of a state; an item is a token.
+_SUMS = {"items": "tokens", "correct": "correct", "share": "share", "chance": "chance"}
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
 
 
@@ -71,7 +77,7 @@ class AttentionGrounding:
         candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
         self._add("tokens", counted.sum())
         self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
-        self._add("correct", (_hits(log_alpha, targets.gold) * counted[:, None]).sum((1, 3)))
+        self._add("correct", (_hits(log_alpha, targets.gold[:, None]) * counted[:, None]).sum((1, 3)))
         self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
         if self.rollout:
             self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
@@ -85,7 +91,7 @@ class AttentionGrounding:
             block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
             found = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
             found = found.gather(2, columns.clamp(min=0)[:, None].expand(-1, found.shape[1], -1))
-            hits.append(_hits(found.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold, heads=False)[0])
+            hits.append(_hits(found.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold)[0])
         return torch.stack(hits)
 
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
@@ -99,6 +105,12 @@ class AttentionGrounding:
         """The sums over all tokens so far."""
         return dict(self._state)
 
+    @staticmethod
+    def counts(state: Mapping[str, Tensor]) -> HeadCounts:
+        """The sums of a state as those of a [`HeadTable`], as if all tokens were of one image."""
+        sums = {name: state[key].cpu().numpy()[None] for name, key in _SUMS.items()}
+        return HeadCounts(("all",), items=np.maximum(sums.pop("items"), 1), baseline=np.zeros(1), **sums)
+
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """Computes the figures of a state.
 
@@ -111,28 +123,26 @@ class AttentionGrounding:
             `..._best_head`, with layer and head chosen on the same data. `summarise` chooses them on another split.
             Where not every layer of the model has heads, also `..._layers`, the indices of the L layers.
         """
-        tokens = state["tokens"].clamp(min=1)
-        by_head = state["correct"] / tokens
+        counts = self.counts(state)
+        tokens, by_head = counts.total, torch.from_numpy(counts.accuracy)
         rollout = (state["rollout"] / tokens).tolist() if "rollout" in state else None
         figures = {
             "text_to_region_tokens": int(state["tokens"]),
-            "text_to_region_chance": (state["chance"] / tokens).item(),
+            "text_to_region_chance": counts.chance_accuracy,
             "text_to_region_all_heads": by_head.mean().item(),
             "text_to_region_best_layer": by_head.mean(1).max().item(),
             "text_to_region_best_head": by_head.max().item(),
             "text_to_region_by_head": by_head.tolist(),
-            "text_to_region_share_by_head": (state["share"] / tokens).tolist(),
+            "text_to_region_share_by_head": counts.mean_share.tolist(),
         }
         if self._layers != list(range(len(self._layers))):
             figures[LAYERS] = self._layers
         return figures if rollout is None else {**figures, ROLLOUT: rollout}
 
 
-def _hits(scores: Tensor, gold: Tensor, heads: bool = True) -> Tensor:
-    """Whether the highest column of each row is gold, 0 or 1; scores (L, B, H, Q, K), without heads (L, B, Q, K)."""
-    gold = gold[None, :, None] if heads else gold[None]
-    best = scores.argmax(-1, keepdim=True)
-    return gold.expand_as(scores).gather(-1, best)[..., 0].double()
+def _hits(scores: Tensor, gold: Tensor) -> Tensor:
+    """Whether the highest column of each row of L layers is gold, 0 or 1; `gold` lacks the layers."""
+    return is_right(scores, gold[None]).double()
 
 
 def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,18 +103,7 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
         image_text_alignment: torch.Tensor | None = None,
         region_boxes: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """
-        Embeds the sequence, shape (B, N, D).
-
-        Args:
-            inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
-            attention_mask (`torch.Tensor` of shape `(B, T)`): 1 for text, 0 for padding.
-            token_type_ids (`torch.LongTensor` of shape `(B, T)`): types of the text.
-            region_features (`torch.Tensor` of shape `(B, R, F)`): features of the regions.
-            region_token_type_ids (`torch.LongTensor` of shape `(B, R)`): types of the regions.
-            image_text_alignment (`torch.LongTensor` of shape `(B, R, A)`, *optional*): text columns, -1 for padding.
-            region_boxes (`torch.Tensor` of shape `(B, R, 4)`, *optional*): boxes of the regions, corners in [0, 1].
-        """
+        """Embeds the sequence, shape (B, N, D)."""
         # The rank of a token among the tokens of its row, for left and right padding.
         position_ids = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
         text = inputs_embeds + self.token_type_embeddings(token_type_ids) + self.position_embeddings(position_ids)

@@ -140,31 +140,14 @@ def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
 
 
 def scale_boxes(region_boxes: torch.Tensor, image_sizes: torch.Tensor) -> torch.Tensor:
-    """
-    Converts normalised boxes to pixels of the padded canvas. Each image is in the top left corner of the canvas.
-
-    Args:
-        region_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): `(x1, y1, x2, y2)` in [0, 1].
-        image_sizes (`torch.LongTensor` of shape `(batch_size, 2)`): width and height of each image in pixels.
-
-    Returns:
-        `torch.Tensor` of shape `(batch_size, num_regions, 4)`, float32.
-    """
+    """Converts normalised boxes to pixels of the padded canvas. Each image is in the top left corner of the canvas."""
     return region_boxes.float() * image_sizes[:, None].repeat(1, 1, 2)
 
 
 def mask_region_pixels(
     pixel_values: torch.Tensor, pixel_boxes: torch.Tensor, masked_regions: torch.Tensor
 ) -> torch.Tensor:
-    """
-    Sets the pixels of masked boxes to zero, the mean colour (VL-BERT public code, `MASK_RAW_PIXELS`).
-
-    Args:
-        pixel_values (`torch.Tensor` of shape `(batch_size, channels, height, width)`): normalised images.
-        pixel_boxes (`torch.Tensor` of shape `(batch_size, num_regions, 4)`): boxes in pixels; a box covers the pixels
-            from its first edge to its last, both included.
-        masked_regions (`torch.BoolTensor` of shape `(batch_size, num_regions)`): the boxes to mask.
-    """
+    """Sets the pixels of masked boxes to zero, the mean colour (VL-BERT public code, `MASK_RAW_PIXELS`)."""
     left, top, right, bottom = (pixel_boxes + _PIXEL_TOLERANCE).floor()[..., None].unbind(dim=2)  # (B, R, 1) each
     rows, columns = (torch.arange(size, device=pixel_boxes.device) for size in pixel_values.shape[2:])
     in_rows = (rows >= top) & (rows <= bottom) & masked_regions[..., None]  # (B, R, height)
@@ -264,18 +247,7 @@ class VLBertEmbeddings(nn.Module):
         region_linguistic_embeds: torch.Tensor,
         region_boxes: torch.Tensor,
     ) -> torch.Tensor:
-        """
-        Embeds the sequence, shape (B, N, D).
-
-        Args:
-            inputs_embeds (`torch.Tensor` of shape `(B, T, D)`): word embeddings.
-            attention_mask (`torch.Tensor` of shape `(B, T)`): 1 for text, 0 for padding.
-            token_type_ids (`torch.LongTensor` of shape `(B, T)`): types of the text.
-            text_visual_embeds (`torch.Tensor` of shape `(B, T, V)`): the visual part of each text token.
-            region_visual_embeds (`torch.Tensor` of shape `(B, R, V)`): encoded regions.
-            region_linguistic_embeds (`torch.Tensor` of shape `(B, R, D)`): word embeddings of the regions.
-            region_boxes (`torch.Tensor` of shape `(B, R, 4)`): boxes of the regions, corners in [0, 1].
-        """
+        """Embeds the sequence, shape (B, N, D)."""
         batch_size, num_regions = region_visual_embeds.shape[:2]
         text = inputs_embeds + self.text_visual(text_visual_embeds)
         regions = region_linguistic_embeds + self.region_visual(region_visual_embeds)

@@ -44,14 +44,7 @@ class TextFirstPooling:
             self.region_pooler = StatePooler(config.region_hidden_size, size, activation)
 
     def pool(self, text: torch.Tensor, region_states: torch.Tensor) -> torch.Tensor | None:
-        """
-        The pooled state (B, F), or `None` without poolers.
-
-        Args:
-            text (`torch.Tensor` of shape `(B, D)`): state of the first token.
-            region_states (`torch.Tensor` of shape `(B, R, E)`): states of the regions; if there is none, the pooled
-                state is that of the text.
-        """
+        """The pooled state (B, F), or `None` without poolers."""
         if self.pooler is None:
             return None
         pooled = self.pooler(text)

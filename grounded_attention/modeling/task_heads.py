@@ -152,16 +152,7 @@ class AlignmentScorer:
     def score_alignment(
         self, outputs: Any, alignment_phrases: torch.Tensor | None, alignment_pairs: torch.Tensor | None
     ) -> torch.Tensor | None:
-        """
-        Scores the pairs, `(batch_size, num_pairs)`; `None` without pairs.
-
-        Args:
-            outputs: the base model's output.
-            alignment_phrases, alignment_pairs: see `ALIGNMENT_ARGS`.
-
-        Raises:
-            ValueError: if the model has no head for them, or only one of the two is given.
-        """
+        """Scores the pairs, `(batch_size, num_pairs)`; `None` without pairs."""
         if alignment_pairs is None and alignment_phrases is None:
             return None
         if alignment_pairs is None or alignment_phrases is None:
@@ -199,15 +190,7 @@ class PhraseHeads(AlignmentScorer):
         alignment_pairs: torch.Tensor | None,
         phrase_states: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor | None]:
-        """
-        Computes `grounding_logits` and `alignment_logits` of the output; `None` without their head or inputs.
-
-        Args:
-            outputs: the base model's output.
-            phrase_mask, alignment_phrases, alignment_pairs: see `PHRASE_ARGS`.
-            phrase_states (`torch.Tensor` of shape `(batch_size, num_phrases, text_hidden_size)`, *optional*): the
-                pooled phrases, if they are known.
-        """
+        """Computes `grounding_logits` and `alignment_logits` of the output; `None` without their head or inputs."""
         grounding_logits = None
         if phrase_mask is not None and self.grounding_head is not None:
             if phrase_states is None:
@@ -283,17 +266,7 @@ class VGPHeads(PhraseHeads):
         alignment_phrases: torch.Tensor | None = None,
         alignment_pairs: torch.Tensor | None = None,
     ) -> VGPOutput:
-        """
-        Computes the output of a model with these heads: loss, logits, hidden states and attention maps.
-
-        Args:
-            outputs: the base model's output, see `task_outputs.py`.
-            pred_boxes (`torch.Tensor` of shape `(batch_size, text_length, 4)`, *optional*): boxes from
-                `encode_for_vgp`.
-            attention_mask (`torch.Tensor` of shape `(batch_size, text_length)`, *optional*): 1 for text.
-            phrase_mask, phrase_pairs, identification_labels, vgp_labels, alignment_phrases, alignment_pairs: see the
-                model's `forward`.
-        """
+        """Computes the output of a model with these heads: loss, logits, hidden states and attention maps."""
         text_states = outputs.text_hidden_state
         caption_state = self._get_caption_state(text_states, outputs.pooler_output, attention_mask)
         identification_logits = self.identification_head(caption_state)

@@ -37,8 +37,8 @@ class DirectSupervision(AttentionMethod):
         | `attention_mask`        | (B, T)    | 0 for padded tokens                                          |
         | `region_attention_mask` | (B, R)    | 0 for padded regions                                         |
         | `region_boxes`          | (B, R, 4) | needed for `box_weight`: corners in [0, 1]                   |
-        | `text_positions`        | (B, T)    | optional, with `region_positions` (B, R): positions of       |
-        |                         |           | tokens and regions, for models outside this package          |
+        | `text_positions`        | (B, T)    | with `region_positions` (B, R): where tokens and regions are |
+        |                         |           | for the model; optional for models of this package           |
 
     Example:
         >>> import torch

@@ -64,8 +64,9 @@ class SupervisionMethod(ABC):
     have different counts.
 
     `batch` contains `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32, 1 or 0, and the 0/1 tensors
-    `attention_mask` (B, T) and `region_attention_mask` (B, R). A collator may add `prepare_batch(batch)` to the batch;
-    then the training step does not repeat this work, and a GPU does not wait for it.
+    `attention_mask` (B, T) and `region_attention_mask` (B, R). `text_positions` (B, T) and `region_positions` (B, R)
+    say where tokens and regions are for the model, of any kind; -1 is padding. A collator may add
+    `prepare_batch(batch)` to the batch; then the training step does not repeat this work, and a GPU does not wait.
     """
 
     name: str

@@ -28,7 +28,6 @@ from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_t
 
 SECTIONS = {
     "states": Preserve(distillation=0.7, l2=0.03, ewc=0.5),
-    "logits": Preserve(distillation=0.7, distillation_of="logits", temperature=2.0),
 }
 
 
@@ -48,10 +47,9 @@ def preservation_of(section: Preserve, model, start) -> Preservation:
     """Makes the preservation of a VGP model that starts from the checkpoint, with random Fisher information."""
     frozen, new = load_start(start)
     shared = {name for name, _ in frozen.named_parameters()} - new
-    heads = load_start(start, VLBertForPreTraining)[0] if section.distillation_of == "logits" else None
     generator = torch.Generator().manual_seed(2)
     fisher = {n: torch.rand(p.shape, generator=generator) for n, p in frozen.named_parameters() if n in shared}
-    return Preservation(section, model, frozen, shared, TASKS["vgp"].model_inputs, heads, fisher)
+    return Preservation(section, model, frozen, shared, TASKS["vgp"].model_inputs, fisher)
 
 
 def preserving_trainer(directory, start, section: Preserve, **arguments) -> GroundingTrainer:

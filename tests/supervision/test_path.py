@@ -4,8 +4,15 @@
 import re
 import sys
 
+import pytest
+import torch
+
+from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.text_rows import stack_batches
+from tests.helpers.exported import MAKERS, SIZES, draw_inputs
+from tests.helpers.exported import tiny_model as tiny_model_of
 from tests.helpers.project_files import PACKAGE, ROOT
 from tests.helpers.tiny_trainer import Collator
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
@@ -46,3 +53,42 @@ def test_the_path_of_phrase_regions_is_short_and_as_contributing_says():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## From a box in a file to the loss")[2]
     named = set(re.findall(r"\w+\.py", text.partition("\n## ")[0])) | {"direct.py"}  # as `<method>.py`
     assert set(files) <= named
+
+
+@pytest.mark.parametrize("family", MAKERS)
+def test_positions_report_what_indices_report(family):
+    """The batch of a processor has positions, that of an earlier version has not: the same losses, for any family."""
+    model, method = tiny_model_of(family, "vgp"), get_method("direct")
+    method.prepare(model)
+    inputs = {**draw_inputs(export_inputs(model), SIZES[0])}
+    words, regions = inputs["input_ids"].shape[1], inputs["region_features"].shape[1]
+    batch = {**inputs, "phrase_regions": torch.rand(3, 3, regions, generator=torch.Generator().manual_seed(1)) < 0.5}
+    start = 0 if family in ("vilbert", "lxmert") else words
+    columns = torch.arange(words).expand(3, -1), torch.arange(start, start + regions).expand(3, -1)
+    masks = batch["attention_mask"] > 0, batch["region_attention_mask"] > 0
+    names = ("text_positions", "region_positions")
+    placed = {name: each.masked_fill(~mask, -1) for name, each, mask in zip(names, columns, masks, strict=True)}
+    found = []
+    for given in (batch, {**batch, **placed}):
+        arguments = method.forward_kwargs(given)
+        assert ("attention_queries" in arguments) == ("text_positions" in given)
+        found.append(method.losses(model(**inputs, **arguments), given))
+    assert found[0].keys() == found[1].keys() == {"text_to_region", "region_to_text"}
+    for name, (total, count) in found[0].items():
+        assert total > 0 and torch.equal(total, found[1][name][0]) and torch.equal(count, found[1][name][1])
+
+
+@pytest.mark.parametrize("one_sequence", [True, False])
+def test_rows_of_longer_texts_move_the_regions_behind_the_text(one_sequence):
+    shape = {"attention_mask": torch.ones(2, 3).long(), "input_ids": torch.ones(2, 3).long()}
+    places = torch.tensor([[0, 1], [0, -1]])
+    images = {
+        **shape,
+        "text_positions": torch.tensor([[0, 1, 2], [0, 1, -1]]),
+        "region_positions": torch.where(places < 0, -1, places + 3 * one_sequence),
+    }
+    texts = {name: torch.ones(1, 5).long() for name in shape} | {"text_positions": torch.arange(5)[None]}
+    found = stack_batches(images, texts, 0)
+    assert found["text_positions"].tolist() == [[0, 1, 2, -1, -1], [0, 1, -1, -1, -1], [0, 1, 2, 3, 4]]
+    start = 5 if one_sequence else 0
+    assert found["region_positions"].tolist() == [[start, start + 1], [start, -1], [-1, -1]]

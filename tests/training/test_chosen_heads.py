@@ -46,6 +46,19 @@ def test_picks(kind, value, expected):
     assert read_choice({kind: value}).pick(ACCURACY) == expected
 
 
+def test_the_heads_of_a_file_are_supervised(tmp_path):
+    """`heads.json`, as `grounded-attention heads` writes it."""
+    chosen = [{"layer": 1, "head": 2}, {"layer": 0, "head": 0}]
+    content = {"format": 2, "layers": ["0", "1"], "heads": 3, "about": {"word": "last"}, "chosen": chosen}
+    (tmp_path / "heads.json").write_text(json.dumps(content))
+    recipe = recipe_of({"file": str(tmp_path)})
+    check_heads(recipe)
+    made, record = supervise_chosen(recipe, {"accuracy": ACCURACY.tolist()})
+    assert made.supervision.options["direct"]["heads"] == [[0, 0], [1, 2]] and len(record["heads"]) == 2
+    with pytest.raises(RecipeError, match=r"supervision\.heads\.file"):
+        read_choice({"file": str(tmp_path / "nowhere")})
+
+
 def test_best_and_worst_are_the_ends_of_one_order():
     accuracy = np.random.default_rng(0).integers(0, 5, (4, 6)) / 5  # with ties
     for k in range(1, 24):

@@ -202,7 +202,7 @@ def test_a_head_that_was_handed_over_is_preserved_where_it_has_a_start(scenes, s
 
     monkeypatch.setattr(GroundingTrainer, "train", train)
     recipe = recipe_of("referring_expressions", scenes, tmp_path / "run", directory)
-    recipe["preserve"] = {"l2": 0.1, "ewc": 1.0, "fisher_batches": 1}
+    recipe["preserve"] = {"l2": 0.1, "ewc": 1.0}
     recipe["preserve"] |= {"builder": "flickr30k_entities", "options": {"relationship": False, "background": False}}
     with pytest.raises(Stop):
         run_train(monkeypatch, tmp_path, recipe)

@@ -7,15 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import nn
-from torch.nn import functional as F
 
 from grounded_attention.modeling import VLBertForPreTraining
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.start_model import check_preserve, pretraining_recipe
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.fisher import estimate_fisher, saved_fisher
-from grounded_attention.training.loop.preserve import Preservation
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, RecipeError
 from tests.helpers.preserve_steps import (
     SECTIONS,
@@ -114,48 +111,6 @@ def test_state_distillation_by_loops(start):
     assert counts["distillation"] == count
 
 
-def test_logit_distillation_by_loops(start):
-    model, batch = disturbed(load_start(start)[0]), vgp_batch()
-    losses, counts = losses_of(preservation_of(SECTIONS["logits"], model, start), model, batch)
-    origin = load_start(start, VLBertForPreTraining)[0].eval()
-    carrier = load_start(start, VLBertForPreTraining)[0].eval()
-    carrier.vl_bert.load_state_dict(model.vl_bert.state_dict(), strict=False)
-    carrier.mlm_head.decoder.weight = nn.Parameter(origin.mlm_head.decoder.weight.clone())  # heads are the start's
-    inputs = {n: batch[n] for n in TASKS["vgp"].model_inputs if n in batch and not n.startswith("phrase")}
-    ours, theirs = carrier(**inputs), origin(**inputs)
-    expected, found = {"words": 0.0, "regions": 0.0}, {"words": 0, "regions": 0}
-    read = [("words", "mlm_logits", "attention_mask"), ("regions", "region_logits", "region_candidate_mask")]
-    for kind, logits, mask in read:
-        for i, j in batch[mask].nonzero().tolist():
-            p = F.softmax(theirs[logits][i, j].double() / 2, -1)
-            q = F.softmax(ours[logits][i, j].double() / 2, -1)
-            expected[kind] += 4 * (p * (p / q).log()).sum().item()
-            found[kind] += 1
-    for kind, value in expected.items():
-        total, weight = losses[f"distillation_{kind}"]
-        assert total.item() == pytest.approx(value, rel=1e-3) and value > 0 and weight == 0.7
-        assert counts[f"distillation_{kind}"] == found[kind]
-
-
-def test_pre_training_distils_the_logits_of_its_own_heads(start):
-    table, task = tiny_table(8), TASKS["pretraining"]
-    rows = [{"image_id": str(i), "caption_id": f"c{i}", "text": "a b c d e"} for i in range(4)]
-    options = {"relationship": False, "background": False}
-    batch = Collator(task, tiny_processor(), table, split=rows, options=options)(rows)
-    model = load_start(start, VLBertForPreTraining)[0].eval()
-    frozen = load_start(start, VLBertForPreTraining)[0]
-    names = {name for name, _ in frozen.named_parameters()}
-    preservation = Preservation(SECTIONS["logits"], model, frozen, names, task.model_inputs)
-    given = {name: batch[name] for name in task.model_inputs if name in batch}
-    assert preservation.forward_kwargs() == {}
-    zero = preservation.losses(model(**given), batch)
-    assert all(total.abs() < 1e-6 for total, _ in zero.values())
-    with torch.no_grad():
-        model.region_head.classifier.bias[0] += 1
-    moved = preservation.losses(model(**given), batch)
-    assert moved["distillation_words"][0].abs() < 1e-6 < moved["distillation_regions"][0]
-
-
 def test_the_teacher_learns_nothing_and_has_no_dropout(start, tmp_path):
     trainer = preserving_trainer(tmp_path, start, SECTIONS["states"], max_steps=2, per_device_train_batch_size=4)
     before = weights(trainer.preservation.start)
@@ -171,7 +126,7 @@ def test_the_components_are_logged_and_add_up(start, tmp_path, name):
     section = SECTIONS[name]
     trainer = preserving_trainer(tmp_path, start, section, max_steps=3, per_device_train_batch_size=4)
     trainer.train()
-    kept = {"states": ["distillation", "l2", "ewc"], "logits": ["distillation_words", "distillation_regions"]}[name]
+    kept = ["distillation", "l2", "ewc"]
     for step, entry in enumerate(logged(trainer)):
         plain = [v for k, v in entry.items() if k.startswith("loss_") and k.removeprefix("loss_") not in kept]
         own = [getattr(section, part.partition("_")[0]) * entry[f"loss_{part}"] for part in kept]
@@ -287,7 +242,6 @@ def recipe_of(**preserve):
 @pytest.mark.parametrize(
     ("recipe", "words"),
     [
-        (recipe_of(distillation=1.0, temperature=2.0), "preserve.temperature applies only to logits"),
         (recipe_of(ewc=1.0, options={"word": False}), "did you mean 'preserve.options.words'"),
         (Recipe(preserve=Preserve(l2=1.0)), "preserve needs a start model"),
         (
@@ -304,7 +258,7 @@ def test_a_bad_section_is_refused(recipe, words):
 
 
 def test_a_source_must_have_the_heads(start, tmp_path):
-    section = Preserve(distillation=1.0, distillation_of="logits")
+    section = Preserve(ewc=1.0)
     check_preserve(Recipe(preserve=section, model=Model(source=str(start))))
     tiny_model().save_pretrained(tmp_path)
     with pytest.raises(RecipeError, match="checkpoint of VLBertForPreTraining"):
@@ -329,13 +283,13 @@ def test_a_run_is_kept_near_its_start(tmp_path, monkeypatch):
     training = tiny_recipe(scenes, tmp_path)["training"] | {"save_strategy": "steps", "save_steps": 2}
     options = {"relationship": False, "background": False}
     begin = {"task": "pretraining", "options": options, "training": {**training, "max_steps": 2}}
-    preserve = {"distillation": 1.0, "distillation_of": "logits", "l2": 0.1, "ewc": 1.0, "fisher_batches": 2}
+    preserve = {"distillation": 1.0, "l2": 0.1, "ewc": 1.0}
     sections = {"start": begin, "preserve": preserve, "training": training, "resume": True, "text_only_baseline": True}
     recipe = tiny_recipe(scenes, tmp_path / "run", **sections)
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     run = tmp_path / "run" / "direct"
     history = [entry for entry in json.loads((run / "history.json").read_text()) if "loss" in entry]
-    names = {"loss_distillation_words", "loss_distillation_regions", "loss_l2", "loss_ewc"}
+    names = {"loss_distillation", "loss_l2", "loss_ewc"}
     assert all(names <= entry.keys() for entry in history) and history[-1]["loss_l2"] > 0
     blind = json.loads((tmp_path / "run" / "text_only" / "history.json").read_text())
     assert not names & {key for entry in blind for key in entry}
@@ -357,11 +311,10 @@ def test_visualbert_is_kept_near_the_start_of_its_own_pretraining(tmp_path, monk
     recipe["model"]["family"] = "visualbert"
     data = {"builder": "coco_captions", "options": {"config_name": "karpathy"}}
     begin = {"task": "caption_match_pretraining", "data": data, "training": {**recipe["training"], "max_steps": 2}}
-    preserve = {"distillation": 1.0, "distillation_of": "logits", "ewc": 1.0, "fisher_batches": 2}
+    preserve = {"distillation": 1.0, "ewc": 1.0}
     assert run_train(monkeypatch, tmp_path, recipe | {"start": begin, "preserve": preserve}) == 0
     history = json.loads((tmp_path / "run" / "direct" / "history.json").read_text())
     losses = [entry for entry in history if "loss" in entry]
-    assert losses[-1]["loss_distillation_words"] > 0 and losses[-1]["loss_ewc"] > 0
-    assert not any("loss_distillation_regions" in entry for entry in losses)
+    assert losses[-1]["loss_distillation"] > 0 and losses[-1]["loss_ewc"] > 0
     fisher = load_file(tmp_path / "run" / "fisher.safetensors")
     assert all(name.startswith("visual_bert.") for name in fisher) and sum(f.sum() for f in fisher.values()) > 0

@@ -26,6 +26,8 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
+# Keys that `preserve` had: a run writes what holds now, so that earlier runs and cells of studies stay usable.
+SETTLED = {"distillation_of": "hidden_states", "temperature": 1.0, "fisher_batches": 16}
 MAX_NAMED = 5  # keys in a message
 LENGTHS = (("max_steps", -1), ("num_train_epochs", 3.0))  # how long a training is, with the defaults
 OF_RUN = ("task", "options", "methods", "text_only_baseline", "data", "seed")
@@ -232,6 +234,7 @@ def identity(recipe: Recipe) -> dict[str, Any]:
 def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept = {key: value for key, value in content.items() if key not in ASIDE}
     kept["training"] = {key: value for key, value in without_hub(kept["training"]).items() if key != SKIP}
+    kept["preserve"] = {**kept["preserve"], **SETTLED}
     data, model = kept["data"], kept["model"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
     for section, key in (

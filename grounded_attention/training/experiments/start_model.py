@@ -31,6 +31,7 @@ from .prepared_data import prepare_data
 PRETRAINING = "pretraining"  # the head, and the default task of the pre-training
 WEIGHTS = ("distillation", "l2", "ewc")
 FISHER_FILE = "fisher.safetensors"
+FISHER_BATCHES = 16
 EXAMPLES = 8  # default batch size, as in TrainingArguments
 
 
@@ -57,17 +58,11 @@ def _check_start(recipe: Recipe) -> None:
         raise RecipeError("preserve compares weights, which model.adapter leaves unchanged: remove one of them")
     if recipe.start is None and recipe.model.source is None:
         raise RecipeError("preserve needs a start model: give a start section, or a checkpoint as model.source")
-    if section.distillation and section.distillation_of == "hidden_states" and section.temperature != 1:
-        raise RecipeError(
-            "preserve.temperature applies only to logits: give preserve.distillation_of=logits, or remove it"
-        )
     if recipe.training.get("fsdp"):
         raise RecipeError("preserve needs whole parameters in every process: remove training.fsdp")
-    logits = section.distillation and section.distillation_of == "logits"
-    if (logits or section.ewc) and not _starts_with_heads(recipe):
-        needing = "preserve.distillation_of=logits" if logits else "preserve.ewc"
+    if section.ewc and not _starts_with_heads(recipe):
         raise RecipeError(
-            f"{needing} needs a start model with pre-training heads: give a start with a pre-training task, or a "
+            "preserve.ewc needs a start model with pre-training heads: give a start with a pre-training task, or a "
             f"checkpoint of {head_class(PRETRAINING, recipe.model).__name__} as model.source"
         )
 
@@ -92,11 +87,8 @@ def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, de
     # With the configuration of the model, because its heads and fields may differ from those of the checkpoint.
     start, new = load_model(type(model), replace(recipe.model, config={}), config=deepcopy(model.config))
     shared = {name for name, _ in start.named_parameters()} - new
-    heads, with_heads = None, head_class(PRETRAINING, recipe.model)
-    if section.distillation and section.distillation_of == "logits" and not isinstance(model, with_heads):
-        heads = load_model(with_heads, recipe.model)[0]
     fisher = _fisher(recipe, processor, shared, device) if section.ewc else None
-    return Preservation(section, model, start, shared, task.model_inputs, heads, fisher)
+    return Preservation(section, model, start, shared, task.model_inputs, fisher)
 
 
 def _fisher(recipe: Recipe, processor: Any, names: set[str], device: Any) -> dict[str, Tensor]:
@@ -123,7 +115,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
     with recipe_key_errors("preserve.options"):
         task = task.configure(config=model.config)
     train = data.splits["train"]
-    count = recipe.preserve.fisher_batches * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
+    count = FISHER_BATCHES * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
     collate = Collator(
         task,
         processor,

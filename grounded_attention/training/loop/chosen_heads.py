@@ -14,6 +14,7 @@ from transformers import AutoConfig
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.attention_grounding import LAYERS, AttentionGrounding
+from grounded_attention.heads.ranking import ChosenHeads
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
 from grounded_attention.supervision.supervise import call_layers, find_calls
@@ -61,6 +62,11 @@ def read_choice(heads: Any) -> HeadChoice | None:
     if len(heads) != 1:
         raise RecipeError(f"{KEY} must be all or one of {', '.join(HEADS)}, found {heads!r}")
     ((kind, value),) = heads.items()
+    if kind == "file":
+        try:
+            return HeadChoice("list", [list(pair) for pair in ChosenHeads.from_file(value).heads])
+        except ValueError as error:
+            raise RecipeError(f"{KEY}.file: {error}") from error
     return HeadChoice(kind, value)
 
 

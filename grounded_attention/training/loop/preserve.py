@@ -4,14 +4,14 @@
 Distillation (Hinton et al., 2015; Li and Hoiem, 2016), L2 to the start weights (L2-SP, Li et al., 2018) and elastic
 weight consolidation (Kirkpatrick et al., 2017).
 
-Shape letters: B batch, T text, R regions, N = T + R + 1, D hidden, V vocabulary, C region classes; M chosen positions.
+Shape letters: B batch, T text, R regions, N = T + R + 1, D hidden.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
@@ -21,12 +21,8 @@ from grounded_attention.training.recipes.recipe import Preserve
 class Preservation:
     """The loss components of the `preserve` section, for one model in training.
 
-    - `distillation_of: hidden_states`: component `distillation`, the squared difference between the final states of
-      the model and of the start model on the same batch, mean over D, then over tokens and regions without padding.
-    - `distillation_of: logits`: `distillation_words` and, for a family that predicts them, `distillation_regions`: the
-      Kullback-Leibler divergence KL(start || model) of the word (class) distributions, both at `temperature`, times
-      the squared temperature; mean over tokens (detected regions). A model without pre-training heads uses the frozen
-      heads of the start model.
+    - `distillation`: the squared difference between the final states of the model and of the start model on the same
+      batch, mean over D, then over tokens and regions without padding.
     - `l2`: half the squared distance between the parameters and their start values, for all parameters with a start
       value: the base model, and a head that takes its weights from a pre-training head
       (`grounded_attention.modeling.pretraining_handover`).
@@ -44,7 +40,6 @@ class Preservation:
         start: PreTrainedModel,
         shared: set[str],
         model_inputs: tuple[str, ...],
-        heads: PreTrainedModel | None = None,
         fisher: Mapping[str, Tensor] | None = None,
     ):
         self.section, self.model_inputs = section, model_inputs
@@ -52,68 +47,37 @@ class Preservation:
         frozen = start.eval().requires_grad_(False)
         self.values = {name: value for name, value in frozen.named_parameters() if name in self.parameters}
         self.start = frozen if section.distillation else None
-        self.heads = None if heads is None else nn.ModuleDict(heads.prediction_heads)  # type: ignore[arg-type]
-        if self.heads is not None:
-            self.heads.eval().requires_grad_(False)
-        # The heads whose logits are distilled.
-        self.kinds: tuple[str, ...] = ()
-        if self._of("logits"):
-            self.kinds = tuple((model if heads is None else heads).prediction_heads)  # type: ignore[arg-type]
         self.fisher = dict(fisher or {})
 
     def forward_kwargs(self) -> dict[str, Any]:
         """Extra arguments of the model's forward."""
-        return {"output_hidden_states": True} if self._of("hidden_states") or self.heads is not None else {}
+        return {"output_hidden_states": True} if self.section.distillation else {}
 
     def counts(self, batch: Mapping[str, Any]) -> dict[str, Tensor]:
         """Component -> number of terms in its sum, () int64."""
         counts = {}
-        if self._of("hidden_states"):
+        if self.section.distillation:
             counts["distillation"] = _attended(batch).sum()
-        for kind in self.kinds:
-            counts[f"distillation_{kind}"] = _PLACES[kind](batch).sum()
         once = torch.ones((), dtype=torch.int64)
         return counts | {name: once for name in ("l2", "ewc") if getattr(self.section, name)}
 
     def losses(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Component -> (sum, weight)."""
-        found = {name: (total, self.section.distillation) for name, total in self._distill(outputs, batch).items()}
+        found: dict[str, tuple[Tensor, float]] = {}
+        if self.start is not None:
+            found["distillation"] = (self._distill(self.start, outputs, batch), self.section.distillation)
         if self.section.l2:
             found["l2"] = (self._drift({}), self.section.l2)
         if self.section.ewc:
             found["ewc"] = (self._drift(self.fisher), self.section.ewc)
         return found
 
-    def _of(self, kind: str) -> bool:
-        return bool(self.section.distillation) and self.section.distillation_of == kind
-
-    # Distillation
-
-    def _distill(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        if self.start is None:
-            return {}
+    def _distill(self, start: PreTrainedModel, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
         with torch.no_grad():
-            self.start.to(batch["input_ids"].device)
+            start.to(batch["input_ids"].device)
             given = {name: batch[name] for name in self.model_inputs if name in batch}
-            wanted = self.start(**given, **self.forward_kwargs(), return_dict=True)
-        if self.section.distillation_of == "hidden_states":
-            return {"distillation": state_distance(_states(outputs, batch), _states(wanted, batch), _attended(batch))}
-        with torch.no_grad():
-            targets = self._logits(wanted, batch)
-        found = self._logits(outputs, batch)
-        return {
-            f"distillation_{kind}": divergence(found[kind], targets[kind], self.section.temperature)
-            for kind in self.kinds
-        }
-
-    def _logits(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Logits without padding: "words" -> (M, V) of the tokens, "regions" -> (M, C) of the detected regions."""
-        places = {kind: _PLACES[kind](batch) for kind in self.kinds}
-        if self.heads is None:
-            return {kind: getattr(outputs, _LOGITS[kind])[place] for kind, place in places.items()}
-        states, width = _states(outputs, batch), _tokens(batch).shape[1]
-        parts, heads = {"words": states[:, :width], "regions": states[:, width:]}, self.heads.to(states.device)
-        return {kind: heads[kind](parts[kind][place]) for kind, place in places.items()}
+            wanted = start(**given, **self.forward_kwargs(), return_dict=True)
+        return state_distance(_states(outputs, batch), _states(wanted, batch), _attended(batch))
 
     # Distance of the weights
 
@@ -152,14 +116,6 @@ def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
     return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
 
 
-def divergence(logits: Tensor, start: Tensor, temperature: float) -> Tensor:
-    """
-    KL(start || model) of softmax(logits / temperature), times temperature², summed over M.
-    """
-    student, teacher = ((x.float() / temperature).log_softmax(-1) for x in (logits, start))
-    return F.kl_div(student, teacher, reduction="sum", log_target=True) * temperature**2
-
-
 def _tokens(batch: Mapping[str, Any]) -> Tensor:
     """Mask of the tokens without padding, (B, T) bool; if an example has several choices, each choice is a row."""
     return batch["attention_mask"].bool().flatten(0, -2)
@@ -172,15 +128,6 @@ def _regions(batch: Mapping[str, Any], name: str) -> Tensor:
         return tokens[:, :0]
     mask = mask.bool().flatten(0, -2)
     return mask.repeat_interleave(len(tokens) // len(mask), dim=0)
-
-
-def _candidates(batch: Mapping[str, Any]) -> Tensor:
-    return _regions(batch, "region_candidate_mask")
-
-
-# Prediction head -> mask of its positions, and name of its logits in the model output.
-_PLACES = {"words": _tokens, "regions": _candidates}
-_LOGITS = {"words": "mlm_logits", "regions": "region_logits"}
 
 
 def _attended(batch: Mapping[str, Any]) -> Tensor:

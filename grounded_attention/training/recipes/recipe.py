@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from annotated_types import Gt, Len
+from annotated_types import Len
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
@@ -31,7 +31,7 @@ from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Pro
 from .training_names import training_names
 
 # Which heads are supervised, one of these; `list` has pairs of layer and head.
-HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)]}
+HEADS = {"best": Count, "worst": Count, "layers": Indices, "list": Annotated[list[Pair], Len(1)], "file": str}
 BuilderName = Annotated[str, Of(tuple(BUILDERS))]
 
 
@@ -111,11 +111,8 @@ class Preserve(Section):
     """
 
     distillation: Weight = 0.0
-    distillation_of: Literal["hidden_states", "logits"] = "hidden_states"
-    temperature: Annotated[float, Gt(0)] = 1.0
     l2: Weight = 0.0
     ewc: Weight = 0.0
-    fisher_batches: Count = 16
     builder: BuilderName | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
