@@ -355,8 +355,9 @@ def test_rows_as_people_have_them(files, tmp_path, capsys):
     given += ["--images", paths[0].parent, "--output", tmp_path / "heads", "--limit", 0]
     assert heads.main([*map(str, given)]) == 0
     content = json.loads((tmp_path / "heads" / "heads.json").read_text())
-    assert "half of the images" in content["about"]["data"]
-    assert content["choice"]["images"] + content["report"]["images"] == len(paths)
+    assert "half of the images" in content["about"]["split"]
+    reported = content["scores"]["text_to_region"]["all"]["images"]
+    assert content["scores_on_choice"]["images"] + reported == len(paths)
     capsys.readouterr()
     assert heads.main([*map(str, given), "--split", "testA"]) == 2
     assert "testA" in error(capsys)
