@@ -19,7 +19,7 @@ from grounded_attention.utils.bounded_numbers import MAX_SEED
 
 from .coco_captions import LICENCE as COCO_LICENCE
 from .coco_images import IMAGE_ID_FORMATS, ImageNames
-from .local_builder import LocalBuilder, LocalConfig, Report
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 from .pope_questions import ObjectCounts, choose_objects, object_question
 
 HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
@@ -103,7 +103,7 @@ class Pope(LocalBuilder):
     )
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        config, report = self.config, Report()
+        config, report = self.config, BuildReport()
         path, *listed = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
         wanted = _listed_images(listed[0], images, path) if listed else set(images)

@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.utils.bounded_files import read_text
 
 from .flickr30k_parsing import NOT_GROUNDED
-from .local_builder import Report
+from .local_builder import BuildReport
 
 UNTAGGED = ""  # chain of a phrase that was found outside all tags
 
@@ -140,7 +140,7 @@ def _binary_label(row: Mapping[str, str]) -> int | None:
 
 
 def clean_pairs(
-    rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], other_split_images: set[str], report: Report
+    rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], other_split_images: set[str], report: BuildReport
 ) -> dict[str, list[PairRow]]:
     """Drops invalid rows and groups the others by image; the report counts every drop.
 
@@ -186,7 +186,7 @@ def text_mentions(text: str, phrase: str, tags: Sequence[Mention]) -> list[Menti
 
 
 def join_pairs(
-    rows: Iterable[PairRow], captions: Sequence[Mapping[str, Any]], kind: PairKind, report: Report
+    rows: Iterable[PairRow], captions: Sequence[Mapping[str, Any]], kind: PairKind, report: BuildReport
 ) -> dict[tuple[int, int], MentionPairs]:
     """Finds the phrase pairs of an image in each pair of its captions.
 
@@ -224,7 +224,11 @@ def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Ment
 
 
 def _untagged_places(
-    captions: Sequence[Mapping[str, Any]], tags: Sequence[Sequence[Mention]], phrase: str, row: PairRow, report: Report
+    captions: Sequence[Mapping[str, Any]],
+    tags: Sequence[Sequence[Mention]],
+    phrase: str,
+    row: PairRow,
+    report: BuildReport,
 ) -> dict[int, list[Mention]]:
     """Finds a phrase without any tag as plain text: caption index -> mentions."""
     texts = {index: text_mentions(caption["text"], phrase, tags[index]) for index, caption in enumerate(captions)}
@@ -248,7 +252,7 @@ def _agreeing(
     return pairs.values()
 
 
-def _report_outcome(row: PairRow, sides: Sequence[Mapping[int, Any]], joined: bool, report: Report) -> None:
+def _report_outcome(row: PairRow, sides: Sequence[Mapping[int, Any]], joined: bool, report: BuildReport) -> None:
     missing = [phrase for phrase, places in zip((row.phrase1, row.phrase2), sides, strict=True) if not places]
     if joined:
         report.add("rows_joined")
@@ -260,7 +264,7 @@ def _report_outcome(row: PairRow, sides: Sequence[Mapping[int, Any]], joined: bo
         report.add("rows_with_disagreeing_chains", str(row))
 
 
-def _without_contained(pairs: Mapping[tuple[Mention, Mention], int], report: Report) -> MentionPairs:
+def _without_contained(pairs: Mapping[tuple[Mention, Mention], int], report: BuildReport) -> MentionPairs:
     def contained(pair: tuple[Mention, Mention]) -> bool:
         return any(pair != other and pair[0].within(other[0]) and pair[1].within(other[1]) for other in pairs)
 
