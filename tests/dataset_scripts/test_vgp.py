@@ -13,8 +13,15 @@ import pytest
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import parse_sentence
 from grounded_attention.dataset_scripts.builders.local_builder import BuildReport
 from grounded_attention.dataset_scripts.builders.vgp import VGP
-from grounded_attention.dataset_scripts.builders.vgp_negatives import draw_negatives, seeded
-from grounded_attention.dataset_scripts.builders.vgp_pairs import KINDS, PairRow, clean_pairs, join_pairs, read_pairs
+from grounded_attention.dataset_scripts.builders.vgp_pairs import (
+    KINDS,
+    PairRow,
+    clean_pairs,
+    draw_negatives,
+    join_pairs,
+    read_pairs,
+    seeded,
+)
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.helpers.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
 

@@ -11,8 +11,8 @@ from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from grounded_attention.commands.ground import main
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.dataset_scripts.scenes.painter import paint
 from grounded_attention.dataset_scripts.scenes.shape_regions import SceneFeatures, ShapeDetector
+from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.caption_phrases import name_unknown, nearest_words, unknown_words

@@ -9,7 +9,7 @@ test (5,000 each). restval is usually part of training.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from datasets import List, Value
@@ -19,8 +19,33 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 
-from .coco_images import IMAGE_ID_FORMATS, ImageNames, image_id_of
 from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+
+IMAGE_ID_FORMATS = ("number", "file_stem")
+
+
+class ImageNames:
+    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own."""
+
+    def __init__(self, by_stem: bool) -> None:
+        self._by_stem = by_stem
+        self._numbers: set[int] = set()
+        self._ids: set[str] = set()
+
+    def read(self, record: Record) -> tuple[int, str, str]:
+        """Returns number, id and file name of an image."""
+        number, name = record.integer("id"), record.non_empty_text("file_name")
+        image_id = image_id_of(number, name, self._by_stem)
+        record.add_once(number, self._numbers, "the image occurs twice")
+        expected = "file names with stems of their own, or the image id format number"
+        record.add_once(image_id, self._ids, "two images have the same id", expected)
+        return number, image_id, name
+
+
+def image_id_of(number: int, file_name: str, by_stem: bool) -> str:
+    """Returns the id of an image: its number, or the stem of its file."""
+    return PurePosixPath(file_name).stem if by_stem else str(number)
+
 
 OFFICIAL, KARPATHY = "official", "karpathy"
 HOMEPAGE = "https://cocodataset.org"

@@ -19,7 +19,7 @@ import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import ImageLists
+from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 
 logger = logging.getLogger(__name__)

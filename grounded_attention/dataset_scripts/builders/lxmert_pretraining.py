@@ -10,7 +10,7 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence

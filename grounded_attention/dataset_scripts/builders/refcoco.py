@@ -22,7 +22,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 
-from .coco_images import IMAGE_ID_FORMATS, ImageNames
+from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Data set -> the groups that published its splits; the first is the usual one.

@@ -15,8 +15,7 @@ from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
 from grounded_attention.utils.safe_paths import path_below
 
 from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
-from .vcr_files import HINT, HOMEPAGE, ImageObjects, read_objects, read_questions
-from .vcr_words import object_words, render
+from .vcr_files import HINT, HOMEPAGE, ImageObjects, object_words, read_objects, read_questions, render
 
 LICENCE = Licence(
     "other",

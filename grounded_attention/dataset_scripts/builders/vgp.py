@@ -28,7 +28,6 @@ from .flickr30k_entities import CITATION as ENTITIES_CITATION
 from .flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig
 from .flickr30k_parsing import parse_annotation
 from .local_builder import SPLITS, BuildReport, LocalBuilder, logger
-from .vgp_negatives import draw_negatives, nearest_negatives, random_negatives, seeded
 from .vgp_pairs import (
     KINDS,
     Mention,
@@ -36,9 +35,13 @@ from .vgp_pairs import (
     PairKind,
     PairRow,
     clean_pairs,
+    draw_negatives,
     find_pair_file,
     join_pairs,
+    nearest_negatives,
+    random_negatives,
     read_pairs,
+    seeded,
 )
 
 LICENCE = Licence(

@@ -16,7 +16,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.whole_files import write_text
 
-from .coco_images import IMAGE_ID_FORMATS
+from .coco_captions import IMAGE_ID_FORMATS
 from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Split on disk -> the images of its questions, and whether its answers are published.
