@@ -77,7 +77,7 @@ from .supervision import attention_rollout, get_method, method_names, supervise
 from .supervision.head_masking import mask_heads
 from .supervision.steering import steer_heads
 from .tasks import TASKS, Task
-from .training.loop.collator import GroundingCollator
+from .training.loop.data import GroundingCollator
 from .training.loop.trainer import GroundingTrainer
 from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from .training.recipes.recipe import load_recipe

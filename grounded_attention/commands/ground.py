@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 from .command_line import make_parser, run
 from .image_options import add_region_options
 from .number_options import count
-from .vlm_options import add_vlm_options, is_vision_language_model
+from .vlm_options import add_vlm_options, is_vision_language_model, read_model_type
 
 if TYPE_CHECKING:
     from grounded_attention.reports.attention_pictures import WordAttention
@@ -67,7 +67,7 @@ def ground(options: argparse.Namespace) -> str:
     logging.disable_progress_bar()
     options.phrases = split_phrases(options.phrases)
     image = open_input(options)
-    if is_vision_language_model(options.model, options.revision):
+    if options.model_type is not None or is_vision_language_model(options.model, options.revision):
         return ground_with_heads(options, image)
     check_own(options)
     phrases, way = find_phrases(options.caption, options.phrases)
@@ -105,8 +105,17 @@ def split_phrases(given: list[str] | None) -> list[str] | None:
 
 def check_own(options: argparse.Namespace) -> None:
     """
-    Checks the options for a model of this project.
+    Checks the options for a model of this project, and that it is one.
     """
+    from grounded_attention.families import find_family
+    from grounded_attention.processing.image_tokens import get_image_token_family
+
+    kind = read_model_type(options.model, options.revision)
+    if kind is not None and find_family(kind) is None:
+        try:
+            get_image_token_family(None, kind)
+        except ValueError as error:
+            raise ValueError(f"--model {options.model}: {error}") from None
     if options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
     defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": "sdpa"}

@@ -32,6 +32,7 @@ def ground_with_heads(options: argparse.Namespace, image: Image.Image) -> str:
     pipe: Any = PatchGroundingPipeline(
         model, processor=processor.processor, heads=heads, device=model.device, task="visual-grounding"
     )
+    pipe.patches = processor
     outputs = pipe.forward(pipe.preprocess({"image": image, "caption": options.caption, "phrases": options.phrases}))
     grounding = pipe.postprocess(outputs)
     if options.output is not None:

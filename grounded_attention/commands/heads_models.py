@@ -14,6 +14,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor
+from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
@@ -23,7 +24,7 @@ from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import REGIONS
-from .vlm_options import is_vision_language_model, load_vlm
+from .vlm_options import is_vision_language_model, load_vlm, read_model_type
 
 # Config field of transformers' models that gives the width of a region feature.
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
@@ -64,7 +65,10 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
     """
     The region table that the models read; `None` for vision-language models, whose regions are image tokens.
     """
-    tokens = is_vision_language_model(options.model, options.revision)
+    kind = options.model_type or read_model_type(options.model, options.revision)
+    if kind in REFUSED_FAMILIES:
+        raise ValueError(f"--model {options.model}: model type {kind}: {REFUSED_FAMILIES[kind]}")
+    tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
     wrong = [
         name for name, default in (OF_REGIONS if tokens else OF_TOKENS).items() if getattr(options, name) != default
     ]

@@ -51,7 +51,7 @@ from grounded_attention.heads.reading import reads_pixels
 from grounded_attention.heads.statistics import CORRECTIONS, RELATIONS, SAME_SPLIT
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.training.loop.data import check_regions
-from grounded_attention.utils.short_names import short_names
+from grounded_attention.utils.plain_text import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .builder_options import parse_options

@@ -3,7 +3,7 @@
 
 import argparse
 
-from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
 
 def _read(text: str, lowest: int, highest: int) -> int:

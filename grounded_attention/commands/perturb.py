@@ -37,7 +37,7 @@ def check_options(options: argparse.Namespace) -> None:
     """
     Checks the options before anything is loaded.
     """
-    from grounded_attention.training.experiments.perturbing import explainable
+    from grounded_attention.training.experiments.scoring import explainable
 
     if options.task not in explainable():
         raise ValueError(f"--task {options.task}: expected one of {', '.join(explainable())}")
@@ -66,9 +66,8 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
 def evaluate(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
     from grounded_attention.reports.perturbation_figure import perturbation_figure
-    from grounded_attention.training.experiments.perturbing import measure_perturbation
     from grounded_attention.training.experiments.prepared_data import prepare_data
-    from grounded_attention.training.experiments.scoring import read_config
+    from grounded_attention.training.experiments.scoring import measure_perturbation, read_config
 
     check_options(options)
     recipe = to_recipe(options, read_config(options.checkpoint, TASKS[options.task]))

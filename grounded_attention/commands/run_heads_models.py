@@ -21,8 +21,7 @@ from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
 from grounded_attention.heads.reading import get_observer, read_phrases, reads_pixels
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.reports.patch_pictures import PatchAttention
-from grounded_attention.training.experiments.model_inputs import check_width
-from grounded_attention.training.experiments.models import make_processor
+from grounded_attention.training.experiments.models import check_width, make_processor
 from grounded_attention.training.recipes.adapters import load_base_model
 from grounded_attention.training.recipes.recipe import Data, Model
 from grounded_attention.utils.finite_weights import check_finite

@@ -32,9 +32,8 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.output import RECIPE, read_run
-from grounded_attention.training.experiments.perturbing import explainable, measure_perturbation
 from grounded_attention.training.experiments.prepared_data import PreparedData, open_regions, prepare_data
-from grounded_attention.training.experiments.scoring import read_config
+from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.whole_files import write_text

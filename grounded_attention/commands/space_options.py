@@ -8,7 +8,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grounded_attention.utils.short_names import short_names
+from grounded_attention.utils.plain_text import short_names
 
 from .choices import SCENES
 

@@ -56,8 +56,13 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
     from huggingface_hub import HfApi
 
-    from grounded_attention.training.remote.hub_jobs import check_client, find_flavour, job_errors
-    from grounded_attention.training.remote.reach import check_destination, check_reach
+    from grounded_attention.training.remote.hub_jobs import (
+        check_client,
+        check_destination,
+        check_reach,
+        find_flavour,
+        job_errors,
+    )
 
     check_client()
     check_destination(recipe)
@@ -100,7 +105,7 @@ def parse_time(text: str) -> int:
 
 def statement(run: RemoteRun) -> str:
     """What a job will do and can cost, for a terminal."""
-    from grounded_attention.training.remote.reach import hub_data
+    from grounded_attention.training.remote.hub_jobs import hub_data
 
     flavour, price = run.flavour, run.flavour.usd_per_hour
     machine = f"{flavour.name} ({flavour.title})" if flavour.title else flavour.name

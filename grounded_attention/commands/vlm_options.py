@@ -21,9 +21,10 @@ BITS = ("4bit", "8bit")
 
 
 def add_vlm_options(parser: argparse.ArgumentParser) -> None:
-    """Adds `--revision`, `--adapter`, `--attention`, `--load-in`, `--device-map`, `--device` and `--dtype`."""
+    """Adds the options that [`load_vlm`] reads, and those of the device."""
     add = parser.add_argument
     add("--revision", metavar="NAME", help="branch, tag or commit of the model on the Hub")
+    add("--model-type", metavar="TYPE", help="lay out image tokens as this type of model does, for a relative of it")
     add("--adapter", metavar="NAME_OR_DIR", help="PEFT adapter on --model; --model itself may be an adapter too")
     add("--load-in", choices=BITS, help="quantise the model with bitsandbytes while it is loaded")
     add("--device-map", metavar="NAME", help="auto: over all GPUs, and the memory of the machine (accelerate)")
@@ -35,10 +36,21 @@ def is_vision_language_model(name: str, revision: str | None) -> bool:
     """Whether a model reads images as tokens; False if it cannot be read, for its own loader finds the error."""
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 
+    return read_model_type(name, revision) in IMAGE_TOKEN_FAMILIES
+
+
+def read_model_type(name: str, revision: str | None) -> str | None:
+    """The model type in `config.json`, of an adapter's base model if it is one; None if it cannot be read."""
+    from transformers import PreTrainedConfig
+
+    from grounded_attention.training.recipes.adapters import base_of
+
     try:
-        return _read_config(name, revision)[1].model_type in IMAGE_TOKEN_FAMILIES
+        base = base_of(name, on_hub=True, revision=revision)
+        place = {"revision": (revision if base == name else None) or "main"}
+        return PreTrainedConfig.get_config_dict(base, **place)[0].get("model_type")
     except (OSError, ValueError):
-        return False
+        return None
 
 
 def _read_config(name: str, revision: str | None) -> tuple[dict[str, Any], Any]:
@@ -61,20 +73,23 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from transformers import AutoModel, AutoModelForImageTextToText
 
     from grounded_attention.families.vlm import load_processor
-    from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+    from grounded_attention.processing.image_tokens import get_image_token_family
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
     from grounded_attention.training.recipes.config_sizes import check_sizes
     from grounded_attention.utils.finite_weights import check_finite
 
+    # What commands without these options leave out.
+    options = argparse.Namespace(
+        **{**dict.fromkeys(("load_in", "device_map", "adapter", "model_type")), **vars(options)}
+    )
     name = options.model
     device = find_device(options.device, PartialState())
     try:
         base, config = _read_config(name, options.revision)
         adapted = base["pretrained_model_name_or_path"] != name
         check_sizes(config.to_dict(), "config.json: ")
-        if config.model_type not in IMAGE_TOKEN_FAMILIES:
-            known = ", ".join(IMAGE_TOKEN_FAMILIES)
-            raise ValueError(f"model type {config.model_type} is not known to read images as tokens; known: {known}")
+        kind = options.model_type or config.model_type
+        get_image_token_family(None, kind)
         processor = load_processor(name, revision=options.revision or "main")
         # The weights of an adapter have the names of the model with its head.
         auto_class: Any = AutoModelForImageTextToText if with_language_head or adapted else AutoModel
@@ -86,7 +101,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         if not placed:  # quantised weights are no numbers, and those on disk would be read
             check_finite(model, "its weights")
             model = model.to(device)
-        return model.eval(), PatchGroundingProcessor(processor, config.model_type)
+        return model.eval(), PatchGroundingProcessor(processor, kind)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
 

@@ -30,9 +30,8 @@ from grounded_attention.utils.progress import phase
 
 from .errors import CheckpointError, OverrideError, name_some
 from .fields import BY_OPTIMIZER, COUNTED, ConfigFields, make_config
-from .file import OriginalFile, count_parameters
+from .file import OriginalFile, check_family, count_parameters
 from .keys import Conversion, Rules, Wrapper, find_wrappers, strip_wrappers
-from .signatures import check_family
 
 UNKNOWN = "unknown key, which the public code does not have"
 

@@ -27,9 +27,9 @@ import torch
 
 from .errors import CheckpointError, OverrideError
 from .fields import ConfigFields
+from .file import VOLTA
 from .keys import Conversion, Rules, plain_key
 from .original_family import UNKNOWN, OriginalFamily
-from .signatures import VOLTA
 from .volta_schedule import STREAMS, Step, VoltaConfig
 
 ENCODER = "bert.encoder.layer."

@@ -21,10 +21,9 @@ import torch
 
 from .errors import OverrideError
 from .fields import ConfigFields
-from .file import read_overrides
+from .file import VOLTA, read_overrides, recognise
 from .keys import Conversion
 from .lxmert import LXMERTFamily
-from .signatures import VOLTA, recognise
 from .vilbert import ViLBertFamily
 from .visualbert import VisualBERTFamily
 from .volta import FEED_FORWARD, RELATIONSHIP, SELF_ATTENTION, VoltaFamily

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from transformers.image_processing_utils import select_best_resolution
 
 from .image_frames import ImageFrame, even_intervals, pooled_intervals
 
-# The text of a prompt that stands for one image: strings, and for each picture the boxes (n, 4) of its n tokens.
-ImageLayout = list[str | np.ndarray]
+# The text of a prompt that stands for one image: strings, and for each picture the boxes (n, 4) of its n tokens, or a
+# list of such parts where the picture has other tokens between its rows.
+ImageLayout = list[str | np.ndarray | list[str | np.ndarray]]
 
 # A token without a place in the image: a newline, a class token.
 NO_BOX = np.full((1, 4), np.nan)
@@ -75,6 +77,23 @@ class ImageSettings:
         return side
 
 
+def layout_text(layout: ImageLayout, token: str) -> str:
+    """The text of a layout, in which `token` stands for each image token."""
+    flat = [part for piece in layout for part in (piece if isinstance(piece, list) else [piece])]
+    return "".join(part if isinstance(part, str) else token * len(part) for part in flat)
+
+
+def picture_boxes(layout: ImageLayout) -> list[np.ndarray]:
+    """The boxes (n, 4) of the tokens of each picture of a layout."""
+    pictures = [piece if isinstance(piece, list) else [piece] for piece in layout if not isinstance(piece, str)]
+    return [np.concatenate([part for part in each if not isinstance(part, str)]) for each in pictures]
+
+
+def _lines(grid: np.ndarray, rows: int, end: str, last: str) -> list[str | np.ndarray]:
+    """A picture whose rows of tokens end with a token, the last one with another."""
+    return [*[part for row in np.split(grid, rows) for part in (row, end)][:-1], last]
+
+
 def _pad_to_square(frame: ImageFrame) -> ImageFrame:
     side = max(frame.width, frame.height)
     # The first side gets the smaller part of an odd padding.
@@ -100,6 +119,8 @@ def _class_tokens(settings: ImageSettings) -> np.ndarray:
 
 
 def layout_llava(settings: ImageSettings) -> ImageLayout:
+    if hasattr(settings.processor, "image_break_token"):  # Pixtral, whose model type is that of LLaVA
+        return layout_pixtral(settings)
     frame, patch = settings.frame, settings.processor.patch_size
     if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
         frame = _pad_to_square(frame)
@@ -262,15 +283,152 @@ def layout_gemma3(settings: ImageSettings) -> ImageLayout:
     return [*layout, *(piece for crop in crops[1:] for piece in [" ", *picture(crop)])]
 
 
+def _optimal_tiles(settings: ImageSettings) -> list[ImageFrame]:
+    """Tiles of one size row by row, then the whole image; only this if one tile is enough."""
+    if not settings.get("crop_to_patches") or settings.get("max_patches") <= 1:
+        return [settings.frame]
+    size, limits = settings.edges("size"), (settings.get("min_patches"), settings.get("max_patches"))
+    shapes = ((settings.height, settings.width), (size["height"], size["width"]))
+    columns, rows = settings.upstream("get_optimal_tiled_canvas")(*shapes, *limits)
+    tiles = settings.frame.resize(columns, rows).tiles(rows, columns) if rows * columns > 1 else []
+    return [*tiles, settings.frame]
+
+
 def layout_internvl(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.image_seq_length)
+    return [picture.grid(side, side) for picture in _optimal_tiles(settings)]
+
+
+def layout_aya_vision(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
-    side = settings.square(processor.image_seq_length)
-    pictures = [settings.frame]
+    side = processor.img_size // processor.patch_size
+    *tiles, whole = (picture.grid(side, side) for picture in _optimal_tiles(settings))
+    numbered: list[Any] = [(f"{processor.tile_token}_{number}", tile) for number, tile in enumerate(tiles, 1)]
+    return [*(part for pair in numbered for part in pair), processor.tile_global_token, whole]
+
+
+def layout_cohere2_vision(settings: ImageSettings) -> ImageLayout:
+    side, end = settings.processor.patch_size, settings.processor.img_line_break_token
+    return [part for picture in _optimal_tiles(settings) for part in (picture.grid(side, side), end)]
+
+
+def layout_ovis2(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.image_seq_length)
+    rows = columns = 1
     if settings.get("crop_to_patches") and settings.get("max_patches") > 1:
-        size, limits = settings.edges("size"), (settings.get("min_patches"), settings.get("max_patches"))
-        shapes = ((settings.height, settings.width), (size["height"], size["width"]))
-        columns, rows = settings.upstream("get_optimal_tiled_canvas")(*shapes, *limits)
-        if rows * columns > 1:  # the thumbnail comes last
-            pictures = [*settings.frame.resize(columns, rows).tiles(rows, columns), settings.frame]
-    boxes = np.concatenate([picture.grid(side, side) for picture in pictures])
-    return [processor.start_image_token, *np.split(boxes, len(pictures)), processor.end_image_token]
+        size, shape = settings.edges("size"), (settings.height, settings.width)
+        if settings.get("use_covering_area_grid"):
+            rule = settings.upstream("get_min_tile_covering_grid")
+            columns, rows = rule(shape, size["height"], settings.get("max_patches"), covering_threshold=0.9)
+        else:
+            limits = (settings.get("min_patches"), settings.get("max_patches"))
+            columns, rows = settings.upstream("get_optimal_tiled_canvas")(
+                shape, (size["height"], size["width"]), *limits
+            )
+    layout: ImageLayout = ["<IMG_START>", settings.frame.grid(side, side), "<IMG_GRID>"]
+    if rows * columns > 1:
+        for index, tile in enumerate(settings.frame.resize(columns, rows).tiles(rows, columns)):
+            layout += [tile.grid(side, side), "<IMG_COL>" if (index + 1) % columns else "<IMG_ROW>"]
+        layout.pop()
+    return [*layout, "<IMG_END>"]
+
+
+def layout_pixtral(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    patch = processor.patch_size * processor.spatial_merge_size
+    longest, resize = settings.edges("size")["longest_edge"], settings.upstream("get_resize_output_image_size")
+    shape = np.broadcast_to(np.uint8(0), (settings.height, settings.width, 3))  # the function reads the shape alone
+    alone = hasattr(processor, "effective_patch_size")  # LightOnOCR, which may cut patches that are not merged
+    unit = settings.get("patch_size") if alone else patch
+    height, width = resize(shape, size=(longest, longest), patch_size=(unit, unit))
+    rows, columns = height // patch, width // patch
+    grid = settings.frame.resize(width, height).crop(0, 0, columns * patch, rows * patch).grid(rows, columns)
+    if alone:
+        return [grid]
+    return [_lines(grid, rows, processor.image_break_token, processor.image_end_token)]
+
+
+def layout_gemma4(settings: ImageSettings) -> ImageLayout:
+    patch, pool = settings.get("patch_size"), settings.get("pooling_kernel_size")
+    limits = {"max_patches": settings.get("max_soft_tokens") * pool**2, "pooling_kernel_size": pool}
+    resize = settings.upstream("get_aspect_ratio_preserving_size")
+    height, width = resize(settings.height, settings.width, patch_size=patch, **limits)
+    return [settings.frame.grid(height // (patch * pool), width // (patch * pool))]
+
+
+def layout_deepseek_vl(settings: ImageSettings) -> ImageLayout:
+    side, frame = settings.square(settings.processor.num_image_tokens), settings.frame
+    if settings.get("do_resize"):
+        scale = settings.edges("size")["height"] / max(frame.width, frame.height)
+        edges = (max(round(edge * scale), settings.get("min_size")) for edge in (frame.width, frame.height))
+        frame = frame.resize(*edges)
+    frame = _pad_to_square(frame) if settings.get("do_pad", True) else frame
+    return [frame.grid(side, side)]
+
+
+def layout_llama4(settings: ImageSettings) -> ImageLayout:
+    size, whole = settings.get("size"), bool(settings.get("resize_to_max_canvas"))
+    tile, shape = settings.edges("size")["height"], (settings.height, settings.width)
+    patch, ratio = settings.processor.patch_size, settings.processor.downsample_ratio
+    side = settings.square((tile // patch) ** 2 // ratio)
+    known = settings.upstream("find_supported_resolutions")(
+        max_num_chunks=settings.get("max_patches"), patch_size=size
+    )
+    best = settings.upstream("get_best_fit")(shape, torch.as_tensor(known), resize_to_max_canvas=whole)
+    height, width = (int(edge) for edge in best)
+    most = (height, width) if whole else (min(max(shape[0], tile), height), min(max(shape[1], tile), width))
+    resized = settings.upstream("get_max_res_without_distortion")(shape, most)
+    frame = settings.frame.resize(max(int(resized[1]), 1), max(int(resized[0]), 1)).crop(0, 0, width, height)
+    rows, columns = height // tile, width // tile
+    layout: ImageLayout = ["<|image_start|>"]
+    if rows * columns > 1:
+        for index, part in enumerate(frame.tiles(rows, columns)):
+            end = "<|tile_x_separator|>" if (index + 1) % columns else "<|tile_y_separator|>"
+            layout += [part.grid(side, side), end]
+        frame = settings.frame
+    return [*layout, "<|image|>", frame.grid(side, side), "<|image_end|>"]
+
+
+def layout_lfm2_vl(settings: ImageSettings) -> ImageLayout:
+    processor, images = settings.processor, settings.processor.image_processor
+    tile, patch, merge = (settings.get(name) for name in ("tile_size", "encoder_patch_size", "downsample_factor"))
+    shape = {"height": settings.height, "width": settings.width}
+    limits = {
+        "encoder_patch_size": patch,
+        "downsample_factor": merge,
+        "max_image_tokens": settings.get("max_image_tokens"),
+    }
+    width, height = images.smart_resize(**shape, **limits, min_image_tokens=settings.get("min_image_tokens"))
+    whole = settings.frame.grid(math.ceil(height // patch / merge), math.ceil(width // patch / merge))
+    rows = columns = 1
+    tolerance = settings.get("max_pixels_tolerance")
+    if settings.get("do_image_splitting") and images._is_image_too_large(
+        **shape, **limits, max_pixels_tolerance=tolerance
+    ):
+        tiles = {"min_tiles": settings.get("min_tiles"), "max_tiles": settings.get("max_tiles"), "tile_size": tile}
+        columns, rows = images._get_grid_layout(**shape, **tiles)[:2]
+    layout: ImageLayout = [processor.image_start_token]
+    if rows * columns > 1:
+        side = math.ceil(tile // patch / merge)
+        for index, part in enumerate(settings.frame.resize(columns, rows).tiles(rows, columns)):
+            layout += [f"<|img_row_{index // columns + 1}_col_{index % columns + 1}|>", part.grid(side, side)]
+        layout += [processor.image_thumbnail_token, whole] if settings.get("use_thumbnail") else []
+    else:
+        layout += [whole]
+    return [*layout, processor.image_end_token]
+
+
+def layout_kimi_k25(settings: ImageSettings) -> ImageLayout:
+    patch, merge = settings.get("patch_size"), settings.get("merge_size")
+    names = {"max_patches": settings.get("max_patches"), "max_size_per_side": settings.get("size")["max_height"]}
+    resize = settings.upstream("navit_resize")
+    resized, padded = resize(settings.height, settings.width, patch_size=patch, merge_kernel_size=merge, **names)
+    frame = settings.frame.resize(resized[1], resized[0]).crop(0, 0, padded[1], padded[0])
+    return [frame.grid(padded[0] // (patch * merge), padded[1] // (patch * merge))]
+
+
+def layout_hunyuan_vl(settings: ImageSettings) -> ImageLayout:
+    (grid,), (height, _) = layout_qwen_vl(settings), qwen_size(settings)
+    rows = np.split(np.asarray(grid), height // (settings.get("patch_size") * settings.get("merge_size")))
+    ends = [NO_BOX] if settings.processor.cat_extra_token else []
+    return [np.concatenate([*ends, *(part for row in rows for part in (row, NO_BOX)), *ends])]

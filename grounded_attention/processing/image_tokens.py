@@ -13,14 +13,25 @@ import numpy as np
 from .image_layouts import (
     ImageLayout,
     ImageSettings,
+    layout_aya_vision,
+    layout_cohere2_vision,
+    layout_deepseek_vl,
     layout_gemma3,
+    layout_gemma4,
+    layout_hunyuan_vl,
     layout_idefics3,
     layout_internvl,
+    layout_kimi_k25,
+    layout_lfm2_vl,
+    layout_llama4,
     layout_llava,
     layout_llava_next,
     layout_llava_onevision,
+    layout_ovis2,
     layout_paligemma,
+    layout_pixtral,
     layout_qwen_vl,
+    picture_boxes,
 )
 from .number_arrays import to_array
 
@@ -46,27 +57,21 @@ class ImageTokens:
     views: np.ndarray
 
 
-# Functions with names, since processors that hold a family are sent to other processes.
+@dataclass(frozen=True)
+class Token:
+    """A token of a processor: its attribute of this name, or of its tokenizer; other words are the token itself.
 
+    `tokenizer.name` is that of the tokenizer; several names stand in braces.
+    """
 
-def _image_token(processor: Any) -> str:
-    return processor.image_token
+    name: str
 
-
-def _tokenizer_image_token(processor: Any) -> str:
-    return processor.tokenizer.image_token
-
-
-def _boi_token(processor: Any) -> str:
-    return processor.tokenizer.boi_token
-
-
-def _bos_token(processor: Any) -> str:
-    return processor.tokenizer.bos_token
-
-
-def _nothing(processor: Any) -> str:
-    return ""
+    def __call__(self, processor: Any) -> str:
+        if "{" in self.name:
+            return "".join(Token(name)(processor) for name in self.name.strip("{}").split("}{"))
+        name = self.name.removeprefix("tokenizer.")
+        parts = [getattr(processor, "tokenizer", None), *([] if name != self.name else [processor])]
+        return next((getattr(part, name) for part in reversed(parts) if hasattr(part, name)), name)
 
 
 @dataclass(frozen=True)
@@ -91,9 +96,9 @@ class ImageTokenFamily:
     processor: str
     layout: Callable[[ImageSettings], ImageLayout]
     settings: Mapping[str, Any] = field(default_factory=dict)
-    image_token: Callable[[Any], str] = _image_token
-    placeholder: Callable[[Any], str] = _image_token
-    after_images: Callable[[Any], str] = _nothing
+    image_token: Callable[[Any], str] = Token("image_token")
+    placeholder: Callable[[Any], str] = Token("image_token")
+    after_images: Callable[[Any], str] = Token("")
     prompt_end: str = ""
     adds_special_tokens: bool = True
     around: tuple[str, ...] = ()
@@ -108,9 +113,16 @@ _PAN_AND_SCAN = {
     "pan_and_scan_min_ratio_to_activate": 1.2,
 }
 
+_TILES = {"crop_to_patches": True}
+_START_END_IMAGE = ("start_image_token", "end_image_token")
+_IMAGE_START_END = ("image_start_token", "image_end_token")
+_BOI_EOI = ("boi_token", "eoi_token")
+
 IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="shares"),
     "llava_next": ImageTokenFamily("LlavaNextProcessor", layout_llava_next, boxes="shares"),
+    "vipllava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="shares"),
+    "llava_next_video": ImageTokenFamily("LlavaNextVideoProcessor", layout_llava_next, boxes="shares"),
     "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="shares"),
     "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl),
     "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="pixels"),
@@ -138,15 +150,13 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "minimax_m3_vl": ImageTokenFamily(
         "MiniMaxM3VLProcessor", layout_qwen_vl, around=("VISION_START_TOKEN", "VISION_END_TOKEN")
     ),
-    "muse_glimmer": ImageTokenFamily(
-        "MuseGlimmerProcessor", layout_qwen_vl, around=("image_start_token", "image_end_token")
-    ),
+    "muse_glimmer": ImageTokenFamily("MuseGlimmerProcessor", layout_qwen_vl, around=_IMAGE_START_END),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
     "paligemma": ImageTokenFamily(
         "PaliGemmaProcessor",
         layout_paligemma,
-        after_images=_bos_token,
+        after_images=Token("bos_token"),
         prompt_end="\n",
         adds_special_tokens=False,
         boxes="tokens",
@@ -155,19 +165,80 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "Gemma3Processor",
         layout_gemma3,
         settings=_PAN_AND_SCAN,
-        image_token=_tokenizer_image_token,
-        placeholder=_boi_token,
+        image_token=Token("tokenizer.image_token"),
+        placeholder=Token("boi_token"),
     ),
-    "internvl": ImageTokenFamily("InternVLProcessor", layout_internvl, settings={"crop_to_patches": True}),
+    "internvl": ImageTokenFamily("InternVLProcessor", layout_internvl, settings=_TILES, around=_START_END_IMAGE),
+    "qianfan_ocr": ImageTokenFamily(
+        "QianfanOCRProcessor",
+        layout_internvl,
+        placeholder=Token("image_placeholder_token"),
+        around=_START_END_IMAGE,
+    ),
+    "aya_vision": ImageTokenFamily(
+        "AyaVisionProcessor",
+        layout_aya_vision,
+        settings=_TILES,
+        image_token=Token("img_patch_token"),
+        around=("start_of_img_token", "end_of_img_token"),
+    ),
+    "cohere2_vision": ImageTokenFamily("Cohere2VisionProcessor", layout_cohere2_vision, around=_BOI_EOI),
+    "ovis2": ImageTokenFamily("Ovis2Processor", layout_ovis2, image_token=Token("<IMG_ATOM>")),
+    "mistral3": ImageTokenFamily("PixtralProcessor", layout_pixtral),
+    "lighton_ocr": ImageTokenFamily("LightOnOcrProcessor", layout_pixtral),
+    "gemma4": ImageTokenFamily("Gemma4Processor", layout_gemma4, around=_BOI_EOI),
+    "gemma4_unified": ImageTokenFamily("Gemma4UnifiedProcessor", layout_gemma4, around=_BOI_EOI),
+    "deepseek_vl": ImageTokenFamily("DeepseekVLProcessor", layout_deepseek_vl),
+    "janus": ImageTokenFamily("JanusProcessor", layout_deepseek_vl, around=_IMAGE_START_END),
+    "llama4": ImageTokenFamily("Llama4Processor", layout_llama4, image_token=Token("img_patch_token")),
+    "lfm2_vl": ImageTokenFamily("Lfm2VlProcessor", layout_lfm2_vl),
+    "kimi_k25": ImageTokenFamily("Kimi_K25Processor", layout_kimi_k25),
+    "hunyuan_vl": ImageTokenFamily(
+        "HunYuanVLProcessor",
+        layout_hunyuan_vl,
+        placeholder=Token("{image_start_token}{image_token}{image_end_token}"),
+        around=_IMAGE_START_END,
+        adds_special_tokens=False,
+    ),
 }
 
 
+# Types that are refused, by the reason.
+_REASONS = {
+    "its image tokens are learned queries, each of which reads the whole image and has no place in it": (
+        "aria", "blip-2", "idefics2", "instructblip", "instructblipvideo", "kosmos-2", "kosmos-2.5", "deepseek_ocr2",
+    ),
+    "its words read the image by cross-attention, so that no image token is in their sequence": (
+        "blip", "idefics", "mllama",
+    ),
+    "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
+        "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
+    ),
+    "convolutions mix neighbouring patches before they become tokens, so that a token has no box of its own": (
+        "chameleon", "deepseek_vl_hybrid", "emu3", "got_ocr2", "pp_chart2table", "unlimited_ocr",
+    ),
+    "its vision tower is a model of timm, with which its layout was not tried": (
+        "fast_vlm", "gemma3n", "perception_lm",
+    ),
+    "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
+    "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
+    "it reads no images in transformers": ("evolla", "mistral4"),
+    "its layout was not written yet": (
+        "cosmos3_omni", "dots3_note", "glm5_next", "granite4_vision", "granite_docling", "inkling2",
+        "inkling_mm_model", "minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "mistral_large4", "molmo2", "muse_spark",
+        "nemotron_h_omni", "qwen4_exp", "step3p7", "video_llava",
+    ),
+}  # fmt: skip
+REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}
+
+
 def get_image_token_family(processor: Any, model_type: str | None = None) -> ImageTokenFamily:
-    """Finds how a model lays out its image tokens."""
+    """Finds how a model lays out its image tokens; a ValueError says why a type is refused."""
     known = ", ".join(IMAGE_TOKEN_FAMILIES)
     if model_type is not None:
         if model_type not in IMAGE_TOKEN_FAMILIES:
-            raise ValueError(f"model_type {model_type!r}: its image tokens are not known; known: {known}.")
+            reason = REFUSED_FAMILIES.get(model_type, "its image tokens are not known")
+            raise ValueError(f"model type {model_type}: {reason}; known: {known}.")
         return IMAGE_TOKEN_FAMILIES[model_type]
     names = {cls.__name__ for cls in type(processor).__mro__}
     for family in IMAGE_TOKEN_FAMILIES.values():
@@ -198,7 +269,7 @@ def image_layouts(
 
 def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], name: str) -> ImageTokens:
     """Gives the image tokens of an example, at positions (N,) int64, their boxes, by the layouts of its images."""
-    views = [[piece for piece in layout if not isinstance(piece, str)] for layout in layouts]
+    views = [picture_boxes(layout) for layout in layouts]
     places = [(image, view, len(boxes)) for image, each in enumerate(views) for view, boxes in enumerate(each)]
     images, numbers, counts = np.array(places, dtype=np.int64).reshape(-1, 3).T
     if counts.sum() != len(positions):

@@ -15,7 +15,7 @@ from PIL import Image
 from ..utils.open_images import open_image
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import GroundedBatch, as_batch
-from .image_layouts import ImageLayout
+from .image_layouts import ImageLayout, layout_text
 from .image_tokens import (
     ImageTokenFamily,
     get_image_token_family,
@@ -282,7 +282,7 @@ class PatchGroundingProcessor:
     def _expand(self, prompt: Prompt, layouts: list[ImageLayout]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""
         token = self.family.image_token(self.processor)
-        inserted = ["".join(each if isinstance(each, str) else token * len(each) for each in one) for one in layouts]
+        inserted = [layout_text(layout, token) for layout in layouts]
         if inserted:
             inserted[-1] += self.family.after_images(self.processor)
         expanded, segments, place = "", [], 0

@@ -22,7 +22,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Alternative:
     """One of several texts in a choice: the text, and whether it is gold and whether it was predicted."""
 
     text: str
@@ -46,7 +46,7 @@ class Judged:
     chance: float | None = None
     worth: Mapping[str, float] = field(default_factory=dict)
     boxes: tuple[Box, ...] = ()
-    choices: tuple[Choice, ...] = ()
+    choices: tuple[Alternative, ...] = ()
 
     @property
     def right(self) -> bool:

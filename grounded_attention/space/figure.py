@@ -11,12 +11,12 @@ from grounded_attention.reports.attention_pictures import WordAttention, method_
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
 from .loading import Capture, VisitorError
-from .view import WORD, Choice, attended_box, grounded_phrases, where
+from .view import WORD, VisitorChoice, attended_box, grounded_phrases, where
 
 MOST_COLUMNS = 3
 
 
-def write_figure(captures: Sequence[Capture], choice: Choice, path: Path) -> Path:
+def write_figure(captures: Sequence[Capture], choice: VisitorChoice, path: Path) -> Path:
     """Draws the chosen word, or the first phrases, of every checkpoint."""
     if not captures:
         raise VisitorError("There is nothing to draw yet: choose a picture first.")
@@ -37,7 +37,7 @@ def write_figure(captures: Sequence[Capture], choice: Choice, path: Path) -> Pat
     return path
 
 
-def _shown(capture: Capture, choice: Choice) -> list[tuple[Phrase, np.ndarray]]:
+def _shown(capture: Capture, choice: VisitorChoice) -> list[tuple[Phrase, np.ndarray]]:
     if choice.show != WORD:
         return grounded_phrases(capture, choice)
     example = capture.example

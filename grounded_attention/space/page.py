@@ -18,7 +18,7 @@ from grounded_attention.reports.report_pictures import embed
 from .figure import write_figure
 from .loading import Capture, Captures, VisitorError, open_picture
 from .settings import HERE, Scene, SpaceSettings, read_scenes
-from .view import MEAN, PHRASES, WORD, Choice, view_html
+from .view import MEAN, PHRASES, WORD, VisitorChoice, view_html
 
 TITLE = "Where does a word look?"
 INTRODUCTION = (
@@ -79,7 +79,7 @@ class _Tab:
     ):
         self.capture, self.scenes, self.names, self.first = capture, scenes, list(names), list(first)
         self.key, self.compares = key, compares
-        self.start, self.choice = Shown(open_picture(scenes[0].path)), Choice()
+        self.start, self.choice = Shown(open_picture(scenes[0].path)), VisitorChoice()
         if self.first:
             self.start = self.look(self.start.image, scenes[0].caption, *self.first)
             self.choice = first_choice(self.start.captures)
@@ -99,19 +99,19 @@ class _Tab:
             except VisitorError:  # the visitor who chooses this picture reads why
                 log.info("%s: not captured", scene.path)
 
-    def show_scene(self, choice: Choice, first: str, second: str, event: gr.EventData) -> Any:
+    def show_scene(self, choice: VisitorChoice, first: str, second: str, event: gr.EventData) -> Any:
         scene = self.scenes[int(event._data["scene"])]
         return self.answer(lambda: self.look(open_picture(scene.path), scene.caption, first, second), choice, scene)
 
     def show_file(self, shown: Shown, path: str | None) -> Any:
         if path is None:
             return self.nothing()
-        return self.answer(lambda: Shown(open_picture(path)), Choice())
+        return self.answer(lambda: Shown(open_picture(path)), VisitorChoice())
 
-    def show_caption(self, shown: Shown, choice: Choice, caption: str, first: str, second: str) -> Any:
+    def show_caption(self, shown: Shown, choice: VisitorChoice, caption: str, first: str, second: str) -> Any:
         return self.answer(lambda: self.look(shown.image, caption or "", first, second), choice)
 
-    def click(self, shown: Shown, choice: Choice, event: gr.EventData) -> Any:
+    def click(self, shown: Shown, choice: VisitorChoice, event: gr.EventData) -> Any:
         data = event._data
         if data["word"]:
             choice = replace(choice, word=int(data["word"]), show=WORD)
@@ -120,18 +120,18 @@ class _Tab:
             choice = replace(choice, layer=layer, head=head)
         return choice, view_html(shown.captures, choice), choice.layer, choice.head, choice.show
 
-    def move(self, shown: Shown, choice: Choice, layer: float, head: float, show: str) -> Any:
+    def move(self, shown: Shown, choice: VisitorChoice, layer: float, head: float, show: str) -> Any:
         choice = replace(choice, layer=int(layer), head=int(head), show=show)
         return choice, view_html(shown.captures, choice) if shown.captures else gr.skip()
 
-    def figure(self, shown: Shown, choice: Choice) -> Any:
+    def figure(self, shown: Shown, choice: VisitorChoice) -> Any:
         folder = Path(tempfile.mkdtemp(prefix="grounded_attention_"))
         try:
             return str(write_figure(shown.captures, choice, folder / "attention.png")), error_line("")
         except VisitorError as error:
             return gr.skip(), error_line(str(error))
 
-    def answer(self, look: Callable[[], Shown], choice: Choice, scene: Scene | None = None) -> list[Any]:
+    def answer(self, look: Callable[[], Shown], choice: VisitorChoice, scene: Scene | None = None) -> list[Any]:
         """The new values of `self.outputs` after a picture, a caption or a checkpoint has changed."""
         try:
             shown = look()
@@ -262,16 +262,16 @@ def script() -> str:
     return (HERE / "page.js").read_text(encoding="utf-8")
 
 
-def first_choice(captures: Sequence[Capture]) -> Choice:
+def first_choice(captures: Sequence[Capture]) -> VisitorChoice:
     """The first word that names something, in the layer and head to begin with: those that ground, or the last."""
     capture = captures[0]
     example = capture.example
     longest = max(range(len(example.words)), key=lambda word: (len(example.text(word)), word))
     layer, head = capture.heads[0] if capture.heads else (len(example.layers) - 1, MEAN)
-    return Choice(longest, layer, head)
+    return VisitorChoice(longest, layer, head)
 
 
-def same_shape(shown: Shown, choice: Choice) -> bool:
+def same_shape(shown: Shown, choice: VisitorChoice) -> bool:
     """Whether a choice is possible in the model and caption."""
     return choice.within(shown.captures[0]) == choice
 

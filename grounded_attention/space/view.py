@@ -34,7 +34,7 @@ WORD, PHRASES = "one word", "all phrases"
 
 
 @dataclass(frozen=True)
-class Choice:
+class VisitorChoice:
     """What the visitor looks at."""
 
     word: int = 0
@@ -42,10 +42,10 @@ class Choice:
     head: int = MEAN
     show: str = WORD
 
-    def within(self, capture: Capture) -> "Choice":
+    def within(self, capture: Capture) -> "VisitorChoice":
         """The choice in a model that may have fewer words, layers or heads."""
         layers, heads, words = capture.example.attention.shape[:3]
-        return Choice(
+        return VisitorChoice(
             min(max(int(self.word), 0), words - 1),
             min(max(int(self.layer), 0), layers - 1),
             min(max(int(self.head), MEAN), heads - 1),
@@ -58,7 +58,7 @@ class Choice:
         return None if self.head == MEAN else self.head
 
 
-def view_html(captures: Sequence[Capture], choice: Choice) -> str:
+def view_html(captures: Sequence[Capture], choice: VisitorChoice) -> str:
     """Draws the words and one picture for each checkpoint."""
     if not captures:
         return ""
@@ -66,7 +66,7 @@ def view_html(captures: Sequence[Capture], choice: Choice) -> str:
     return f'{_words(captures[0], choice.within(captures[0]))}<div class="ga-panes">{panes}</div>'
 
 
-def grounded_phrases(capture: Capture, choice: Choice) -> list[tuple[Phrase, np.ndarray]]:
+def grounded_phrases(capture: Capture, choice: VisitorChoice) -> list[tuple[Phrase, np.ndarray]]:
     """The phrases of the caption, with the distribution (R,) of each over the regions; at most `MOST_PHRASES`."""
     example = capture.example
     try:
@@ -99,7 +99,7 @@ def attended_box(capture: Capture, weights: np.ndarray) -> tuple[tuple[float, ..
     return capture.grid.box(chosen), float(cells[chosen].sum())
 
 
-def _words(capture: Capture, choice: Choice) -> str:
+def _words(capture: Capture, choice: VisitorChoice) -> str:
     example = capture.example
     pressed = choice.word if choice.show == WORD else None
     buttons = "".join(
@@ -112,7 +112,7 @@ def _words(capture: Capture, choice: Choice) -> str:
     return f'<div class="ga-words" role="group" aria-label="words of the caption">{buttons}</div>'
 
 
-def _pane(capture: Capture, choice: Choice) -> str:
+def _pane(capture: Capture, choice: VisitorChoice) -> str:
     weights, share = capture.example.over_regions(choice.word, choice.layer, choice.one_head)
     if choice.show == PHRASES:
         drawing, said = _draw_phrases(capture, choice)
@@ -134,7 +134,7 @@ def _pane(capture: Capture, choice: Choice) -> str:
     )
 
 
-def where(capture: Capture, choice: Choice) -> str:
+def where(capture: Capture, choice: VisitorChoice) -> str:
     """The layer and head in words."""
     head = "mean over heads" if choice.one_head is None else f"head {choice.head}"
     return f"layer {capture.example.layers[choice.layer]}, {head}"
@@ -218,7 +218,7 @@ def _label(capture: Capture, box: Sequence[float], text: str, colour: str) -> st
     )
 
 
-def _draw_phrases(capture: Capture, choice: Choice) -> tuple[str, str]:
+def _draw_phrases(capture: Capture, choice: VisitorChoice) -> tuple[str, str]:
     """The box of each phrase, and the list of phrases; numbers join the two, not only colours."""
     rows: list[str] = []
     boxes: dict[tuple[float, ...], list[int]] = {}
@@ -246,7 +246,7 @@ def _place(capture: Capture, box: Sequence[float], weights: np.ndarray) -> str:
     return f"{corners} ({label})" if label else corners
 
 
-def _say_word(capture: Capture, choice: Choice, weights: np.ndarray, share: float) -> str:
+def _say_word(capture: Capture, choice: VisitorChoice, weights: np.ndarray, share: float) -> str:
     example, word = capture.example, escape(capture.example.text(choice.word))
     if capture.grid is not None:
         _, part = attended_box(capture, weights)
@@ -269,7 +269,7 @@ def _percent(value: float) -> str:
 # All heads
 
 
-def _map(capture: Capture, choice: Choice) -> str:
+def _map(capture: Capture, choice: VisitorChoice) -> str:
     """One cell for each head: how much of the word's attention goes to one region, or to the image."""
     shares = head_shares(capture, choice.word)
     layers, heads = shares.shape
@@ -305,7 +305,7 @@ def _short(capture: Capture, layer: int) -> str:
     return capture.example.layers[layer].replace("cross ", "")
 
 
-def _map_cell(capture: Capture, choice: Choice, layer: int, head: int, shares: np.ndarray) -> str:
+def _map_cell(capture: Capture, choice: VisitorChoice, layer: int, head: int, shares: np.ndarray) -> str:
     value, row = float(shares[layer, head]), len(shares) - 1 - layer
     here = layer == choice.layer and choice.one_head in (None, head)
     name = f"layer {capture.example.layers[layer]}, head {head}: {_percent(value)}"

@@ -20,6 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from grounded_attention.modeling.attention_calls import SEQUENCE
 from grounded_attention.modeling.two_streams import attend_packed_keys, needs_packed_keys
 
 from .head_mean import head_mean
@@ -268,8 +269,10 @@ def _supervised(implementation: str) -> Callable:
             factor = query.shape[-1] ** -0.5 if scaling is None else scaling
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
             _check_plain_scores(implementation, attention_mask, causal, kwargs)
-            queries = attention_queries.values() if isinstance(attention_queries, Mapping) else attention_queries
-            request = (tuple(queries), attention_share, attention_mean, attention_call, attention_plans)
+            if isinstance(attention_queries, Mapping):
+                _check_streams(module, attention_call)
+                attention_queries = tuple(attention_queries.values())
+            request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
             rule = (kwargs.get("softcap"), kwargs.get("s_aux"))
             report = _observe(query, key, attention_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
@@ -280,6 +283,16 @@ def _supervised(implementation: str) -> Callable:
         return output, report
 
     return supervised_attention_forward
+
+
+def _check_streams(module: Any, call: Any) -> None:
+    """Raises a ValueError for a model with two streams whose code does not read positions."""
+    calls = getattr(getattr(module, "config", None), "grounding_calls", ())
+    if call is None and any(each.query_stream != SEQUENCE for each in calls):
+        raise ValueError(
+            "the code of this checkpoint is of an earlier version and does not read text_positions: make batches with "
+            "the processor of the checkpoint, or load the model with the class of this package"
+        )
 
 
 def _check_plain_scores(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:

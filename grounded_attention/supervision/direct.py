@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .layer_losses import Report
+from .layer_losses import LayerReport
 from .method import AttentionMethod, Batch, observed_layers, query_arguments
 from .row_plans import RowPlans
 from .row_states import RowStates
@@ -76,7 +76,7 @@ class DirectSupervision(AttentionMethod):
         }
         return self.sum_losses(pairs, self.targets(batch))
 
-    def _select_heads(self, reports: list[Report]) -> list[Report]:
+    def _select_heads(self, reports: list[LayerReport]) -> list[LayerReport]:
         """Selects the supervised heads in the report of each supervised layer."""
         if self.pairs is None and self.heads is None:
             return reports
@@ -86,7 +86,7 @@ class DirectSupervision(AttentionMethod):
         return [_select(report, heads) for report, heads in zip(reports, chosen, strict=True)]
 
 
-def _select(report: Report, heads: list[int]) -> Report:
+def _select(report: LayerReport, heads: list[int]) -> LayerReport:
     if isinstance(report, RowStates):
         return report.select_heads(heads)
     alpha, share = report

@@ -14,11 +14,11 @@ from .losses import VisibleTargets
 from .row_states import AttentionPair, RowStates, layers_at_once, stack_states
 from .score_masks import is_hidden
 
-Report = AttentionPair | RowStates
+LayerReport = AttentionPair | RowStates
 
 
 def sum_layers(
-    reports: Sequence[Report], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
+    reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row."""
     losses: list[Tensor] = []
@@ -33,9 +33,9 @@ def sum_layers(
     return (reduce(torch.add, losses) / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
 
-def _group_layers(reports: Sequence[Report]) -> list[list[Report]]:
+def _group_layers(reports: Sequence[LayerReport]) -> list[list[LayerReport]]:
     """Groups layers whose losses are computed at once: a few large operations take less time than many small ones."""
-    groups: list[list[Report]] = []
+    groups: list[list[LayerReport]] = []
     room = 0
     for report in reports:
         if room > 0 and _fit(groups[-1][0], report):
@@ -47,17 +47,17 @@ def _group_layers(reports: Sequence[Report]) -> list[list[Report]]:
     return groups
 
 
-def _fit(one: Report, other: Report) -> bool:
+def _fit(one: LayerReport, other: LayerReport) -> bool:
     if isinstance(one, RowStates) or isinstance(other, RowStates):
         return isinstance(one, RowStates) and isinstance(other, RowStates) and one.fits(other)
     return one[0].shape == other[0].shape
 
 
-def _size(report: Report) -> int:
+def _size(report: LayerReport) -> int:
     return report.size() if isinstance(report, RowStates) else report[0].numel()
 
 
-def _stack(reports: Sequence[Report]) -> tuple[AttentionPair, Tensor]:
+def _stack(reports: Sequence[LayerReport]) -> tuple[AttentionPair, Tensor]:
     """The attention of a group, (L, B, H, Q, K) and (L, B, H, Q), and its visible columns, (1 or L, B, 1 or Q, K)."""
     states = [report for report in reports if isinstance(report, RowStates)]
     if states:

@@ -28,7 +28,7 @@ from .alignment import (
 from .attention_function import SupervisedAttention
 from .box_loss import BoxLoss
 from .draws import RowGenerators, fixed_generator
-from .layer_losses import Report, sum_layers
+from .layer_losses import LayerReport, sum_layers
 from .losses import (
     VisibleTargets,
     any_rows,
@@ -342,7 +342,7 @@ class AttentionMethod(SupervisionMethod):
         return self.sum_losses(pairs, targets)
 
     def sum_losses(
-        self, pairs: Mapping[str, Sequence[Report]], targets: Mapping[str, GroundingTargets]
+        self, pairs: Mapping[str, Sequence[LayerReport]], targets: Mapping[str, GroundingTargets]
     ) -> dict[str, tuple[Tensor, Tensor]]:
         """Sums the losses of all rows, each averaged over all heads of all layers.
 
@@ -350,7 +350,7 @@ class AttentionMethod(SupervisionMethod):
         out of the mean of this row. A row that sees no gold column in any layer is not counted.
 
         Args:
-            pairs (`Mapping[str, Sequence[Report]]`): direction -> the reports of the calls that have it.
+            pairs (`Mapping[str, Sequence[LayerReport]]`): direction -> the reports of the calls that have it.
             targets (`Mapping[str, GroundingTargets]`): direction -> its rows, columns and gold columns.
 
         Returns:
@@ -358,7 +358,9 @@ class AttentionMethod(SupervisionMethod):
         """
         return {name: self._sum_rows(pairs[name], target, name) for name, target in targets.items()}
 
-    def _sum_rows(self, pairs: Sequence[Report], targets: GroundingTargets, direction: str) -> tuple[Tensor, Tensor]:
+    def _sum_rows(
+        self, pairs: Sequence[LayerReport], targets: GroundingTargets, direction: str
+    ) -> tuple[Tensor, Tensor]:
         total, count = sum_layers(pairs, targets.gold, partial(self.rows_loss, direction=direction))
         return self.weights[direction] * total, count
 

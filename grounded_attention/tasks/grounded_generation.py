@@ -42,6 +42,7 @@ MODEL_INPUTS = (
     "image_grid_thw",
     "image_merge_sizes",
     "image_position_ids",
+    "spatial_shapes",
     "batch_num_images",
     STATES,
 )

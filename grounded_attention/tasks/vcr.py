@@ -13,7 +13,7 @@ from torch import Tensor
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
 from grounded_attention.modeling.task_losses import UNLABELLED, choice_sum, count_labels, cross_entropy_sum
-from grounded_attention.reports.failures import MEANT, Box, Choice, Judged
+from grounded_attention.reports.failures import MEANT, Alternative, Box, Judged
 from grounded_attention.utils.schema import Section
 
 from .coco_categories import CLASSES
@@ -111,7 +111,7 @@ for answer, share in zip(answers, shares):
                 **fields,
                 texts=(("question", row["question"]["text"]),),
                 boxes=tuple(Box(MEANT, tuple(box), name) for box, name in objects),
-                choices=tuple(Choice(text, n == row["label"], n == best) for n, text in enumerate(named)),
+                choices=tuple(Alternative(text, n == row["label"], n == best) for n, text in enumerate(named)),
             )
 
 

@@ -186,3 +186,8 @@ def _children(node: yaml.Node) -> list[yaml.Node]:
     if isinstance(node, yaml.MappingNode):
         return [part for pair in node.value for part in pair]
     return node.value if isinstance(node, yaml.SequenceNode) else []
+
+
+MAX_SEED = 2**32 - 1  # NumPy's
+MAX_COUNT = 2**31 - 1  # of rows, images, steps
+MAX_PROCESSES = 256  # each begins at once, and has its own memory

@@ -6,6 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from itertools import accumulate
+from pathlib import Path
 
 # Categories of characters that a terminal obeys or that change the direction of the text around them.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -82,3 +83,32 @@ def markdown_code(text: str, length: int = 200) -> str:
     shown = printable(" ".join(text.split()), length)
     ticks = "`" * (max(map(len, re.findall("`+", shown)), default=0) + 1)
     return f"{ticks} {shown} {ticks}" if "`" in shown else f"`{shown}`"
+
+
+def short_names(paths: Sequence[str], parts: int = 1) -> list[str]:
+    """
+    Names checkpoints by the last parts of their paths: as few as possible, and no two names are equal.
+
+    A path that is given twice gets a number: `direct`, `direct (2)`.
+
+    Example:
+
+    ```python
+    >>> short_names(["runs/a/direct", "runs/b/direct", "runs/b/none"])
+    ['a/direct', 'b/direct', 'none']
+    ```
+    """
+    distinct = list(dict.fromkeys(Path(path).parts for path in paths))
+    names: list[str] = []
+    for path in paths:
+        own = Path(path).parts
+        others = [other for other in distinct if other != own]
+        length = next(
+            (number for number in range(parts, len(own)) if all(own[-number:] != each[-number:] for each in others)),
+            max(parts, len(own)),
+        )
+        names.append(str(Path(*own[-length:])))
+    return [
+        name if (number := names[: index + 1].count(name)) == 1 else f"{name} ({number})"
+        for index, name in enumerate(names)
+    ]

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval, Len
 
-from .bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+from .bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
 STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 

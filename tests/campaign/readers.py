@@ -19,7 +19,7 @@ from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.experiments.models import load_model, make_processor
 from grounded_attention.training.loop.chosen_heads import read_heads, supervise_chosen
 from grounded_attention.training.recipes.model_family import head_class
-from grounded_attention.training.recipes.recipe import Model, Recipe, Supervision, load_recipe
+from grounded_attention.training.recipes.recipe import Model, Recipe, SupervisionSection, load_recipe
 from tests.helpers.legacy_region_files import CASES
 from tests.helpers.region_samples import SIZE, butd_fields, lxmert_fields, sample, write_table, write_tsv
 from tests.helpers.tiny_scenes import tiny_recipe
@@ -195,7 +195,7 @@ def _heads(base: Path, folder: Path) -> None:
 
 def _read_heads(folder: Path) -> int:
     def read() -> None:
-        recipe = Recipe(supervision=Supervision(heads={"best": 2}))
+        recipe = Recipe(supervision=SupervisionSection(heads={"best": 2}))
         found = read_heads(folder / "start_heads.json", 2, 2)
         keep(supervise_chosen(recipe, found), len(found["accuracy"]))
 

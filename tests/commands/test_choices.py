@@ -5,7 +5,7 @@ from grounded_attention.analysis.perturbation_curves import STEPS
 from grounded_attention.analysis.relevancy import MAPS
 from grounded_attention.commands import choices
 from grounded_attention.conversion.export_folder import FILES
-from grounded_attention.dataset_scripts.builders.coco_images import IMAGE_ID_FORMATS
+from grounded_attention.dataset_scripts.builders.coco_captions import IMAGE_ID_FORMATS
 from grounded_attention.dataset_scripts.builders.refcoco import SPLITS_BY
 from grounded_attention.dataset_scripts.builders.vcr import OPTIONS
 from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES

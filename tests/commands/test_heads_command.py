@@ -345,6 +345,14 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
     assert "reads regions: give --detector, --boxes or --regions" in error(capsys)
     assert ground.main([*arguments, "--regions", "x", "--heads", "y"]) == 2
     assert "--heads: only for vision-language models" in error(capsys)
+    for kind, reason in (("bert", "its image tokens are not known"), ("mllama", "cross-attention")):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind}))
+        assert ground.main([*arguments[:3], str(tmp_path / kind)]) == 2
+        line = error(capsys)
+        assert f"model type {kind}: " in line and reason in line and "known: llava," in line
+    assert ground.main([*arguments, "--model-type", "mllama"]) == 2
+    assert "model type mllama: its words read the image by cross-attention" in error(capsys)
 
 
 def test_rows_as_people_have_them(files, tmp_path, capsys):

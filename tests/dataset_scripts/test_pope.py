@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.builders.pope_questions import ObjectCounts, choose_objects, object_question
+from grounded_attention.dataset_scripts.builders.pope import ObjectCounts, choose_objects, object_question
 from grounded_attention.dataset_scripts.files.errors import DataError
 from tests.helpers.tiny_scenes import tiny_scenes
 

@@ -11,7 +11,7 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flick
 from grounded_attention.dataset_scripts.scenes.annotators import PAIR_TEMPLATES, RELATION_WORDS, TEMPLATES
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Mention
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
-from grounded_attention.dataset_scripts.scenes.writers_coco import caption_text
+from grounded_attention.dataset_scripts.scenes.writers import caption_text
 from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, nominal, parse
 from grounded_attention.heads.examples import entity_examples
 

@@ -3,7 +3,7 @@
 
 import pytest
 
-from grounded_attention.dataset_scripts.scenes.folder import begin, finish
+from grounded_attention.dataset_scripts.scenes.records import begin, finish
 
 
 def test_a_link_in_the_folder_of_scenes_is_refused(tmp_path):

@@ -9,9 +9,14 @@ import pytest
 from PIL import Image
 
 from grounded_attention.dataset_scripts.scenes import shapes as scene_shapes
-from grounded_attention.dataset_scripts.scenes.detector import CLASSES, detect
-from grounded_attention.dataset_scripts.scenes.features import FEATURE_SIZE, describe_crops, pixel_features
-from grounded_attention.dataset_scripts.scenes.painter import paint
+from grounded_attention.dataset_scripts.scenes.features import (
+    CLASSES,
+    FEATURE_SIZE,
+    describe_crops,
+    detect,
+    pixel_features,
+)
+from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.dataset_scripts.scenes.world import BETWEEN_SHAPES, SHAPES, SceneObject, draw_scene
 from grounded_attention.utils.boxes import box_iou
 

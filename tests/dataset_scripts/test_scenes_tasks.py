@@ -13,10 +13,10 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
 from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
-from grounded_attention.dataset_scripts.scenes.detector import CLASSES
-from grounded_attention.dataset_scripts.scenes.expressions import RELATIONS, refer
+from grounded_attention.dataset_scripts.scenes.features import CLASSES
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
 from grounded_attention.dataset_scripts.scenes.questions import HUMANS, ask, vocabulary
+from grounded_attention.dataset_scripts.scenes.writers_refcoco import RELATIONS, refer
 
 IMAGES = 24
 

@@ -4,7 +4,7 @@
 import pytest
 
 from grounded_attention.dataset_scripts.builders.vcr import VCR, VCRConfig
-from grounded_attention.dataset_scripts.builders.vcr_words import NEUTRAL_NAMES, object_words
+from grounded_attention.dataset_scripts.builders.vcr_files import NEUTRAL_NAMES, object_words
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.helpers.processing_helpers import make_processor
 from tests.helpers.vcr_files import CLIP, OBJECTS, question, write, write_image

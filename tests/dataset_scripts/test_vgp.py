@@ -11,10 +11,17 @@ from pathlib import Path
 import pytest
 
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import parse_sentence
-from grounded_attention.dataset_scripts.builders.local_builder import Report
+from grounded_attention.dataset_scripts.builders.local_builder import BuildReport
 from grounded_attention.dataset_scripts.builders.vgp import VGP
-from grounded_attention.dataset_scripts.builders.vgp_negatives import draw_negatives, seeded
-from grounded_attention.dataset_scripts.builders.vgp_pairs import KINDS, PairRow, clean_pairs, join_pairs, read_pairs
+from grounded_attention.dataset_scripts.builders.vgp_pairs import (
+    KINDS,
+    PairRow,
+    clean_pairs,
+    draw_negatives,
+    join_pairs,
+    read_pairs,
+    seeded,
+)
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from tests.helpers.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
 
@@ -36,7 +43,7 @@ def captions_of(*lines):
 
 def join(lines, *rows, kind=TYPOLOGY):
     """The joined pairs as {(i, j): [(text1, chain1, text2, chain2, label)]}, and the counts."""
-    report = Report()
+    report = BuildReport()
     numbered = [PairRow(line, "1", *row) for line, row in enumerate(rows, 2)]
     found = join_pairs(numbered, captions_of(*lines), kind, report)
     readable = {
@@ -74,7 +81,7 @@ def test_a_row_joins_every_pair_of_captions_that_has_both_phrases():
 def test_the_shared_chain_decides_between_mentions():
     lines = ("[/EN#1/people a man] beside [/EN#2/people a man]", "[/EN#2/people the guy] and [/EN#3/people the guy]")
     captions = captions_of(*lines)
-    report = Report()
+    report = BuildReport()
     [(first, second, label)] = join_pairs(
         [PairRow(2, "1", "a man", "the guy", EQUIVALENCE)], captions, TYPOLOGY, report
     )[0, 1]
@@ -150,7 +157,7 @@ def test_cleaning_drops_leaks_conflicts_and_repetitions():
         PairRow(7, "77", "a", "b", FORWARD),
         PairRow(8, "2", "a", "b", INDEPENDENCE),
     ]
-    report = Report()
+    report = BuildReport()
     kept = clean_pairs(rows, TYPOLOGY, {"1", "2"}, {"9"}, report)
     assert {image: [row.line for row in found] for image, found in kept.items()} == {"1": [2], "2": [8]}
     assert report.counts == {
@@ -407,7 +414,7 @@ def test_real_rows_of_one_image(shared, tmp_path):
 
 
 def test_real_pair_files(shared):
-    report = Report()
+    report = BuildReport()
     rows = read_pairs(shared / "real" / "vgp" / "test_data.csv", "typology")
     clean_pairs(rows, TYPOLOGY, {row.image_id for row in rows}, set(), report)
     assert (

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.dataset_scripts.builders.vgp import VGP
-from grounded_attention.dataset_scripts.builders.vgp_negatives import nearest_negatives, nearest_rows, random_negatives
+from grounded_attention.dataset_scripts.builders.vgp_pairs import nearest_negatives, nearest_rows, random_negatives
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from tests.helpers.entities_files import write_vgp
@@ -21,7 +21,7 @@ def write_table(path, means):
 
 
 def test_nearest_rows_equal_a_plain_search(monkeypatch):
-    monkeypatch.setattr("grounded_attention.dataset_scripts.builders.vgp_negatives._CHUNK", 3)
+    monkeypatch.setattr("grounded_attention.dataset_scripts.builders.vgp_pairs._CHUNK", 3)
     vectors = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
     expected = []
     for i, a in enumerate(vectors):

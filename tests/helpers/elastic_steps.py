@@ -12,8 +12,7 @@ from safetensors.torch import save_file
 
 from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.resume import prepare_resume
-from grounded_attention.training.loop.trainer import GroundingTrainer
-from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import GroundingTrainer, GroundingTrainingArguments
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import logged, make_trainer

@@ -32,6 +32,8 @@ def resize(
     image: Tensor, size: Any, interpolation: Any = InterpolationMode.BILINEAR, antialias: bool = True
 ) -> Tensor:
     flat = image.reshape(-1, *image.shape[-3:])
+    if isinstance(interpolation, int):  # as PIL counts them
+        interpolation = {0: InterpolationMode.NEAREST_EXACT, 3: InterpolationMode.BICUBIC}[interpolation]
     smooth = interpolation in (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
     made = F.interpolate(flat.float(), tuple(size), mode=interpolation.value, antialias=antialias and smooth)
     if not image.is_floating_point():

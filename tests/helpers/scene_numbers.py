@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.builders.vgp_negatives import nearest_negatives
+from grounded_attention.dataset_scripts.builders.vgp_pairs import nearest_negatives
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers
-from grounded_attention.dataset_scripts.scenes.held_out import names_held_out
+from grounded_attention.dataset_scripts.scenes.phrases import names_held_out
 from grounded_attention.dataset_scripts.scenes.world import (
     COLOURS,
     SHAPES,

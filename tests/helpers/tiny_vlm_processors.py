@@ -15,11 +15,10 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, get_image_token_family
 from tests.helpers.fake_torchvision import import_with_torchvision
-from tests.helpers.tiny_vlm_relatives import PATCH, RELATIVES, TILE, Relative
+from tests.helpers.tiny_vlm_relatives import PATCH, PINPOINTS, RELATIVES, TILE, Relative
 
-PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
 MANY_PINPOINTS = [[height * TILE, width * TILE] for height in range(1, 5) for width in range(1, 5)]
 WORDS = ("a dog runs after the small cat near two red balls user assistant what is this here original image and are "
          "some crops to help you see better . , : ? \n").split(" ")  # fmt: skip
@@ -46,11 +45,19 @@ SPECIAL = {
     "audio_eos_token": "<|audio_eos|>",
     "vision_bos_token": "<|vision_bos|>",
     "vision_eos_token": "<|vision_eos|>",
+    "boa_token": "<boa>",
+    "eoa_token": "<eoa>",
+    "image_break_token": "<break>",
+    "img_line_break_token": "<line>",
+    "slice_start_token": "<slice>",
+    "slice_end_token": "</slice>",
+    "image_boundary_token": "<fake_token_around_image>",
 }
 # Tokens that processors know by their text alone.
 KNOWN = [
     *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token != "<image>"),
-    *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>"),
+    *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>", "<|image|>"),
+    *("<|tile_x_separator|>", "<|tile_y_separator|>"),
 ]
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' }}{% for part in message['content'] %}"
@@ -113,7 +120,14 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 
 PROCESSORS.update({name: (each.image, each.settings, each.own) for name, each in RELATIVES.items()})
-for _name in {name.removesuffix("_padded") for name in PROCESSORS} - {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}:
+
+
+def type_of(key: str) -> str:
+    """The model type of a key of `PROCESSORS`; LLaVA has three."""
+    return "llava" if key in ("llava_padded", "llava_pixtral") else key
+
+
+for _name in [name for name in PROCESSORS if type_of(name) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES]:
     del PROCESSORS[_name]  # an older transformers
 
 
@@ -171,16 +185,19 @@ def make_processor(
     """Makes the processor of a key of `PROCESSORS`; `image_settings` replace those of its image processor."""
     image_class, settings, own = PROCESSORS[model_type]
     backend = backend or image_backends(model_type)[0]
-    model_type = model_type.removesuffix("_padded")
+    relative = RELATIVES.get(model_type)
+    model_type = type_of(model_type)
     image_processor = _image_processor_class(image_class, backend)(**{**settings, **image_settings})
+    if model_type == "llama4":  # it makes bfloat16, for models in bfloat16
+        scale = image_processor.rescale_and_normalize
+        image_processor.rescale_and_normalize = lambda *given: scale(*given).float()
     if "image_seq_length" in settings:
         image_processor.image_seq_length = settings["image_seq_length"]
-    relative = RELATIVES.get(model_type)
     folder = (relative and relative.folder) or model_type
-    module = import_module(f"transformers.models.{folder}.processing_{folder}")
+    module = import_with_torchvision(f"transformers.models.{folder}.processing_{folder}")
     if model_type == "smolvlm" and module.num2words is None:
         module.num2words = str  # a package that only videos need
-    base = getattr(module, IMAGE_TOKEN_FAMILIES[model_type].processor)
+    base = getattr(module, (relative and relative.processor) or IMAGE_TOKEN_FAMILIES[model_type].processor)
     # As of a processor without the parts for videos and sound, which may be missing where they are checked.
     unchecked = {"check_argument_for_proper_class": lambda *arguments: None}
     processor_class = type(f"{base.__name__}OfImages", (base,), unchecked)
@@ -193,11 +210,11 @@ def make_processor(
     processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])  # type: ignore[attr-defined]
     image = placeholder(processor)
     if "qwen" in model_type or "spatial_merge_size" in (relative or _NONE).config.get("vision_config", {}):
-        image = f"<|vision_start|>{image}<|vision_end|>"
+        image = image if image.startswith("<|image_start|>") else f"<|vision_start|>{image}<|vision_end|>"
     processor.chat_template = None if model_type == "paligemma" else CHAT_TEMPLATE.replace("IMAGE", image)
     return processor
 
 
 def placeholder(processor: Any) -> str:
     """The token that stands for an image in a prompt."""
-    return getattr(processor, "boi_token", processor.image_token)
+    return get_image_token_family(processor).placeholder(processor)

@@ -17,6 +17,8 @@ class Relative(NamedTuple):
         own (`dict`): what the processor itself is given.
         folder (`str`): the folder of the processor's class in transformers, by default that of the model type.
         image_token (`str`): the token that stands for a patch.
+        processor (`str`): the class of the processor, by default that of the family.
+        model_type (`str`): the model type, by default the key.
     """
 
     image: str
@@ -25,6 +27,8 @@ class Relative(NamedTuple):
     own: dict[str, Any] = {}
     folder: str = ""
     image_token: str = "<image>"
+    processor: str = ""
+    model_type: str = ""
 
 
 TEXT = {
@@ -104,6 +108,25 @@ AUDIO = {
 }
 
 
+LLAMA = {**TEXT, "model_type": "llama"}
+SQUARE = {"height": TILE, "width": TILE}
+CLIP = {**VISION, "model_type": "clip_vision_model", "projection_dim": 32}
+SIGLIP = {**VISION, "model_type": "siglip_vision_model", "vision_use_head": False}
+PIXTRAL = {**VISION, "model_type": "pixtral", "head_dim": 8, "image_size": 64}
+CROP = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
+CLASS_TOKEN = {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"}
+BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
+PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
+GEMMA4 = {
+    **TEXT,
+    "global_head_dim": 8,
+    "layer_types": ["sliding_attention", "full_attention"],
+    "sliding_window": 4096,
+    "vocab_size_per_layer_input": 1400,
+    "hidden_size_per_layer_input": 8,
+}
+
+
 def _grid(vision: dict[str, Any], text: dict[str, Any] | None = None, image: str = "qwen2_vl.Qwen2VL", **more: Any):
     """A family that resizes images to full patches and merges two by two."""
     names: dict[str, Any] = {
@@ -177,5 +200,122 @@ RELATIVES: dict[str, Relative] = {
         image_token="<|patch|>",
         out_hidden_size=128,
         projector_hidden_size=32,
+    ),
+    "vipllava": Relative(
+        "clip.CLIP",
+        CROP,
+        {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": 24}, "vision_feature_layers": [-1, -2]},
+        CLASS_TOKEN,
+        folder="llava",
+    ),
+    "llava_next_video": Relative(
+        "llava_next.LlavaNext",
+        {"size": {"shortest_edge": TILE}, "crop_size": SQUARE, "image_grid_pinpoints": PINPOINTS},
+        {"text_config": LLAMA, "vision_config": CLIP, "image_grid_pinpoints": PINPOINTS},
+        CLASS_TOKEN,
+    ),
+    "llava_pixtral": Relative(
+        "pixtral.Pixtral",
+        {"size": {"longest_edge": 48}, "patch_size": PATCH},
+        {"text_config": LLAMA, "vision_config": PIXTRAL, "vision_feature_layer": -1,
+         "vision_feature_select_strategy": "full"},
+        {**BREAKS, "patch_size": PATCH},
+        folder="pixtral",
+        processor="PixtralProcessor",
+        model_type="llava",
+    ),
+    "mistral3": Relative(
+        "pixtral.Pixtral",
+        {"size": {"longest_edge": 64}, "patch_size": PATCH},
+        {"text_config": {**TEXT, "model_type": "mistral"}, "vision_config": PIXTRAL, "spatial_merge_size": 2},
+        {**BREAKS, "patch_size": PATCH, "spatial_merge_size": 2},
+        folder="pixtral",
+    ),
+    "lighton_ocr": Relative(
+        "pixtral.Pixtral",
+        {"size": {"longest_edge": 64}, "patch_size": PATCH},
+        {"text_config": {**TEXT, "model_type": "qwen3"}, "vision_config": PIXTRAL, "spatial_merge_size": 2},
+        {"patch_size": PATCH, "spatial_merge_size": 2},
+    ),
+    "qianfan_ocr": Relative(
+        "got_ocr2.GotOcr2",
+        {"size": SQUARE, "max_patches": 6, "crop_to_patches": True},
+        {"text_config": {**TEXT, "model_type": "qwen3"}, "image_seq_length": 4,
+         "vision_config": {**VISION, "drop_path_rate": 0.0, "image_size": [TILE, TILE], "patch_size": [PATCH, PATCH]}},
+        {"image_seq_length": 4},
+    ),
+    "aya_vision": Relative(
+        "got_ocr2.GotOcr2",
+        {"size": SQUARE, "max_patches": 6},
+        {"text_config": {**TEXT, "model_type": "cohere2", "sliding_window": 4096}, "vision_config": SIGLIP},
+        {"patch_size": PATCH, "img_size": TILE, "downsample_factor": 2},
+        image_token="<|IMG_PATCH|>",
+    ),
+    "cohere2_vision": Relative(
+        "cohere2_vision.Cohere2Vision",
+        {"size": SQUARE, "max_patches": 6, "patch_size": 2},
+        {"text_config": {**TEXT, "model_type": "cohere2", "sliding_window": 4096}, "vision_config": SIGLIP,
+         "alignment_intermediate_size": 32},
+    ),
+    "ovis2": Relative(
+        "ovis2.Ovis2",
+        {"size": SQUARE, "max_patches": 6, "crop_to_patches": True},
+        {"text_config": {**TEXT, "model_type": "qwen2"}, "hidden_size": 32,
+         "visual_indicator_token_ids": [60, 61, 62, 63, 64],
+         "vision_config": {**VISION, "vocab_size": 40, "hidden_stride": 2}},
+        {"image_seq_length": 4},
+        image_token="<IMG_ATOM>",
+    ),
+    "gemma4": Relative(
+        "gemma4.Gemma4",
+        {"patch_size": PATCH, "pooling_kernel_size": 2, "max_soft_tokens": 70},
+        {"text_config": GEMMA4, "vision_config": {**VISION, "head_dim": 8, "pooling_kernel_size": 2}},
+    ),
+    "gemma4_unified": Relative(
+        "gemma4_unified.Gemma4Unified",
+        {"patch_size": PATCH, "pooling_kernel_size": 2, "max_soft_tokens": 70},
+        {"text_config": GEMMA4, "vision_config": {"patch_size": PATCH, "pooling_kernel_size": 2, "mm_embed_dim": 32,
+                                                  "mm_posemb_size": 80, "output_proj_dims": 32}},
+    ),
+    "deepseek_vl": Relative(
+        "deepseek_vl.DeepseekVL",
+        {"size": SQUARE, "min_size": 4},
+        {"text_config": LLAMA, "vision_config": SIGLIP},
+        {"num_image_tokens": 16},
+    ),
+    "janus": Relative(
+        "janus.Janus",
+        {"size": SQUARE, "min_size": 4},
+        {"text_config": LLAMA, "vision_config": {**VISION, "projection_dim": 32, "depth": 1, "num_image_tokens": 16},
+         "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1], "num_embeddings": 8, "num_patches": 4,
+                       "latent_channels": 32, "projection_dim": 32, "image_token_embed_dim": 32, "embed_dim": 8}},
+        {"num_image_tokens": 16},
+    ),
+    "llama4": Relative(
+        "llama4.Llama4",
+        {"size": SQUARE, "max_patches": 6},
+        {"text_config": {**TEXT, **EXPERTS, "intermediate_size_mlp": 48, "layer_types": ["full_attention"] * 2},
+         "vision_config": {**VISION, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32,
+                           "intermediate_size": 128}},
+        {"patch_size": PATCH},
+        image_token="<|patch|>",
+    ),
+    "lfm2_vl": Relative(
+        "lfm2_vl.Lfm2Vl",
+        {"tile_size": TILE, "encoder_patch_size": PATCH, "min_image_tokens": 2,
+         "max_image_tokens": 8, "max_tiles": 6},
+        {"text_config": {**TEXT, "model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+         "vision_config": {**SIGLIP, "model_type": "siglip2_vision_model", "num_patches": 16},
+         "projector_hidden_size": 32},
+    ),
+    "kimi_k25": Relative(
+        "kimi_k25.Kimi_K25",
+        {"patch_size": PATCH, "merge_size": 2, "max_patches": 80, "size": {"max_height": 20, "max_width": 20}},
+        {"text_config": LLAMA, "projection_hidden_size": 32,
+         "vision_config": {**VISION, "pos_emb_height": 4, "pos_emb_width": 4}},
+    ),
+    "hunyuan_vl": _grid(
+        {**VISION, "out_hidden_size": 32, "text_hidden_size": 32, "spatial_merge_size": 2, "max_image_size": 64},
+        image="hunyuan_vl.HunYuanVL",
     ),
 }  # fmt: skip

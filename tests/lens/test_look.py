@@ -13,10 +13,10 @@ from grounded_attention.lens.sequences import add_answer, decode_each, generate,
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_tokenizer
+from tests.helpers.tiny_vlm_processors import PROCESSORS, make_tokenizer, type_of
 
 TEXT = "what is the small cat near two red balls ?"
-FAMILIES = [name for name in PROCESSORS if not name.endswith("_padded")]
+FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
 
 
 def picture(width=56, height=40, seed=0):

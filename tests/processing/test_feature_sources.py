@@ -11,15 +11,15 @@ from transformers import AutoProcessor, PreTrainedTokenizerFast
 
 from grounded_attention.commands.ground import main
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from grounded_attention.dataset_scripts.scenes.painter import paint
 from grounded_attention.dataset_scripts.scenes.shape_regions import SceneFeatures, ShapeDetector
+from grounded_attention.dataset_scripts.scenes.shapes import paint
 from grounded_attention.dataset_scripts.scenes.world import Scene, SceneObject
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling.caption_phrases import name_unknown, nearest_words, unknown_words
 from grounded_attention.processing.feature_sources import feature_mismatch, feature_source
 from grounded_attention.processing.load_extractor import load_extractor
-from grounded_attention.training.experiments.model_inputs import record_features
-from grounded_attention.training.loop.joined_regions import JoinedRegions
+from grounded_attention.training.experiments.models import record_features
+from grounded_attention.training.loop.joins import JoinedRegions
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_pipeline import BOXES, PHRASES, example, features, load
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes

@@ -8,19 +8,22 @@ import sys
 import numpy as np
 import pytest
 import torch
+import transformers
+from packaging import version
 from PIL import Image
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from grounded_attention.processing import image_tokens
 from grounded_attention.processing.image_tokens import (
     IMAGE_TOKEN_FAMILIES,
+    REFUSED_FAMILIES,
     ImageTokens,
     get_image_token_family,
     locate_image_tokens,
 )
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_model, unmix_patches
-from tests.helpers.tiny_vlm_processors import PATCH, PROCESSORS, image_backends, make_processor, placeholder
+from tests.helpers.tiny_vlm_processors import PATCH, PROCESSORS, image_backends, make_processor, placeholder, type_of
 
 RESIZED_TWICE = ("idefics3", "smolvlm")
 NEAREST = 0  # every pixel of a resized picture is one pixel of the image
@@ -135,7 +138,13 @@ def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, 
 
 def test_every_family_is_tested():
     installed = set(IMAGE_TOKEN_FAMILIES) & set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
-    assert {name.removesuffix("_padded") for name in PROCESSORS} == installed
+    assert {type_of(name) for name in PROCESSORS} == installed
+
+
+def test_every_type_of_transformers_is_known_or_refused_by_a_reason():
+    assert not set(IMAGE_TOKEN_FAMILIES) & set(REFUSED_FAMILIES)
+    if version.parse(transformers.__version__).release[:2] == (5, 23):  # a newer one has more types
+        assert set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES) <= {*IMAGE_TOKEN_FAMILIES, *REFUSED_FAMILIES}
 
 
 def test_tokens_of_padding_have_no_box():
@@ -162,10 +171,10 @@ def test_positions_are_those_of_a_padded_batch():
 
 
 def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(
-        ValueError, match="model_type 'bert': its image tokens are not known; known: llava, llava_next"
-    ):
+    with pytest.raises(ValueError, match="model type bert: its image tokens are not known; known: llava, llava_next"):
         locate_image_tokens(make_processor("llava"), [[1]], [[]], model_type="bert")
+    with pytest.raises(ValueError, match="model type blip-2: its image tokens are learned queries"):
+        get_image_token_family(None, "blip-2")
     with pytest.raises(ValueError, match=r"str: the image tokens of this processor are not known; .*internvl"):
         locate_image_tokens("processor", [[1]], [[]])
 

@@ -14,7 +14,7 @@ from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder
+from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder, type_of
 
 FIRST, SECOND = "a dog runs after the small cat .", "two red balls"
 SIZES = [[(53, 37)], [(31, 64), (90, 20)]]
@@ -110,7 +110,7 @@ def test_the_model_reads_what_its_own_processor_makes(model_type):
             )
             for text, count in ((FIRST, 1), (SECOND, 2))
         ]
-    more = IMAGE_TOKEN_FAMILIES[model_type.removesuffix("_padded")].arguments
+    more = IMAGE_TOKEN_FAMILIES[type_of(model_type)].arguments
     expected = processor(text=prompts, images=IMAGES, padding=True, return_tensors="pt", **more)
     expected.pop("labels", None)
     found = PatchGroundingProcessor.model_inputs(batch)

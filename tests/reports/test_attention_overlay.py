@@ -19,7 +19,7 @@ from grounded_attention.reports.attention_overlay import attention_overlay
 from grounded_attention.reports.attention_pictures import WordAttention, attention_figure
 from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 from grounded_attention.space.loading import Capture
-from grounded_attention.space.view import Choice, view_html
+from grounded_attention.space.view import VisitorChoice, view_html
 
 pytestmark = pytest.mark.drawn_figures
 GROUNDS = {"white": (255,) * 3, "black": (0,) * 3, "red": (200, 30, 30), "sky": (150, 200, 240)}
@@ -81,7 +81,7 @@ def test_the_space_the_figures_and_the_explorer_mean_the_same(tmp_path):
     example = ExampleAttention(image, "ball", ((0, 4),), boxes, WEIGHTS.reshape(1, 1, 1, 4), ("0",))
     grid = TokenGrid.of_tokens(torch.from_numpy(boxes), torch.ones(4, dtype=torch.bool))
     for capture in (Capture("regions", example), Capture("vlm", example, grid)):
-        html = view_html([capture], Choice())
+        html = view_html([capture], VisitorChoice())
         check(decoded(re.search(r'<image href="data:image/jpeg;base64,([^"]+)', html)[1]), ground)
         assert "hatched: no region or image token" in html and "linear-gradient" in html
     patches = PatchAttention("ball", WEIGHTS.reshape(2, 2), FRAME, (0.25, 0, 0.5, 0.5), 0.4)

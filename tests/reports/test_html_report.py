@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.reports.failures import GOLD, PREDICTED, Box, Choice, Judged, baselines, by_kind, choose
+from grounded_attention.reports.failures import GOLD, PREDICTED, Alternative, Box, Judged, baselines, by_kind, choose
 from grounded_attention.reports.html_report import Measured, Report, build_report, shown_images
 from grounded_attention.reports.report_figures import to_figures, to_grids
 from grounded_attention.reports.report_pictures import TEXT_HEIGHT, draw, embed, empty_frame
@@ -172,7 +172,7 @@ def test_everything_that_comes_from_data_is_escaped():
         kinds={HOSTILE: HOSTILE},
         boxes=(Box(GOLD, (0, 0, 1, 1), HOSTILE),),
     )
-    chosen = replace(bad, group="other", choices=(Choice(HOSTILE, True, False),))
+    chosen = replace(bad, group="other", choices=(Alternative(HOSTILE, True, False),))
     part = Measured(HOSTILE, {HOSTILE: 0.5, "grid": [[0.5]]}, [bad, chosen], [HOSTILE])
     parsed = parse(page(title=HOSTILE, about=[(HOSTILE, HOSTILE)], parts=[part]))
     assert not {"script", "img"} & {tag for tag, _ in parsed.tags}
@@ -187,7 +187,9 @@ def test_figures_have_meaning_baseline_kind_and_prediction():
 
 
 def test_choices_are_marked():
-    one = judged(1, choices=(Choice("a", True, False), Choice("b", False, True), Choice("c", False, False)))
+    one = judged(
+        1, choices=(Alternative("a", True, False), Alternative("b", False, True), Alternative("c", False, False))
+    )
     text = "".join(parse(page(parts=[Measured("test", {}, [one])])).text)
     assert "a — gold" in text and "b — predicted" in text and "No figure" in text
 

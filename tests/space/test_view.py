@@ -16,7 +16,7 @@ from grounded_attention.space.figure import write_figure
 from grounded_attention.space.loading import LONGEST_CAPTION, Capture, Captures, VisitorError, open_picture
 from grounded_attention.space.settings import SCENES, SpaceSettings, read_scenes
 from grounded_attention.space.small_checkpoints import write_small
-from grounded_attention.space.view import PHRASES, Choice, grounded_phrases, view_html
+from grounded_attention.space.view import PHRASES, VisitorChoice, grounded_phrases, view_html
 from tests.helpers.tiny_vlm_files import save_llava
 
 CAPTION = 'a <b>red</b> ball & the "small" cube'
@@ -51,7 +51,7 @@ def scene():
 def test_it_shows_the_shares_of_the_chosen_head():
     one = capture()
     word = RED
-    html = view_html([one], Choice(word, layer=1, head=2))
+    html = view_html([one], VisitorChoice(word, layer=1, head=2))
     shares = dict(re.findall(r'data-region="(\d+)" data-share="([\d.]+)"', html))
     expected = one.example.attention[1, 2, word] / one.example.attention[1, 2, word].sum()
     assert [float(shares[str(region)]) for region in range(REGIONS)] == pytest.approx(expected.tolist(), abs=1e-5)
@@ -61,7 +61,7 @@ def test_it_shows_the_shares_of_the_chosen_head():
 
 def test_the_mean_over_heads_is_the_mean_of_their_attention():
     one = capture()
-    html = view_html([one], Choice(RED, layer=2))
+    html = view_html([one], VisitorChoice(RED, layer=2))
     mean = one.example.attention[2, :, RED].mean(0)
     shares = dict(re.findall(r'data-region="(\d+)" data-share="([\d.]+)"', html))
     assert [float(shares[str(region)]) for region in range(REGIONS)] == pytest.approx(
@@ -70,19 +70,19 @@ def test_the_mean_over_heads_is_the_mean_of_their_attention():
 
 
 def test_texts_of_data_stay_texts():
-    html = view_html([capture()], Choice(0)) + view_html([capture()], replace(Choice(0), show=PHRASES))
+    html = view_html([capture()], VisitorChoice(0)) + view_html([capture()], replace(VisitorChoice(0), show=PHRASES))
     assert "<model>" not in html and "<i>" not in html and "&lt;model&gt;" in html
     assert html.count("<b>") == 0, "only the style of a number is bold"
 
 
 def test_a_smaller_model_beside_a_larger_one_shows_its_last_layer():
-    html = view_html([capture(), capture(name="small", seed=1, layers=2)], Choice(0, layer=2, head=3))
+    html = view_html([capture(), capture(name="small", seed=1, layers=2)], VisitorChoice(0, layer=2, head=3))
     assert re.findall(r'class="ga-where">([^<]+)<', html) == ["layer 2, head 3", "layer 1, head 3"]
 
 
 def test_phrases_are_runs_of_content_words_and_point_to_the_mean_of_their_words():
     one = capture("the small red ball near a cube")
-    (ball, ball_weights), (cube, _) = grounded_phrases(one, Choice(0, layer=1, head=1))
+    (ball, ball_weights), (cube, _) = grounded_phrases(one, VisitorChoice(0, layer=1, head=1))
     assert (ball.text, cube.text) == ("small red ball", "cube")
     rows = one.example.attention[1, 1, 1:4]
     assert ball_weights == pytest.approx((rows / rows.sum(1, keepdims=True)).mean(0))
@@ -91,17 +91,17 @@ def test_phrases_are_runs_of_content_words_and_point_to_the_mean_of_their_words(
 @pytest.mark.parametrize("show", ["one word", PHRASES])
 def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
     pair = [capture(), capture(name="other", seed=1)]
-    path = write_figure(pair, Choice(RED, 1, 2, show), tmp_path / "figure.png")
+    path = write_figure(pair, VisitorChoice(RED, 1, 2, show), tmp_path / "figure.png")
     with (
         Image.open(path) as two,
-        Image.open(write_figure(pair[:1], Choice(RED, 1, 2, show), tmp_path / "1.png")) as one,
+        Image.open(write_figure(pair[:1], VisitorChoice(RED, 1, 2, show), tmp_path / "1.png")) as one,
     ):
         assert two.height > one.height
 
 
 def test_without_a_picture_there_is_no_figure(tmp_path):
     with pytest.raises(VisitorError, match="choose a picture"):
-        write_figure([], Choice(), tmp_path / "figure.png")
+        write_figure([], VisitorChoice(), tmp_path / "figure.png")
 
 
 # Checkpoints
@@ -122,7 +122,9 @@ def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
     best = max(
         sum(
             after.example.labels[int(weights.argmax())] == colour
-            for (_, weights), colour in zip(grounded_phrases(after, Choice(0, layer)), ("red", "pink"), strict=True)
+            for (_, weights), colour in zip(
+                grounded_phrases(after, VisitorChoice(0, layer)), ("red", "pink"), strict=True
+            )
         )
         for layer in range(len(after.example.layers))
     )

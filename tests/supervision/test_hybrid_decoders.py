@@ -23,7 +23,7 @@ from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.steering import steer_heads
 from grounded_attention.supervision.supervise import find_calls, find_language_model, head_layers
 from grounded_attention.training.loop.chosen_heads import supervise_chosen
-from grounded_attention.training.recipes.recipe import Model, Recipe, Supervision
+from grounded_attention.training.recipes.recipe import Model, Recipe, SupervisionSection
 from tests.helpers.tiny_vlm_examples import TEXTS, examples, pictures
 from tests.helpers.tiny_vlm_models import _TEXT, _clip, make_pair
 from tests.helpers.tiny_vlm_processors import make_processor
@@ -215,7 +215,7 @@ def test_measured_heads_of_a_training_have_the_layers_of_the_model():
     assert chosen["layer"] in (2, 3) and chosen["head"][0] in (2, 3) and chosen["rollout_layer"] in (2, 3)
     measured = {"accuracy": [[0.1, 0.9], [0.2, 0.3]], "layers": [2, 3]}
     for kind, heads in (({"best": 2}, [[2, 1], [3, 1]]), ({"worst": 1}, [[2, 0]]), ({"list": [[3, 0]]}, [[3, 0]])):
-        recipe = Recipe(methods=["direct"], model=Model(), supervision=Supervision(heads=kind))
+        recipe = Recipe(methods=["direct"], model=Model(), supervision=SupervisionSection(heads=kind))
         made, record = supervise_chosen(recipe, measured)
         assert made.supervision.options["direct"]["heads"] == heads
         assert all(0 < one["accuracy"] < 1 for one in record["heads"])

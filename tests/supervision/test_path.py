@@ -3,12 +3,14 @@
 
 import re
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from grounded_attention.conversion.export_inputs import export_inputs
-from grounded_attention.supervision import get_method
+from grounded_attention.supervision import attention_function, get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.text_rows import stack_batches
 from tests.helpers.exported import MAKERS, SIZES, draw_inputs
@@ -92,3 +94,11 @@ def test_rows_of_longer_texts_move_the_regions_behind_the_text(one_sequence):
     assert found["text_positions"].tolist() == [[0, 1, 2, -1, -1], [0, 1, -1, -1, -1], [0, 1, 2, 3, 4]]
     start = 5 if one_sequence else 0
     assert found["region_positions"].tolist() == [[start, start + 1], [start, -1], [-1, -1]]
+
+
+def test_two_streams_of_an_earlier_version_do_not_read_positions():
+    """The code in a checkpoint then hands them to each attention call as they are, without naming the call."""
+    for family in MAKERS:
+        config, problem = tiny_model_of(family, None).config, family in ("vilbert", "lxmert")
+        with pytest.raises(ValueError, match="of an earlier version") if problem else nullcontext():
+            attention_function._check_streams(SimpleNamespace(config=config), None)

@@ -6,8 +6,7 @@ import torch
 from transformers import set_seed
 
 from grounded_attention.families import FAMILIES
-from grounded_attention.training.experiments.answer_rows import answer_weights
-from grounded_attention.training.experiments.models import make_model
+from grounded_attention.training.experiments.models import answer_weights, make_model
 from grounded_attention.training.recipes.recipe import Model, RecipeError
 
 HEAD = "vqa"

@@ -17,7 +17,7 @@ from grounded_attention.training.loop.chosen_heads import (
     supervise_chosen,
 )
 from grounded_attention.training.loop.data import Collator
-from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, Supervision
+from grounded_attention.training.recipes.recipe import Model, Recipe, RecipeError, SupervisionSection
 from tests.helpers.method_variants import make_method
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_trainer import make_trainer
@@ -28,7 +28,7 @@ ACCURACY = np.array([[0.2, 0.9, 0.4], [0.9, 0.1, 0.3]])
 
 def recipe_of(heads, methods=("direct",), **options):
     model = Model(config={"num_hidden_layers": 2, "num_attention_heads": 3})
-    return Recipe(methods=list(methods), model=model, supervision=Supervision(heads=heads, options=options))
+    return Recipe(methods=list(methods), model=model, supervision=SupervisionSection(heads=heads, options=options))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import dataclasses
 import subprocess
 import sys
 
-from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.training_names import training_names
 from tests.helpers.commands import ROOT
 

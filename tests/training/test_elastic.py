@@ -9,9 +9,14 @@ from safetensors.torch import load_file
 
 from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.training.loop.checkpoint import is_complete
-from grounded_attention.training.loop.environment import differences, environment, read_environment, share_batch
-from grounded_attention.training.loop.resume import prepare_resume
-from grounded_attention.training.loop.sharding import unit_names
+from grounded_attention.training.loop.resume import (
+    differences,
+    environment,
+    prepare_resume,
+    read_environment,
+    share_batch,
+)
+from grounded_attention.training.loop.trainer import unit_names
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError
 from tests.helpers.elastic_steps import ALONE, LARGE, STEPS, STOP, TOGETHER, elastic_trainer, train

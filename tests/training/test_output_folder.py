@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from grounded_attention.training.experiments import pictures
-from grounded_attention.training.experiments.foreign_files import foreign_files
-from grounded_attention.training.experiments.output import check_output, identity, open_output
+from grounded_attention.training.experiments.output import check_output, foreign_files, identity, open_output
 from grounded_attention.training.loop.checkpoint import seal
 from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
 from grounded_attention.utils.safe_paths import path_below

@@ -12,7 +12,7 @@ from grounded_attention.modeling import VLBertForPreTraining
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.start_model import check_preserve, pretraining_recipe
 from grounded_attention.training.loop.data import Collator
-from grounded_attention.training.loop.fisher import estimate_fisher, saved_fisher
+from grounded_attention.training.loop.preserve import estimate_fisher, saved_fisher
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, RecipeError
 from tests.helpers.preserve_steps import (
     SECTIONS,

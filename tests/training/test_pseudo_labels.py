@@ -25,7 +25,7 @@ from grounded_attention.tasks import Task
 from grounded_attention.tasks.caption_rows import to_rows
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.loop.data import Collator
-from grounded_attention.training.loop.joined_labels import join_labels
+from grounded_attention.training.loop.joins import join_labels
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.stub_grounder import contents

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from grounded_attention.training.loop.checkpoint import is_complete, rotate, step_of
-from grounded_attention.training.loop.exact_resume import UnloggedLosses
+from grounded_attention.training.loop.resume import UnloggedLosses
 from tests.helpers.resume_steps import assert_equal_bits, train_and_continue, trainer_of
 from tests.helpers.tiny_trainer import weights
 from tests.helpers.two_processes import launch

@@ -9,7 +9,7 @@ import yaml
 from PIL import Image
 
 from grounded_attention.reports.tables import comparison_table
-from grounded_attention.training.experiments.run_page import PAGE, next_steps, write_run_page
+from grounded_attention.training.experiments.report import PAGE, next_steps, write_run_page
 from grounded_attention.training.publish.card_results import result_table, with_text_only
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from tests.helpers.tiny_scenes import tiny_scenes

@@ -13,7 +13,7 @@ from transformers import Trainer, TrainingArguments
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.collator import COUNTS, GroundingCollator
+from grounded_attention.training.loop.data import COUNTS, GroundingCollator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from grounded_attention.utils.process_group import leave_group

@@ -10,7 +10,7 @@ from transformers import AutoModelForVisualQuestionAnswering
 from grounded_attention.dataset_scripts.builders.vqa_v2 import read_predictions
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
 from grounded_attention.training.experiments.prepared_data import open_regions
-from grounded_attention.training.loop.joined_regions import JoinedRegions
+from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes

@@ -10,7 +10,7 @@ from transformers import TrainingArguments
 from grounded_attention.supervision import align
 from grounded_attention.supervision import method as method_file
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.collator import COUNTS, GroundingCollator
+from grounded_attention.training.loop.data import COUNTS, GroundingCollator
 from tests.helpers.tiny_trainer import IMAGES, METHODS, assert_same, logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
 

@@ -12,7 +12,7 @@ from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.supervision import supervise
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
-from grounded_attention.training.loop.fisher import estimate_fisher
+from grounded_attention.training.loop.preserve import estimate_fisher
 from tests.helpers.preserve_steps import SECTIONS, preserving_trainer, save_start
 from tests.helpers.tiny_pipeline import example
 from tests.helpers.tiny_trainer import METHODS, logged, make_method, make_trainer

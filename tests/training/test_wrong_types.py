@@ -12,7 +12,7 @@ from grounded_attention.training.experiments.arguments import (
     field_names,
     training_arguments,
 )
-from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, load_recipe
 from tests.helpers.tiny_vgp import tiny_processor

@@ -3,7 +3,7 @@ import itertools
 
 import pytest
 
-from grounded_attention.utils.short_names import short_names
+from grounded_attention.utils.plain_text import short_names
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.utils.safe_paths import path_below
 
-from .coco_images import ImageNames
+from .coco_captions import ImageNames
 from .refcoco import HINT, RefCOCOConfig, read_instances
 from .vcr import VCRConfig, image_id_of, read_image_objects
 from .vcr_files import read_objects, read_questions

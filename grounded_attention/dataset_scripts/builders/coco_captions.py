@@ -9,7 +9,7 @@ test (5,000 each). restval is usually part of training.
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from datasets import List, Value
@@ -19,8 +19,33 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
 
-from .coco_images import IMAGE_ID_FORMATS, ImageNames, image_id_of
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+
+IMAGE_ID_FORMATS = ("number", "file_stem")
+
+
+class ImageNames:
+    """Reads number, id and file name of the images of a file in COCO's format; each of an image's names is its own."""
+
+    def __init__(self, by_stem: bool) -> None:
+        self._by_stem = by_stem
+        self._numbers: set[int] = set()
+        self._ids: set[str] = set()
+
+    def read(self, record: Record) -> tuple[int, str, str]:
+        """Returns number, id and file name of an image."""
+        number, name = record.integer("id"), record.non_empty_text("file_name")
+        image_id = image_id_of(number, name, self._by_stem)
+        record.add_once(number, self._numbers, "the image occurs twice")
+        expected = "file names with stems of their own, or the image id format number"
+        record.add_once(image_id, self._ids, "two images have the same id", expected)
+        return number, image_id, name
+
+
+def image_id_of(number: int, file_name: str, by_stem: bool) -> str:
+    """Returns the id of an image: its number, or the stem of its file."""
+    return PurePosixPath(file_name).stem if by_stem else str(number)
+
 
 OFFICIAL, KARPATHY = "official", "karpathy"
 HOMEPAGE = "https://cocodataset.org"
@@ -130,7 +155,7 @@ class CocoCaptions(LocalBuilder):
     INFO = ("Images with five captions or so each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        path, report = self.config.path(split), Report()
+        path, report = self.config.path(split), BuildReport()
         by_stem = self.config.image_id_format == "file_stem"
         if self.config.name == KARPATHY:
             splits = (split, "restval") if split == "train" and self.config.merge_restval else (split,)
@@ -151,7 +176,7 @@ class CocoCaptions(LocalBuilder):
         self.report[str(SPLITS[split])] = report.as_dict()
 
 
-def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
+def official_rows(path: Path, by_stem: bool, report: BuildReport) -> Iterator[Row]:
     """Reads the rows of an official annotation file, in the order of its images."""
     hint = "is it captions_*.json? instances and keypoints have no captions"
     images: dict[int, Row] = {}
@@ -176,7 +201,7 @@ def official_rows(path: Path, by_stem: bool, report: Report) -> Iterator[Row]:
         yield {**row, "captions": captions.pop(number, [])}
 
 
-def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Report) -> Iterator[Row]:
+def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: BuildReport) -> Iterator[Row]:
     """Reads the rows of some splits of Karpathy's `dataset_coco.json`, in its order; checks the complete file."""
     images: set[int] = set()
     seen: set[int] = set()
@@ -192,7 +217,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
         if split not in (*SPLITS, "restval"):
             raise record.error("unknown split", found=split, expected="train, restval, val or test")
         captions: list[dict[str, str]] = []
-        ignored = Report()
+        ignored = BuildReport()
         for place, sentence in enumerate(record.items("sentences")):
             sentence_record = Record(sentence, path, f"{record.where}, sentence {place + 1}", record.hint)
             counted = report if split in splits else ignored
@@ -207,7 +232,7 @@ def karpathy_rows(path: Path, splits: Sequence[str], by_stem: bool, report: Repo
         raise DataError("no images", file=path, expected=expected, hint=WHERE_TO_GET[KARPATHY])
 
 
-def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, report: Report) -> None:
+def _add_caption(captions: list[dict[str, str]], caption_id: int, text: str, report: BuildReport) -> None:
     words = " ".join(text.split())
     if words:
         captions.append({"caption_id": str(caption_id), "text": words})

@@ -23,7 +23,7 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
-from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
@@ -31,7 +31,7 @@ from grounded_attention.dataset_scripts.regions.hub import local_folder
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.utils.bounded_files import parse_json
 
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report, logger
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, logger
 
 HOMEPAGE = "https://ai.google.com/research/ConceptualCaptions"
 WHERE_TO_GET = f"get Conceptual Captions from {HOMEPAGE}/download"
@@ -159,7 +159,7 @@ class ConceptualCaptions(LocalBuilder):
         return generators
 
     def _generate_rows(self, split: str, is_available: "_ImageFilter") -> Iterator[Row]:
-        path, report = self.config.path(split), Report()
+        path, report = self.config.path(split), BuildReport()
         checksums = array("I")
         for number, row in caption_rows(path, self.config.name, self.config.id_format()):
             report.add("rows")
@@ -174,7 +174,7 @@ class ConceptualCaptions(LocalBuilder):
                 yield {"caption_id": caption_id, **row}
         self._finish(split, path, report, checksums)
 
-    def _finish(self, split: str, path: Path, report: Report, checksums: "array[int]") -> None:
+    def _finish(self, split: str, path: Path, report: BuildReport, checksums: "array[int]") -> None:
         """Completes the report of a split after its last row."""
         refuse_if(not report.counts["rows"], "the file is empty", file=path, hint=WHERE_TO_GET)
         _, times = np.unique(np.array(checksums), return_counts=True)

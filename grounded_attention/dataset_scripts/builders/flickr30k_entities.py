@@ -18,7 +18,7 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import image_key
+from grounded_attention.dataset_scripts.files.image_files import image_key
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.safe_paths import path_below

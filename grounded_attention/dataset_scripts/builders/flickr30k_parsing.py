@@ -18,7 +18,7 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import DataError, data_file, refuse_if
-from grounded_attention.dataset_scripts.files.image_lists import image_key
+from grounded_attention.dataset_scripts.files.image_files import image_key
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.boxes import look_normalised

@@ -16,7 +16,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, js
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
 
-from .local_builder import LocalBuilder, LocalConfig, Report
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 BALANCED, ALL = "balanced", "all"
 # Split on disk -> whether its answers are published. "submission" has the questions of the evaluation server; it
@@ -133,7 +133,7 @@ class GQA(LocalBuilder):
     INFO = ("Compositional questions about images with one answer each.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, choices_file = Report(), self.config.choices_file(split)
+        report, choices_file = BuildReport(), self.config.choices_file(split)
         with_choices = split in WITH_CHOICES and choices_file.is_file()
         choices = read_choices(choices_file) if with_choices else None
         for path in self.config.needed_files(split):

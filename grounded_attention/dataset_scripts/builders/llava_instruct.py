@@ -19,7 +19,7 @@ from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
 
 # Split on disk -> possible names of its file.
 FILES = {
@@ -108,7 +108,7 @@ class LlavaInstruct(LocalBuilder):
     INFO = ("Conversations about images.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, path = Report(), self.config.file(split)
+        report, path = BuildReport(), self.config.file(split)
         for member, index, element in json_elements(path, HINT):
             record = Record(element, path, f"element {index + 1}", HINT)
             if member is not None:

@@ -19,7 +19,7 @@ import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import ImageLists
+from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 
 logger = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ def _refuse_value(rows: Sequence[Mapping[str, Any]], name: str, values: Sequence
             raise DataError(f"column {name}: {error}", where=where, found=value, expected=str(kind)) from error
 
 
-class Report:
+class BuildReport:
     """Counts by name, with the first few examples of each problem."""
 
     def __init__(self, examples: int = 100) -> None:

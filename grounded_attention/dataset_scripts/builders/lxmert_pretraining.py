@@ -10,12 +10,12 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
-from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
-from .local_builder import LocalBuilder, LocalConfig, Report
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Split on disk -> its files: the splits of the public code.
 FILES = {
@@ -114,7 +114,7 @@ class LXMERTPretraining(LocalBuilder):
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         excluded = self.image_lists or ()
-        report, seen = Report(), set[str]()
+        report, seen = BuildReport(), set[str]()
         for path in self.config.needed_files(split):
             for record in read_images(path):
                 image_id = record.non_empty_text("img_id")

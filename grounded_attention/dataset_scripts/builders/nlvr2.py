@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.bounded_files import open_data
 from grounded_attention.utils.whole_files import write_text
 
-from .local_builder import LocalBuilder, LocalConfig, Report
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Split on disk -> possible names of its file: the official one, and LXMERT's.
 FILES = {
@@ -108,7 +108,7 @@ class NLVR2(LocalBuilder):
     INFO = ("Statements about two images that are true or false.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, path = Report(), self.config.file(split)
+        report, path = BuildReport(), self.config.file(split)
         for row in read_statements(path, self.config.image_id_format):
             report.add("statements")
             report.add({1: "true", 0: "false", -1: "without label"}[row["label"]])

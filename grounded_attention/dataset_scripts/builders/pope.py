@@ -1,8 +1,10 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Object hallucination: yes-or-no questions made from COCO's instances, in the three samplings of POPE."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,16 +13,15 @@ import numpy as np
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.image_lists import image_key, image_keys, read_ids
+from grounded_attention.dataset_scripts.files.image_files import image_key, image_keys, read_ids
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import Licence
-from grounded_attention.utils.bounded_numbers import MAX_SEED
+from grounded_attention.utils.bounded_files import MAX_SEED
 
+from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .coco_captions import LICENCE as COCO_LICENCE
-from .coco_images import IMAGE_ID_FORMATS, ImageNames
-from .local_builder import LocalBuilder, LocalConfig, Report
-from .pope_questions import ObjectCounts, choose_objects, object_question
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
 CITATION = """@inproceedings{li2023pope,
@@ -103,7 +104,7 @@ class Pope(LocalBuilder):
     )
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        config, report = self.config, Report()
+        config, report = self.config, BuildReport()
         path, *listed = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
         wanted = _listed_images(listed[0], images, path) if listed else set(images)
@@ -171,3 +172,44 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
                 )
         found[images[image][0]][1].add(categories[category])
     return found
+
+
+SAMPLINGS = ("random", "popular", "adversarial")
+
+
+@dataclass(frozen=True)
+class ObjectCounts:
+    """How often objects are in the images of a data set."""
+
+    images: Counter
+    together: Counter
+
+    @classmethod
+    def of(cls, images: Iterable[Set[str]]) -> "ObjectCounts":
+        """Counts the objects of images; each image is the set of its objects."""
+        single: Counter[str] = Counter()
+        together: Counter[tuple[str, str]] = Counter()
+        for objects in images:
+            single.update(objects)
+            together.update(permutations(sorted(objects), 2))
+        return cls(single, together)
+
+
+def choose_objects(
+    present: Set[str], counts: ObjectCounts, questions: int, rng: np.random.Generator
+) -> Mapping[str, tuple[list[str], list[str]]]:
+    """Chooses the objects to ask for in one image: as many that are in it as that are not."""
+    absent = sorted(set(counts.images) - present)
+    number = min(questions // 2, len(present), len(absent))
+    shown = [str(name) for name in rng.permutation(sorted(present))[:number]]
+    drawn = [str(name) for name in rng.permutation(absent)[:number]]
+    popular = sorted(absent, key=lambda name: (-counts.images[name], name))[:number]
+    beside = {name: sum(counts.together[name, other] for other in present) for name in absent}
+    adversarial = sorted(absent, key=lambda name: (-beside[name], name))[:number]
+    return {name: (shown, found) for name, found in zip(SAMPLINGS, (drawn, popular, adversarial), strict=True)}
+
+
+def object_question(name: str) -> str:
+    """The question for an object (the words of POPE)."""
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    return f"Is there {article} {name} in the image?"

@@ -22,8 +22,8 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import look_normalised
 
-from .coco_images import IMAGE_ID_FORMATS, ImageNames
-from .local_builder import LocalBuilder, LocalConfig, Report
+from .coco_captions import IMAGE_ID_FORMATS, ImageNames
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Data set -> the groups that published its splits; the first is the usual one.
 SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("umd", "google")}
@@ -149,10 +149,10 @@ class RefCOCO(LocalBuilder):
         return read_instances(self.config.instances_file, self.config.image_id_format == "file_stem")
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        report, seen = Report(), set[str]()
+        report, seen = BuildReport(), set[str]()
         for ref in self._refs:
             for row in _rows(
-                ref, self._objects, self.config.instances_file, report if _is_in_split(ref, split) else Report()
+                ref, self._objects, self.config.instances_file, report if _is_in_split(ref, split) else BuildReport()
             ):
                 ref.add_once(row["example_id"], seen, "the sentence occurs twice", "unique ids")
                 if _is_in_split(ref, split):
@@ -202,7 +202,7 @@ def normalised_corners(bbox: list[float], width: int, height: int) -> tuple[list
     return clipped, clipped != box
 
 
-def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: Report) -> Iterator[Row]:
+def _rows(ref: Record, objects: dict[int, Row], instances: Path, report: BuildReport) -> Iterator[Row]:
     ann_id = ref.integer("ann_id")
     if ann_id not in objects:
         raise ref.error(

@@ -20,7 +20,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
 
 HINT = "expected UTF-8 text, one sentence a line"
 FEATURES = {"text_id": Value("string"), "text": Value("string")}
@@ -103,7 +103,7 @@ class TextCorpus(LocalBuilder):
         ]
 
     def _generate_rows(self, paths: tuple[Path, ...], split: str) -> Iterator[dict[str, str]]:
-        report = Report()
+        report = BuildReport()
         root = Path(self.config.data_dir or ".")
         for path in paths:
             report.add("files")
@@ -140,7 +140,7 @@ def count_words(text: str) -> int:
     return len(_SPLITTER.pre_tokenize_str(_NORMALIZER.normalize_str(text)))
 
 
-def _count_lines(lines: Iterable[tuple[int, str]], report: Report) -> Iterator[tuple[int, str]]:
+def _count_lines(lines: Iterable[tuple[int, str]], report: BuildReport) -> Iterator[tuple[int, str]]:
     for number, line in lines:
         report.add("lines" if line.strip() else "blank_lines")
         yield number, line

@@ -14,9 +14,8 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
 from grounded_attention.utils.safe_paths import path_below
 
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
-from .vcr_files import HINT, HOMEPAGE, ImageObjects, read_objects, read_questions
-from .vcr_words import object_words, render
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+from .vcr_files import HINT, HOMEPAGE, ImageObjects, object_words, read_objects, read_questions, render
 
 LICENCE = Licence(
     "other",
@@ -129,7 +128,7 @@ class VCR(LocalBuilder):
     INFO = ("Questions about movie scenes with four answers and four rationales.", FEATURES, HOMEPAGE, CITATION)
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
-        report = Report()
+        report = BuildReport()
         read = lru_cache(maxsize=64)(read_objects)  # questions about an image are consecutive
         for record in read_questions(self.config.questions(split)):
             yield from _rows(record, split, self.config, read, report)
@@ -137,7 +136,7 @@ class VCR(LocalBuilder):
 
 
 def _rows(
-    record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: Report
+    record: Record, split: str, config: VCRConfig, read: Callable[[Path], ImageObjects], report: BuildReport
 ) -> Iterator[Row]:
     image, annot_id = read_image_objects(record, config, read), record.non_empty_text("annot_id")
     words = object_words(image.names, annot_id, config.names == "neutral")
@@ -217,7 +216,7 @@ def _questions(record: Record, split: str, mode: str) -> list[tuple[str, int, li
     return [(annot_id, right, question + answers[right])]
 
 
-def _count_boxes(image: ImageObjects, annot_id: str, report: Report) -> None:
+def _count_boxes(image: ImageObjects, annot_id: str, report: BuildReport) -> None:
     missing = sum(box is None for box in image.boxes)
     if missing:
         report.add("objects_without_boxes", annot_id, missing)

@@ -27,8 +27,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from .flickr30k_entities import CITATION as ENTITIES_CITATION
 from .flickr30k_entities import EntitiesFiles, Flickr30kEntitiesConfig
 from .flickr30k_parsing import parse_annotation
-from .local_builder import SPLITS, LocalBuilder, Report, logger
-from .vgp_negatives import draw_negatives, nearest_negatives, random_negatives, seeded
+from .local_builder import SPLITS, BuildReport, LocalBuilder, logger
 from .vgp_pairs import (
     KINDS,
     Mention,
@@ -36,9 +35,13 @@ from .vgp_pairs import (
     PairKind,
     PairRow,
     clean_pairs,
+    draw_negatives,
     find_pair_file,
     join_pairs,
+    nearest_negatives,
+    random_negatives,
     read_pairs,
+    seeded,
 )
 
 LICENCE = Licence(
@@ -174,7 +177,7 @@ class VGP(LocalBuilder):
         self, files: EntitiesFiles, split: str, images: Mapping[str, list[str]], pair_file: Path
     ) -> list[ImageJob]:
         """Makes the jobs of a split and its report, in the parent process, so that the report covers every row."""
-        report = Report()
+        report = BuildReport()
         other_split_images = {image_id for other in images if other != split for image_id in images[other]}
         rows = read_pairs(pair_file, self.config.name)
         clean = clean_pairs(rows, self.config.kind(), set(images[split]), other_split_images, report)
@@ -190,7 +193,7 @@ class VGP(LocalBuilder):
         return [ImageJob(image, tuple(clean.get(image, ())), negatives.get(image)) for image in used]
 
     def _count_joins(
-        self, files: EntitiesFiles, split: str, clean: Mapping[str, list[PairRow]], report: Report
+        self, files: EntitiesFiles, split: str, clean: Mapping[str, list[PairRow]], report: BuildReport
     ) -> set[str]:
         unrelated = files.unrelated()
         with_pairs = set()
@@ -220,7 +223,7 @@ class VGP(LocalBuilder):
             captions = self._captions(files, split, job.image_id, unrelated)
             _, _, entities = parse_annotation(files.annotation(job.image_id))
             boxes = {entity["entity_id"]: entity["boxes"] for entity in entities}
-            joined = join_pairs(job.rows, captions, self.config.kind(), Report())
+            joined = join_pairs(job.rows, captions, self.config.kind(), BuildReport())
             for i, j in combinations(range(len(captions)), 2):
                 yield example(job.image_id, captions[i], captions[j], "both", boxes, joined.get((i, j), []))
             if job.negative_id is not None:

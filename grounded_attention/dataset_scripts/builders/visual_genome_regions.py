@@ -19,13 +19,13 @@ import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
-from grounded_attention.dataset_scripts.files.image_lists import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.boxes import look_normalised
 
-from .local_builder import SPLITS, LocalBuilder, LocalConfig, Report
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
 
 HOMEPAGE = "https://homes.cs.washington.edu/~ranjay/visualgenome/api.html"
 WHERE_TO_GET = f"get region_descriptions.json.zip and image_data.json.zip from {HOMEPAGE} and unpack them"
@@ -105,7 +105,7 @@ class VisualGenomeRegions(LocalBuilder):
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         images = read_images(self.config.path(IMAGES_FILE))
-        report = Report()
+        report = BuildReport()
         excluded = self.image_lists or ()
         for image_id, row in region_rows(self.config.path(REGIONS_FILE), images, excluded, report):
             if row["regions"]:
@@ -134,7 +134,7 @@ def read_images(path: Path) -> dict[int, ImageData]:
 
 
 def region_rows(
-    path: Path, images: dict[int, ImageData], excluded: Container[str], report: Report
+    path: Path, images: dict[int, ImageData], excluded: Container[str], report: BuildReport
 ) -> Iterator[tuple[str, Row]]:
     """Reads the rows of `region_descriptions.json`."""
     seen: set[int] = set()
@@ -155,7 +155,7 @@ def region_rows(
     refuse_if(not seen, "no images", file=path, expected="a list of images with regions", hint=WHERE_TO_GET)
 
 
-def _regions(parent: Record, image_id: int, image: ImageData, report: Report) -> list[Row]:
+def _regions(parent: Record, image_id: int, image: ImageData, report: BuildReport) -> list[Row]:
     regions: dict[int, Row | None] = {}
     for place, element in enumerate(parent.items("regions")):
         record = Record(element, parent.file, f"{parent.where}, region {place + 1}", parent.hint)
@@ -167,7 +167,7 @@ def _regions(parent: Record, image_id: int, image: ImageData, report: Report) ->
     return [region for region in regions.values() if region is not None]
 
 
-def _region(record: Record, region_id: int, image: ImageData, report: Report) -> Row | None:
+def _region(record: Record, region_id: int, image: ImageData, report: BuildReport) -> Row | None:
     """Returns a region, or None if no part of it is in the image or its description has no words."""
     text = " ".join(record.text("phrase").split())
     x, y, width, height = (record.number(*names) for names in (("x",), ("y",), ("width", "w"), ("height", "h")))

@@ -16,8 +16,8 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.whole_files import write_text
 
-from .coco_images import IMAGE_ID_FORMATS
-from .local_builder import LocalBuilder, LocalConfig, Report
+from .coco_captions import IMAGE_ID_FORMATS
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Split on disk -> the images of its questions, and whether its answers are published.
 SOURCES = {
@@ -115,7 +115,7 @@ class VQAv2(LocalBuilder):
     def _generate_rows(self, split: str) -> Iterator[Row]:
         images, has_answers = SOURCES[split]
         answers = read_annotations(self.config.annotations(split)) if has_answers else None
-        report = Report()
+        report = BuildReport()
         for row in read_questions(self.config.questions(split), answers):
             if self.config.image_id_format == "file_stem":
                 row["image_id"] = f"COCO_{IMAGES_OF.get(images, images)}_{int(row['image_id']):012}"

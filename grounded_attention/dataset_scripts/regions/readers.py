@@ -14,9 +14,8 @@ from grounded_attention.utils.bounded_files import open_data
 
 from .reader_arrow import read_frcnn_vg
 from .reader_h5 import read_h5
-from .reader_json import read_vl_bert_zip, split_zip_path
+from .reader_json import read_npy_files, read_vl_bert_zip, split_zip_path
 from .reader_lmdb import read_lmdb
-from .reader_npy import read_npy_files
 from .reader_records import FEATURE_SIZE, SourceRecord
 from .reader_tsv import BUTD_FIELDS, LXMERT_FIELDS, read_butd_tsv, read_lxmert_tsv
 from .rows import Regions

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .captions import Caption, Entity, Fact, Mention, fact_holds, needs_context, readings
-from .held_out import allows
 from .language import FUNCTION_WORDS, LEXICON, chance
-from .phrases import Habit, draw_habit, object_phrase
+from .phrases import Habit, allows, draw_habit, object_phrase
 from .world import COLOURS, RELATIONS, SHAPES, Combinations, Scene
 
 CAPTIONS_PER_SCENE = 5

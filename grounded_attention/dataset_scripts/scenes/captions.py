@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, product
 
-from .held_out import Content
 from .language import Meaning, meaning_of, referents
+from .phrases import Content
 from .world import Scene, relation_holds
 
 

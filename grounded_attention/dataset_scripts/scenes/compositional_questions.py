@@ -13,8 +13,8 @@ from functools import partial
 from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .held_out import Content, draw_allowed, names_held_out
 from .language import Meaning, fits, meaning_of
+from .phrases import Content, draw_allowed, names_held_out
 from .questions import NAMES, single_object, two_objects
 from .world import COLOURS, GROUNDS, SHAPES, Combinations, Scene, SceneObject, relation_holds
 

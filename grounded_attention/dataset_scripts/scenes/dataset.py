@@ -45,34 +45,39 @@ from threadpoolctl import threadpool_limits
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTableWriter, normalise_boxes
-from grounded_attention.utils.bounded_numbers import MAX_PROCESSES, MAX_SEED
+from grounded_attention.utils.bounded_files import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import phase
 
 from . import (
     annotators,
     compositional_questions,
-    detector,
-    expressions,
     features,
     questions,
     statements,
     writers,
-    writers_coco,
     writers_conllu,
     writers_gqa,
     writers_llava,
     writers_lxmert,
-    writers_nlvr2,
     writers_refcoco,
     writers_vqa,
 )
-from .folder import HELD_OUT, begin, described, finish, finished_manifest
-from .painter import paint
-from .records import draw_described_scene, image_id, scene_record, split_combinations, split_numbers
+from .records import (
+    HELD_OUT,
+    begin,
+    described,
+    draw_described_scene,
+    finish,
+    finished_manifest,
+    image_id,
+    scene_record,
+    split_combinations,
+    split_numbers,
+)
+from .shapes import paint
 from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS, Scene
-from .writers import SceneRecord
-from .writers_coco import CaptionedImage, caption_text
+from .writers import CaptionedImage, SceneRecord, caption_text
 from .writers_gqa import ComposedImage
 from .writers_refcoco import ReferredImage
 from .writers_vqa import QuestionedImage
@@ -186,7 +191,7 @@ def _add_llava(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     return extended
 
 
-def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -> ReferredImage:
+def referred_image(seed: int, record: SceneRecord, found: features.Detections) -> ReferredImage:
     """Returns the referring expressions of an image, its objects, and the detector's boxes."""
     rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
     return ReferredImage(
@@ -197,7 +202,7 @@ def referred_image(seed: int, record: SceneRecord, found: detector.Detections) -
         boxes=writers_refcoco.object_boxes(scene),
         shapes=tuple(item.shapes[0] for item in scene.objects),
         expressions=tuple(
-            tuple(expressions.refer(scene, k, rng, record.combinations)) for k in range(len(scene.objects))
+            tuple(writers_refcoco.refer(scene, k, rng, record.combinations)) for k in range(len(scene.objects))
         ),
         detections=tuple(
             (tuple(box), round(score, 4))
@@ -217,7 +222,7 @@ def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False
     (entities / "Annotations" / f"{record.image_id}.xml").write_text(writers.annotation(record), encoding="utf-8")
     # The features come from the stored JPEG, so that they can be recomputed from the file.
     image = Image.open(jpeg, formats=["JPEG"])
-    found = detector.detect(record.scene, np.random.default_rng([seed, number]))
+    found = features.detect(record.scene, np.random.default_rng([seed, number]))
     referred = referred_image(seed, record, found)
     image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"), record.combinations)
     texts = ImageTexts(
@@ -241,7 +246,7 @@ def _corpus_sentences(seed: int, number: int, held_out: bool) -> tuple[str, ...]
 
 
 def _regions(
-    record: SceneRecord, image: Image.Image, found: detector.Detections, true_boxes: np.ndarray
+    record: SceneRecord, image: Image.Image, found: features.Detections, true_boxes: np.ndarray
 ) -> tuple[Regions, Regions]:
     """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
     scene, names = record.scene, [f"{item.colours[0]} {item.shapes[0]}" for item in record.scene.objects]
@@ -262,7 +267,7 @@ def _regions(
         height=scene.height,
         boxes=normalise_boxes(true_boxes, scene.width, scene.height),
         features=described[len(found.boxes) :],
-        classes=np.array([detector.CLASSES.index(name) for name in names], dtype=np.int32),
+        classes=np.array([features.CLASSES.index(name) for name in names], dtype=np.int32),
         scores=np.ones(len(true_boxes), dtype=np.float32),
     )
     return detected, true
@@ -275,7 +280,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     texts: dict[int, ImageTexts] = {}
     scenes: dict[int, Scene] = {}
     unrelated: list[tuple[str, int]] = []
-    provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(detector.CLASSES)}
+    provenance = {"source": "scenes", "version": VERSION, "seed": seed, "classes": list(features.CLASSES)}
     with (
         RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
         RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
@@ -302,7 +307,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         for split, numbers in split_numbers(seed, images).items()
     }
     composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
-    _write_files(root, {**_common_files(splits), **writers_nlvr2.files(statements_of), **writers_gqa.files(composed)})
+    _write_files(root, {**_common_files(splits), **writers_vqa.files(statements_of), **writers_gqa.files(composed)})
     aggregated, instructed = writers_lxmert.files(root), writers_llava.files(root, seed)
     _write_files(root, {**aggregated, **instructed})
     return {
@@ -347,15 +352,15 @@ def _common_files(splits: Mapping[str, list[ImageTexts]]) -> dict[str, str | byt
         questions_name, annotations_name = writers_vqa.file_names(split)
         files[f"vqa/{questions_name}"] = writers_vqa.questions_file(questioned)
         if split != "test":
-            captions = writers_coco.captions_file(each.captioned for each in listed)
+            captions = writers.captions_file(each.captioned for each in listed)
             files[f"coco/annotations/captions_{split}2014.json"] = captions
             files[f"vqa/{annotations_name}"] = writers_vqa.annotations_file(questioned)
     captioned = ((split, each.captioned) for split, listed in splits.items() for each in listed)
     referred = {split: [each.referred for each in listed] for split, listed in splits.items()}
     folder, all_referred = writers_refcoco.NAME, [each.referred for each in everything]
     return files | {
-        "coco/dataset_coco.json": writers_coco.karpathy_file(captioned),
-        "corpus.txt": writers_coco.corpus_file(each.sentences for each in everything if each.sentences),
+        "coco/dataset_coco.json": writers.karpathy_file(captioned),
+        "corpus.txt": writers.corpus_file(each.sentences for each in everything if each.sentences),
         f"{folder}/instances.json": writers_refcoco.instances_file(all_referred),
         f"{folder}/{writers_refcoco.REFS_FILE}": writers_refcoco.references_file(referred),
         writers_refcoco.DETECTIONS_FILE: writers_refcoco.detections_file(all_referred),

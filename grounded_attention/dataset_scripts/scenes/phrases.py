@@ -1,12 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Phrases about objects of a scene: the choice of attributes and of words."""
+"""Phrases about objects of a scene: the choice of attributes and of words, and which name a held-out combination."""
 
 import random
-from collections.abc import Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Protocol, TypeVar
 
-from .language import COLOUR_WORDS, NOUNS, PLURALS, SHAPE_ADJECTIVES, SIZE_WORDS, TEXTURE_WORDS
-from .world import SceneObject
+from .language import COLOUR_WORDS, NOUNS, PLURALS, SHAPE_ADJECTIVES, SIZE_WORDS, TEXTURE_WORDS, meaning_of
+from .world import HELD_OUT_COLOURS, HELD_OUT_LANDMARKS, Combinations, SceneObject
 
 # Whether phrases about an entity usually contain an attribute. The five annotators follow an entity's habit most of
 # the time, so that the phrases about it differ in words only, or in their attributes.
@@ -112,3 +114,68 @@ def _determiner(count: int, next_word: str, rng: random.Random) -> str:
         word = rng.choice(SINGULAR_DETERMINERS)
         return "an" if word == "a" and next_word[0] in "aeiou" else word
     return rng.choice(COUNT_DETERMINERS[count] if rng.random() < 0.6 else VAGUE_DETERMINERS)
+
+
+# Draws after the first one, until a text of the same kind is allowed.
+RETRIES = 100
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a text says."""
+
+    looks: tuple[str, ...] = ()
+    landmarks: tuple[tuple[str, str], ...] = ()
+
+
+class _Draft(Protocol):
+    @property
+    def content(self) -> Content: ...
+
+
+Draft = TypeVar("Draft", bound=_Draft)
+
+
+def names_held_out(content: Content) -> bool:
+    """Returns whether a text names a combination that can be held out."""
+    return any(is_held_out_look(words) for words in content.looks) or any(
+        _only_shape(words) == HELD_OUT_LANDMARKS[relation] for relation, words in content.landmarks
+    )
+
+
+def allows(combinations: Combinations, content: Content) -> bool:
+    """Returns whether a text may be written about an image with these combinations."""
+    return combinations is Combinations.ALL or names_held_out(content) == (combinations is Combinations.HELD_OUT)
+
+
+def draw_allowed(
+    draw: Callable[[], Draft | None], combinations: Combinations, answer: Callable[[Draft], str | None]
+) -> Draft | None:
+    """Draws a text of one kind until it is allowed and has the answer that the first draw had.
+
+    So the kinds and the shares of "yes" and "no" are about those of texts that may name any combination. Without the
+    second rule, nine tenths of the questions whether there is something with a held-out pair would have the answer
+    "yes".
+    """
+    first = draw()
+    if first is None or allows(combinations, first.content):
+        return first
+    for _ in range(RETRIES):
+        other = draw()
+        if other is not None and allows(combinations, other.content) and answer(other) == answer(first):
+            return other
+    return None
+
+
+@lru_cache(maxsize=100_000)
+def is_held_out_look(words: str) -> bool:
+    """Returns whether words about one thing leave one colour and one shape, and this pair can be held out."""
+    colours, shape = meaning_of(words).colours, _only_shape(words)
+    return shape is not None and colours == {HELD_OUT_COLOURS[shape]}
+
+
+@lru_cache(maxsize=100_000)
+def _only_shape(words: str) -> str | None:
+    """Returns the shape that words about one thing leave; None if they leave several."""
+    shapes = meaning_of(words).shapes
+    return next(iter(shapes)) if len(shapes) == 1 else None

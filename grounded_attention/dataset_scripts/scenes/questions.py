@@ -12,9 +12,8 @@ from functools import partial
 from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .held_out import Content, draw_allowed, is_held_out_look
 from .language import PLURALS, fits, meaning_of, referents
-from .phrases import draw_habit, object_phrase
+from .phrases import Content, draw_allowed, draw_habit, is_held_out_look, object_phrase
 from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
 
 HUMANS = 10

@@ -13,8 +13,8 @@ from functools import partial
 from typing import NamedTuple
 
 from .annotators import RELATION_WORDS
-from .held_out import Content, draw_allowed
 from .language import PLURALS, Meaning, fits, meaning_of
+from .phrases import Content, draw_allowed
 from .world import Combinations, Scene, SceneObject, relation_holds
 
 PAIRS = 4

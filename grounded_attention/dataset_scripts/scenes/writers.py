@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Writers of scenes and their captions in official file formats: Flickr30K Entities, and the typology of VGP.
+"""Writers of scenes and their captions in official file formats: Flickr30K Entities, VGP's typology, COCO captions.
 
 A writer turns a `SceneRecord` into the text of files; `dataset` decides their paths. Formats of other data sets use
 the same records.
@@ -7,6 +7,7 @@ the same records.
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -195,3 +196,78 @@ def _inclusive(box: Sequence[float], scene: Scene) -> tuple[int, int, int, int]:
     """Returns the first and last pixels of a box, counted from 1; clips those of a tilted object to the image."""
     x1, y1, x2, y2 = box
     return max(int(x1), 0) + 1, max(int(y1), 0) + 1, min(int(x2) + 1, scene.width), min(int(y2) + 1, scene.height)
+
+
+CAPTION_IDS_PER_IMAGE = 8
+IMAGE_FOLDER = "flickr30k-images"
+
+
+@dataclass(frozen=True)
+class CaptionedImage:
+    """The data of an image in the COCO files: its number and id, its size in pixels, its captions."""
+
+    number: int
+    image_id: str
+    width: int
+    height: int
+    captions: tuple[str, ...]
+
+    @classmethod
+    def of(cls, record: SceneRecord) -> "CaptionedImage":
+        """Makes the image of a record, without a caption that was written for another image."""
+        captions = tuple(caption_text(caption) for caption in record.related_captions)
+        return cls(record.number, record.image_id, record.scene.width, record.scene.height, captions)
+
+    def identified_captions(self) -> list[tuple[int, str]]:
+        """Returns the captions with ids that are unique in the data set."""
+        return list(enumerate(self.captions, CAPTION_IDS_PER_IMAGE * self.number + 1))
+
+
+def caption_text(caption: Caption) -> str:
+    """Returns a caption in the form of the Flickr30K format: words separated by spaces, a capital, a period."""
+    return f"{capital(caption.text, True)} ."
+
+
+def captions_file(images: Iterable[CaptionedImage], year: int = 2014) -> str:
+    """Returns the text of annotations/captions_<split><year>.json."""
+    listed = list(images)
+    content = {
+        "info": {"description": "Drawn scenes", "year": year},
+        "images": [
+            {"id": int(each.image_id), "file_name": f"{each.image_id}.jpg", "width": each.width, "height": each.height}
+            for each in listed
+        ],
+        "licenses": [],
+        "annotations": [
+            {"image_id": int(each.image_id), "id": caption_id, "caption": text}
+            for each in listed
+            for caption_id, text in each.identified_captions()
+        ],
+    }
+    return json.dumps(content) + "\n"
+
+
+def karpathy_file(images: Iterable[tuple[str, CaptionedImage]]) -> str:
+    """Returns the text of dataset_coco.json from (split, image)."""
+    return json.dumps({"images": [_karpathy_image(split, each) for split, each in images], "dataset": "coco"}) + "\n"
+
+
+def corpus_file(documents: Iterable[Iterable[str]]) -> str:
+    """Returns the text of corpus.txt: one sentence a line, a blank line between documents."""
+    return "\n".join("".join(f"{sentence}\n" for sentence in sentences) for sentences in documents)
+
+
+def _karpathy_image(split: str, image: CaptionedImage) -> dict[str, object]:
+    sentences = [
+        {"tokens": text.lower().split()[:-1], "raw": text, "imgid": image.number, "sentid": caption_id}
+        for caption_id, text in image.identified_captions()
+    ]
+    return {
+        "filepath": IMAGE_FOLDER,
+        "sentids": [sentence["sentid"] for sentence in sentences],
+        "filename": f"{image.image_id}.jpg",
+        "imgid": image.number,
+        "split": split,
+        "sentences": sentences,
+        "cocoid": int(image.image_id),
+    }

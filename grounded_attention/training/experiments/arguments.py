@@ -16,9 +16,9 @@ from grounded_attention.tasks import Task
 from grounded_attention.training.loop.finite_steps import SKIP
 from grounded_attention.training.loop.learning_rates import MAPPING, check_mapping
 from grounded_attention.training.loop.length_batches import LENGTH
-from grounded_attention.training.loop.training_arguments import GroundingTrainingArguments
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
-from grounded_attention.utils.bounded_numbers import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.schema import section, validate
 
 # Arguments that do nothing here -> what to do instead.

@@ -26,14 +26,12 @@ from grounded_attention.utils.progress import named
 from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
-from .fitting import TrainingTime, fit, seal_folder
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
-from .model_inputs import record_features
-from .models import make_processor
+from .models import make_processor, record_features
 from .output import check_output, open_output, read_json
 from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
-from .trainers import check_best_metric, make_trainer
+from .trainers import TrainingTime, check_best_metric, fit, make_trainer, seal_folder
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,20 @@
 
 import inspect
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedModel
 
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
+from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
 from grounded_attention.processing import FastRCNNImageProcessor
+from grounded_attention.processing.feature_sources import feature_source
+from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.model_family import (
@@ -23,11 +29,17 @@ from grounded_attention.training.recipes.recipe import Model, RecipeError, check
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.finite_weights import check_finite
 
-from .answer_rows import answer_weights, other_answers, take_answers
 from .arguments import field_names
-from .lora import LORA, adapt_family, check_adapter
 from .processes import say_once
-from .vision_language import check_vision_language, load_vlm, make_vlm, make_vlm_processor
+from .vision_language import (
+    LORA,
+    adapt_family,
+    check_adapter,
+    check_vision_language,
+    load_vlm,
+    make_vlm,
+    make_vlm_processor,
+)
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
@@ -130,3 +142,98 @@ def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -
     """The config fields of a task or method that the family has. A family without the field always behaves that way,
     or does not need it."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
+
+
+def answer_weights(model: PreTrainedModel) -> set[str]:
+    """The names of the weights with one row for each answer."""
+    config = deepcopy(model.config)
+    config.answers = [*config.answers, "\0"]
+    with torch.device("meta"):
+        longer = type(model)(config).state_dict()
+    return {name for name, weight in model.state_dict().items() if longer[name].shape != weight.shape}
+
+
+def other_answers(model: PreTrainedModel, checkpoint: str) -> list[str] | None:
+    """The answers of a checkpoint of the same class, if they are not those of the model; `None` if they are."""
+    config: Any = type(model).config_class
+    found = config.from_pretrained(checkpoint)
+    same_class = type(model).__name__ in (found.architectures or ())
+    return list(found.answers) if same_class and list(found.answers) != list(model.config.answers) else None
+
+
+@torch.no_grad()
+def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) -> str:
+    """
+    Copies the rows of the answers that a checkpoint has too, and initialises the rows of other answers.
+    """
+    rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
+    wanted = [plain_answer(answer) for answer in model.config.answers]
+    pairs = [(row, rows[answer]) for row, answer in enumerate(wanted) if answer in rows]
+    names = answer_weights(model)
+    for module in sorted({name.rpartition(".")[0] for name in names}):
+        for parameter in model.get_submodule(module).parameters(recurse=False):
+            parameter._is_hf_initialized = False  # type: ignore[attr-defined]
+        model._init_weights(model.get_submodule(module))
+    given: Any = type(model).from_pretrained(checkpoint)
+    theirs, mine = given.state_dict(), model.state_dict()
+    to, of = ([pair[side] for pair in pairs] for side in (0, 1))
+    for name in names:
+        mine[name][to] = theirs[name][of].to(mine[name])
+    return f"{checkpoint} has other answers: took the weights of {len(pairs)} of {len(wanted)}, the others are new"
+
+
+def check_vocabulary(model: PreTrainedModel, processor: Any) -> None:
+    """
+    Checks that the model knows every token of the processor.
+    """
+    highest = max(processor.tokenizer.get_vocab().values(), default=0)
+    known = getattr(model.config, "vocab_size", None)
+    if isinstance(known, int) and highest >= known:
+        raise RecipeError(
+            f"the tokenizer has the token id {highest}, but the model knows ids from 0 to {known - 1} "
+            "(config.json: vocab_size): give the tokenizer that the model was trained with"
+        )
+
+
+def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
+    """
+    Checks that the region features have the width that the model and the processor need.
+    """
+    appended = processor.model_feature_size - processor.region_feature_size
+    sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
+    for key, wanted in sizes.items():
+        if found != wanted:
+            beside = f" (plus {appended} that the processor appends)" if appended and key == "config" else ""
+            raise RecipeError(
+                f"{table} has region features of width {found}, but model.{key}.region_feature_size is {wanted}"
+                f"{beside}: make them equal, or give the features that the checkpoint was trained on"
+            )
+
+
+def check_pixels(model: PreTrainedModel, images: str | None) -> None:
+    """
+    Checks that a model that reads pixels has images, and that a model that reads features has none.
+    """
+    reads_pixels = getattr(model.config, "vision_config", None) is not None
+    if reads_pixels and images is None:
+        raise RecipeError(
+            "the model reads pixels (model.config.vision_config): give the folder of the images as data.images"
+        )
+    if images is not None and not reads_pixels:
+        raise RecipeError(
+            "data.images is given, but the model reads region features: remove it, or give model.config.vision_config "
+            "or a checkpoint that has one"
+        )
+
+
+def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
+    """
+    Records in the processor which model computed the region features, if all tables have the same source.
+    """
+    tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
+    found = [feature_source(table.provenance) for table in tables]
+    if not found or found[0] is None or found.count(found[0]) < len(found):
+        return None
+    other = processor.feature_mismatch(found[0])
+    processor.region_feature_source = found[0]
+    return other

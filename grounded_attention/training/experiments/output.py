@@ -3,15 +3,18 @@
 
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 
-from grounded_attention.training.loop.checkpoint import MANIFEST, last_complete_checkpoint
+from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, last_complete_checkpoint, manifest_names
 from grounded_attention.training.loop.finite_steps import SKIP
-from grounded_attention.training.publish.hub import START
+from grounded_attention.training.publish.card_place import EVAL_RESULTS, FIGURE
+from grounded_attention.training.publish.hub import SNAPSHOTS, START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files
 from grounded_attention.utils.locks import LOCK
@@ -19,7 +22,6 @@ from grounded_attention.utils.plain_text import printable
 from grounded_attention.utils.safe_paths import path_below, refuse_links
 from grounded_attention.utils.whole_files import DRAFT, write_json
 
-from .foreign_files import foreign_files
 from .measuring import BEFORE_FILE, TEXT_ONLY
 
 # Keys that may differ when a run is resumed; the Hub keys and `training.skip_nonfinite_batches` may differ too.
@@ -251,3 +253,34 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file; `None` if the file does not exist."""
     return bounded_files.read_json(path) if path.is_file() else None
+
+
+# Written or changed after the manifest, or left by a process that was killed.
+LATER = (CARD, MANIFEST, FIGURE, EVAL_RESULTS, "heads.json", TORN, f"*{DRAFT}", f"{SNAPSHOTS}/*")
+# What a run writes before the manifest, so that a stopped run may have any of it.
+BEFORE = (
+    *("*.json", "*.safetensors", "*.py", "*.jinja", "*.model", "vocab.txt", "merges.txt"),
+    *("*.pt", "*.pth", "*.bin", "*.distcp", "*.metadata", "*.npz", "emissions.csv", "runs/*"),
+)
+
+
+def foreign_files(folder: Path) -> list[Path]:
+    """
+    Files below the folder of a method, or of one of its checkpoints, that no run wrote.
+    """
+    return sorted(_foreign(folder))
+
+
+def _foreign(folder: Path) -> Iterator[Path]:
+    checkpoints = [path for path in folder.glob("checkpoint-*") if path.is_dir()]
+    for checkpoint in checkpoints:
+        yield from _foreign(checkpoint)
+    named = manifest_names(folder)
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder)
+        if path.is_dir() or folder / inside.parts[0] in checkpoints:
+            continue
+        name = inside.as_posix()
+        known = name in named if named else any(fnmatch(name, pattern) for pattern in BEFORE)
+        if not known and not any(fnmatch(name, pattern) for pattern in LATER):
+            yield path

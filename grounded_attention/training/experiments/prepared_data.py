@@ -17,8 +17,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import check_regions, limit_rows
-from grounded_attention.training.loop.joined_labels import check_label_rows
-from grounded_attention.training.loop.joined_regions import JoinedRegions
+from grounded_attention.training.loop.joins import JoinedRegions, check_label_rows
 from grounded_attention.training.loop.length_batches import add_lengths
 from grounded_attention.training.recipes.methods import needs_grounding
 from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError, check_names, recipe_key_errors

@@ -1,30 +1,40 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The report of a finished run: comparison table, loss curves, heads, pictures."""
 
+import importlib.metadata
+import os
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from accelerate import PartialState
 
+from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
-from grounded_attention.reports.tables import comparison_table, print_table
+from grounded_attention.reports.html_page import embedded_image, html_page, html_table
+from grounded_attention.reports.tables import best_method, comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.loop.checkpoint import CARD
+from grounded_attention.training.publish.card import PACKAGES
 from grounded_attention.training.publish.card_results import with_text_only
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
+from grounded_attention.training.recipes.recipe_text import recipe_yaml
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
 from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, scored_splits
 from .pictures import draw_pictures
-from .run_page import next_steps, write_run_page
 
 
 def report(outcome: Outcome, recipe: Recipe) -> None:
@@ -104,3 +114,148 @@ def _heads(results: dict[str, Any], output: Path) -> None:
         if any(len(steps) > 1 for steps in history.values()):
             heads_over_time_figure(history, output / "heads_over_time.png", layers)
         layer_curve_figure(accuracy, chance, output / "layers.png", layers)
+
+
+PAGE = "run.html"
+STYLE = """
+pre { background: #f3f5f7; padding: 10px 12px; overflow-x: auto; font-size: 13px; }
+td.best { font-weight: 700; }
+.wide td:first-child { white-space: nowrap; }
+nav a { display: inline-block; }
+"""
+# File in the output folder -> alternative text and caption.
+CURVES = {
+    "loss_curves.png": (
+        "Loss components and accuracies by step, one line for each method",
+        "Each panel is one component of the loss, or one accuracy during the training; one line is one method.",
+    )
+}
+HEADS = {
+    "heads.png": (
+        "Heat map of the accuracy of each head by layer, for each method",
+        "One cell is one head after the training: how often the region that a word attends to most is a region that "
+        "the word refers to. Compare with chance, the line in the colour bar.",
+    ),
+    "layers.png": (
+        "Accuracy of each layer, for each method",
+        "The same by layer: mean of the heads, with a band from the worst to the best.",
+    ),
+    "heads_over_time.png": (
+        "Heat map of the accuracy of every head at each measurement, for each method",
+        "The same during the training: from left to right by step, heads of higher layers above.",
+    ),
+}
+
+
+def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Path:
+    """
+    Writes `run.html` to the output folder of a run.
+    """
+    output = Path(recipe.output_dir)
+    pictures = {
+        str(path.relative_to(output)): (
+            f"What words of a caption attend to in the image {path.stem}, method by method",
+            "One row is one method, one column one phrase (yellow). Thick box: the region that the phrase attends to "
+            "most; dashed box: a region that it refers to.",
+        )
+        for path in sorted((output / "pictures").rglob("*.png"))
+    }
+    parts = {
+        "Comparison": "".join(markdown_parts(table)),
+        "Curves": _figures(output, CURVES),
+        "Heads": _figures(output, HEADS),
+        "Examples": _figures(output, pictures),
+        "Times": _times(results),
+        "Recipe": f"<pre>{escape(recipe_yaml(recipe))}</pre>",
+        "Environment": html_table(("what", "value"), environment(), text_columns=2),
+        "Next": _next(recipe, results),
+    }
+    shown = {name: content for name, content in parts.items() if content}
+    links = "".join(f'<a href="#{name.lower()}">{name}</a>' for name in shown)
+    body = "\n".join(f'<h2 id="{name.lower()}">{name}</h2>\n{content}' for name, content in shown.items())
+    about = [
+        ("task", recipe.task),
+        ("methods", ", ".join(results["methods"])),
+        ("data", recipe.data.data_dir),
+        ("seed", str(recipe.seed)),
+    ]
+    write_text(output / PAGE, html_page(f"Run {output.name}", f"<nav>{links}</nav>{body}", STYLE, about=about))
+    return output / PAGE
+
+
+def markdown_parts(text: str) -> Iterator[str]:
+    """HTML of Markdown that consists of tables and paragraphs, as the tables of runs do; bold cells stay bold."""
+    for block in text.strip().split("\n\n"):
+        lines = block.strip().splitlines()
+        if not lines or not lines[0].startswith("|"):
+            yield f'<p class="note">{escape(" ".join(lines))}</p>' if lines else ""
+            continue
+        head, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+        table = html_table(head, rows)
+        for cell in {cell for row in rows for cell in row if cell.startswith("**")}:
+            table = table.replace(f'"number">{escape(cell)}<', f'"number best">{escape(cell.strip("*"))}<')
+        yield table
+
+
+def _figures(output: Path, known: Mapping[str, tuple[str, str]]) -> str:
+    return "".join(
+        embedded_image(output / name, alt, caption)
+        for name, (alt, caption) in known.items()
+        if (output / name).is_file()
+    )
+
+
+def _times(results: Mapping[str, Any]) -> str:
+    """Minutes of training of every model that the run has measured."""
+    trained = {**results["methods"], **results["baselines"]}
+    rows = [
+        (name, f"{result['train_seconds'] / 60:.1f}") for name, result in trained.items() if "train_seconds" in result
+    ]
+    note = (
+        '<p class="note">After a resume only the last part counts. Methods that are trained side by side share the '
+        "processor.</p>"
+    )
+    return html_table(("model", "minutes of training"), rows) + note if rows else ""
+
+
+def environment() -> list[tuple[str, str]]:
+    """(name, value) of what figures and times depend on."""
+    rows = [(name, importlib.metadata.version(name)) for name in PACKAGES]
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return [
+        ("Python", platform.python_version()),
+        *rows,
+        ("system", platform.platform()),
+        ("CPUs, threads of torch", f"{os.cpu_count()}, {torch.get_num_threads()}"),
+        ("GPU", device),
+    ]
+
+
+def _next(recipe: Recipe, results: Mapping[str, Any]) -> str:
+    lines = next_steps(recipe, results)
+    return f"<pre>{escape(chr(10).join(lines))}</pre>"
+
+
+def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
+    """Commands that go on from a finished run, and that will run."""
+    output = Path(recipe.output_dir)
+    best = output / best_method(results)
+    grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
+    audited = [f"grounded-attention run-heads {output}      # which head looks where, before and after"]
+    return [
+        *(audited if grounded and _has_captions(recipe.data.data_dir) else ()),
+        "grounded-attention ground --help      # what a model looks at in your image",
+        f"grounded-attention push {best} ORG/NAME --private",
+    ]
+
+
+def _has_captions(data_dir: str) -> bool:
+    """Whether `run-heads` can read the data: captions in the layout of Flickr30K Entities, with both its splits."""
+    try:
+        files = EntitiesFiles.locate(data_dir)
+        for split, images in files.split_images(("val", "test")).items():
+            files.check(split, images, wanted=True)
+        files.unrelated()
+    except (DataError, OSError):
+        return False
+    return True

@@ -13,8 +13,7 @@ from transformers import AutoConfig, PreTrainedModel
 from grounded_attention.families import FAMILIES
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator, limit_rows
-from grounded_attention.training.loop.fisher import estimate_fisher, saved_fisher, single_batches
-from grounded_attention.training.loop.preserve import Preservation
+from grounded_attention.training.loop.preserve import Preservation, estimate_fisher, saved_fisher, single_batches
 from grounded_attention.training.recipes.model_family import family_name, head_class, is_vision_language
 from grounded_attention.training.recipes.recipe import (
     Data,

@@ -7,15 +7,20 @@ weight consolidation (Kirkpatrick et al., 2017).
 Shape letters: B batch, T text, R regions, N = T + R + 1, D hidden.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from grounded_attention.tasks import Task
 from grounded_attention.training.recipes.recipe import Preserve
+from grounded_attention.utils.progress import phase
+from grounded_attention.utils.whole_files import whole_file
 
 
 class Preservation:
@@ -138,3 +143,54 @@ def _attended(batch: Mapping[str, Any]) -> Tensor:
 def _states(outputs: Any, batch: Mapping[str, Any]) -> Tensor:
     """Final states without END, (B, T + R, D)."""
     return outputs.hidden_states[-1][:, : _attended(batch).shape[1]]
+
+
+def estimate_fisher(
+    model: nn.Module, task: Task, batches: Iterable[Mapping[str, Any]], names: set[str]
+) -> dict[str, Tensor]:
+    """Estimates the empirical Fisher information: the mean over examples of the squared gradient of the task's loss.
+
+    Gradients are squared for each example. The gradient of a larger batch is a mean, and its square would be too
+    small.
+    """
+    model.eval()
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name in names)
+    wanted = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    sums = {name: torch.zeros_like(parameter, dtype=torch.float32) for name, parameter in wanted.items()}
+    examples = 0
+    for batch in batches:
+        loss = _loss(model, task, batch)
+        gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+        for name, gradient in zip(wanted, gradients, strict=True):
+            if gradient is not None:
+                sums[name].addcmul_(gradient.float(), gradient.float())
+        examples += 1
+    return {name: total / examples for name, total in sums.items()}
+
+
+def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
+    outputs = model(**{name: batch[name] for name in task.model_inputs if name in batch}, return_dict=True)
+    terms = [(component, component.count(batch)) for component in task.losses]
+    parts = [(c.weight * c.total(outputs, batch)) / n.clamp(min=1) for c, n in terms if n is not None]
+    return torch.stack(parts).sum()
+
+
+def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], device: Any, quiet: bool) -> Iterable:
+    """
+    Yields batches of one row each, on a device, and shows progress.
+    """
+    with phase("Fisher information", len(rows), quiet) as advance:
+        for row in rows:
+            yield {k: v.to(device) if isinstance(v, Tensor) else v for k, v in collate([row]).items()}
+            advance()
+
+
+def saved_fisher(path: Path, estimate: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Reads the file; if it does not exist, estimates the information and writes it atomically first."""
+    if not path.is_file():
+        found = {name: value.cpu().contiguous() for name, value in estimate().items()}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path) as draft:
+            save_file(found, draft)
+    return load_file(path)

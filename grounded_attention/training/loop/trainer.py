@@ -2,16 +2,20 @@
 """The Trainer: task losses plus attention supervision with exact counts, and streaming evaluation."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 import torch
-from accelerate.utils import FullyShardedDataParallelPlugin, gather_object
-from torch import Tensor
+from accelerate import Accelerator, PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin, gather_object
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from torch.utils.data import DataLoader, Sampler, Subset
-from transformers import PreTrainedModel, TrainerCallback
+from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, PrinterCallback
 
 from grounded_attention.families import find_family
@@ -23,18 +27,26 @@ from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import phase
 
 from .checkpoint import rotate, seal
-from .collator import COUNTS
-from .data import Collator, count_components
-from .environment import environment, write_environment
-from .exact_resume import UnloggedLosses
+from .data import COUNTS, Collator, count_components
 from .finite_steps import FiniteTrainer, spread_nan
-from .learning_rates import MAPPING, map_learning_rates
+from .learning_rates import MAPPING, check_mapping, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
-from .own_precision import without_autocast
 from .preserve import Preservation
 from .progress import ProgressCallback
-from .sharding import name_plainly, prepare_sharding
+from .resume import UnloggedLosses, environment, write_environment
 from .trainer_mixin import GroundingTrainerMixin
+
+
+@dataclass
+class GroundingTrainingArguments(TrainingArguments):
+    """`TrainingArguments` and what this package adds to them."""
+
+    learning_rate_mapping: dict[str, float] | None = None
+    skip_nonfinite_batches: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_mapping(self.learning_rate_mapping, MAPPING)
 
 
 class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
@@ -342,3 +354,64 @@ class _Continuation(TrainerCallback):
 
     def on_epoch_begin(self, args, state, control, **kwargs):
         self.collator.set_epoch(int(state.epoch or 0))
+
+
+@contextmanager
+def without_autocast(model: nn.Module) -> Iterator[None]:
+    """
+    Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end of
+    a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it: it cannot
+    compute in float32.
+    """
+    plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")
+    if plain is None or wrapped is None or _needs_half(model):
+        yield
+        return
+    model.forward = plain
+    try:
+        yield
+    finally:
+        model.forward = wrapped
+
+
+def _needs_half(model: nn.Module) -> bool:
+    parts = [part.config for part in model.modules() if isinstance(part, PreTrainedModel)]
+    names = {str(config._attn_implementation).removeprefix("supervised_") for config in parts}
+    return not names <= {"sdpa", "eager", "flex_attention", "None"}
+
+
+def prepare_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin, model: nn.Module) -> None:
+    """
+    Makes accelerate shard the weights, before the model is prepared.
+
+    accelerate shards over GPUs only and ignores the settings otherwise; sharding over CPU processes works too. It
+    makes a unit of the word embeddings, so no other unit may contain them.
+    """
+    if accelerator.distributed_type == DistributedType.MULTI_CPU:
+        # Every new `AcceleratorState` copies the type from `PartialState`.
+        PartialState().distributed_type = accelerator.state.distributed_type = DistributedType.FSDP
+        accelerator.state.fsdp_plugin = plugin
+    if accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap is None:
+        accelerator.state.fsdp_plugin.transformer_cls_names_to_wrap = unit_names(model)
+
+
+def unit_names(model: nn.Module) -> list[str]:
+    """The classes of the modules whose weights are gathered together: those in the model that must not be split,
+    without the one that contains the word embeddings."""
+    units = set(getattr(model, "_no_split_modules", None) or ()) & {type(each).__name__ for each in model.modules()}
+    words = model.get_input_embeddings()  # type: ignore[operator]
+    holders = {type(module).__name__ for module in model.modules() if any(each is words for each in module.modules())}
+    return sorted(units - holders)
+
+
+def name_plainly(model: nn.Module) -> None:
+    """
+    Gives the class of a sharded model the names of the class that it extends; any other model stays as it is.
+
+    PyTorch makes a class of its own for each sharded class. `save_pretrained` copies the file of the class and writes
+    its name into the configuration, and cards show it: without this, PyTorch's file and name instead of the model's.
+    """
+    sharded = type(model)
+    if issubclass(sharded, FSDPModule):
+        plain = next(each for each in sharded.__mro__ if not issubclass(each, FSDPModule))
+        sharded.__module__, sharded.__name__ = plain.__module__, plain.__name__

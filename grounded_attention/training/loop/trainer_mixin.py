@@ -16,8 +16,8 @@ from grounded_attention.supervision.attention_function import SupervisedAttentio
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.supervise import find_language_model
 
-from .collator import COUNTS, ROW_KEYS, GroundingCollator
-from .saved_weights import SavedWeights
+from .data import COUNTS, ROW_KEYS, GroundingCollator
+from .resume import SavedWeights
 
 logger = logging.getLogger(__name__)
 

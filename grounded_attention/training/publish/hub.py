@@ -32,7 +32,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import (
     wait_asked,
 )
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, snapshot, step_of
-from grounded_attention.training.loop.environment import ENVIRONMENT
+from grounded_attention.training.loop.resume import ENVIRONMENT
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, check_names
 from grounded_attention.utils.bounded_files import read_text
 from grounded_attention.utils.bundle import SOURCE_NAMES

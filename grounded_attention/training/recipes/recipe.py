@@ -93,7 +93,7 @@ class Model(Section):
 
 
 @dataclass
-class Supervision(Section):
+class SupervisionSection(Section):
     """
     How attention is supervised.
     """
@@ -147,7 +147,7 @@ class Recipe(Section):
     data: Data = field(default_factory=Data)
     model: Model = field(default_factory=Model)
     start: "Recipe | None" = None
-    supervision: Supervision = field(default_factory=Supervision)
+    supervision: SupervisionSection = field(default_factory=SupervisionSection)
     preserve: Preserve = field(default_factory=Preserve)
     training: dict[str, Any] = field(default_factory=dict)
     card: Card = field(default_factory=Card)

@@ -18,9 +18,8 @@ from grounded_attention.training.publish.hub import plan_repos, prepare_repos
 from grounded_attention.training.recipes.places import check_checkpoints
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError
 
-from .hub_jobs import Flavour, StartedJob, job_errors, start_job
+from .hub_jobs import Flavour, StartedJob, check_data_on_hub, job_errors, start_job
 from .job_files import RECIPE, job_recipe, package_wheel, requirements
-from .reach import check_data_on_hub
 
 REPOSITORY = "grounded-attention-jobs"
 FOLDER = "job"

@@ -28,9 +28,8 @@ from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import whole_file, write_json, write_text
 
 from .study_cells import FINISHED, MISSING, OTHER, RECORD, START, Cell, plan_cells
-from .study_costs import count_parameters
 from .study_recipe import Study
-from .study_results import check_scores, study_results
+from .study_results import check_scores, count_parameters, study_results
 
 VISUAL_NORMS = ("text_visual.norm.weight", "region_visual.norm.weight")
 

@@ -1,17 +1,24 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The figures of the finished cells of a study, and the significant differences between its rows."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from safetensors import safe_open
+from transformers import AutoConfig
 
 from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.metrics.significance import FEWEST_SEEDS, ItemScores, paired_difference
+from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.supervision.supervise import find_calls
+from grounded_attention.training.experiments.measuring import reported
 from grounded_attention.training.experiments.output import read_json
 from grounded_attention.training.recipes.recipe import RecipeError
 
-from .study_cells import FINISHED, Cell
-from .study_costs import study_costs
-from .study_heads import study_heads
+from .study_cells import FINISHED, START, Cell
 from .study_recipe import FINE_TUNING, Column, Study
 
 BASELINES = ("majority", "chance", "upper_bound")
@@ -174,3 +181,89 @@ def _baselines(cell: Cell, column: Column) -> dict[str, float]:
     stem = GROUNDING if column.score in CHOSEN else column.score.removesuffix("accuracy")
     names = {kind: _score_name(column, stem + kind) for kind in BASELINES}
     return {kind: figures[name] for kind, name in names.items() if isinstance(figures.get(name), float)}
+
+
+def count_parameters(checkpoint: Path) -> int:
+    """The number of saved weights of a checkpoint; tied weights are saved, and counted, once."""
+    sizes: dict[str, int] = {}
+    for path in sorted(checkpoint.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            sizes |= {name: math.prod(file.get_slice(name).get_shape()) for name in file.keys()}
+    return sum(sizes.values())
+
+
+def study_costs(
+    study: Study, cells: Iterable[Cell], states: Mapping[str, str]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """
+    The costs of the finished cells.
+    """
+    found: dict[str, dict[str, list[Cell]]] = {row: {} for row in study.rows}
+    for cell in cells:
+        if cell.row is not None and cell.stage != START:
+            for each in (*_starts_of(cell), cell):
+                same = found[cell.row].setdefault(each.stage, [])
+                if states[each.name] == FINISHED and each not in same:
+                    same.append(each)
+    return {row: {stage: _cost(same) for stage, same in by_stage.items() if same} for row, by_stage in found.items()}
+
+
+def _starts_of(cell: Cell) -> Iterator[Cell]:
+    """The start that a cell was trained from."""
+    parent = cell.parent
+    while parent is not None:
+        if parent.stage == START:
+            yield parent
+        parent = parent.parent
+
+
+def _cost(cells: list[Cell]) -> dict[str, Any]:
+    records = [cell.record or {} for cell in cells]
+    trained = [read_json(cell.checkpoint / "results.json").get("train_seconds") for cell in cells]
+    return {
+        "parameters": records[0].get("parameters"),
+        "train_rows": records[0].get("train_rows"),
+        "seconds": _mean_seconds([record.get("seconds") for record in records]),
+        "train_seconds": _mean_seconds(trained),
+        "runs": max(record.get("runs", 1) for record in records),
+    }
+
+
+def _mean_seconds(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(sum(known) / len(known), 1) if known else None
+
+
+def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """
+    The accuracy of each head, mean over seeds. If every seed has its own start, a head of one is not that of another:
+    then the accuracy is that of the first seed.
+    """
+    measured: dict[str, dict[str, list[tuple[Cell, Mapping[str, Any]]]]] = {}
+    for cell in cells:
+        if study.start_each_seed and cell.seed != study.seeds[0]:
+            continue
+        if cell.stage == FINE_TUNING and cell.row is not None and states[cell.name] == FINISHED:
+            figures = reported(read_json(cell.checkpoint / "results.json")["figures"])
+            if "text_to_region_by_head" in figures:
+                rows = measured.setdefault(start_name(study, cell.row), {})
+                rows.setdefault(cell.row, []).append((cell, figures))
+    return {start: _heads(rows) for start, rows in measured.items()}
+
+
+def start_name(study: Study, row: str) -> str:
+    """The name of a row's start: `original`, the name of a shared start, or the row itself if it has its own."""
+    start = study.known_rows[row].start
+    if start is None:
+        return "original"
+    return start if isinstance(start, str) else row
+
+
+def _heads(rows: Mapping[str, list[tuple[Cell, Mapping[str, Any]]]]) -> dict[str, Any]:
+    cell, figures = next(iter(rows.values()))[0]
+    accuracy = {
+        row: np.mean([found["text_to_region_by_head"] for _, found in runs], axis=0).tolist()
+        for row, runs in rows.items()
+    }
+    labels = layer_labels(find_calls(AutoConfig.from_pretrained(cell.checkpoint)))
+    return {"layers": labels, "chance": figures["text_to_region_chance"], "accuracy": accuracy}
