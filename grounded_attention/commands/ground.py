@@ -3,8 +3,8 @@
 
 Prints the most-attended region of each phrase: its box in pixels, the detector's label, and its share of the phrase's
 attention on all detected regions. With --output it also draws the picture. By default the attention is the mean over
-the heads of the upper half of the layers; --layer and --head (counted from 0) select one layer or head. In Python, use
-pipeline("visual-grounding").
+the heads of the upper half of the layers; --layer and --head (counted from 0) select one layer or head, --heads those
+of a heads.json. In Python, use pipeline("visual-grounding").
 
 Regions come from a detector and a feature model, from known boxes and a feature model, or from a region table. A model
 that reads pixels needs no feature model. The detector and the feature model "scenes" are for pictures of coloured
@@ -39,6 +39,7 @@ import csv
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .command_line import make_parser, run
@@ -47,50 +48,108 @@ from .number_options import count
 from .vlm_options import add_vlm_options, is_vision_language_model, read_model_type
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from grounded_attention.reports.attention_pictures import WordAttention
 
 
 def ground(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
+    from transformers.utils import logging
+
+    from .image_options import open_input
+
+    logging.disable_progress_bar()
+    options.phrases = split_phrases(options.phrases)
+    image = open_input(options)
+    tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
+    check_options(options, tokens)
+    found = (ground_in_tokens if tokens else ground_in_regions)(options, image)
+    for remark in found.remarks:
+        print(f"warning: {remark}", file=sys.stderr)
+    if options.json:
+        about = {**found.about, "warnings": found.remarks, "grounding": found.grounding}
+        return json.dumps({"caption": options.caption, **about})
+    return f"{found.heading}\n{table(found.grounding)}"
+
+
+@dataclass
+class Grounded:
+    """What is printed: the best region of each phrase, a line about the attention, and the same for `--json`."""
+
+    grounding: list[dict[str, Any]]
+    heading: str
+    about: dict[str, Any]
+    remarks: list[str]
+
+
+def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Grounded:
+    """The regions of a detector that a model of this project looks at."""
     from accelerate import PartialState
     from transformers.utils import logging
 
+    from grounded_attention.heads.ranking import ChosenHeads, name_heads
     from grounded_attention.modeling import pipeline_visual_grounding
     from grounded_attention.modeling.caption_phrases import find_phrases
     from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
     from grounded_attention.reports.attention_pictures import attention_figure
 
     from .device_options import find_device
-    from .ground_heads import ground_with_heads
-    from .image_options import load_pipeline, open_input, read_regions
+    from .image_options import load_pipeline, read_regions
 
-    logging.disable_progress_bar()
-    options.phrases = split_phrases(options.phrases)
-    image = open_input(options)
-    if options.model_type is not None or is_vision_language_model(options.model, options.revision):
-        return ground_with_heads(options, image)
-    check_own(options)
     phrases, way = find_phrases(options.caption, options.phrases)
     known = read_regions(options)
     pipe = load_pipeline(options, find_device(options.device, PartialState()))
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
-    layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
-    spans = [(phrase.start, phrase.end) for phrase in phrases]
-    settings = {"phrases": spans, "layer": options.layer, "head": options.head, "top_k": None}
+    settings: dict[str, Any] = {"phrases": [(phrase.start, phrase.end) for phrase in phrases], "top_k": None}
+    if options.heads is None:
+        layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
+        settings |= {"layer": options.layer, "head": options.head}
+        heads = "mean over heads" if options.head is None else f"head {options.head}"
+        where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
+        where, about = f"{where}, {heads}", {"layers": layers, "head": options.head}
+    else:
+        chosen = ChosenHeads.from_file(options.heads)
+        chosen.check(pipe.model)
+        settings |= {"heads": chosen.heads}
+        where, about = f"attention of {name_heads(chosen.heads)}", {"heads": [list(pair) for pair in chosen.heads]}
     found = pipe(image, options.caption, **known, **settings)
     count = len(found) // len(phrases)
-    grounding = found[::count]
     if options.output is not None:
         pictures = [to_picture(found[start : start + count], image.size) for start in range(0, len(found), count)]
         attention_figure(image, options.caption, pictures, options.output, notes=pipe.remarks)
-    for remark in pipe.remarks:
-        print(f"warning: {remark}", file=sys.stderr)
-    if options.json:
-        about = {"phrases": way, "layers": layers, "head": options.head, "regions": count, "warnings": pipe.remarks}
-        return json.dumps({"caption": options.caption, **about, "grounding": grounding})
-    heads = "mean over heads" if options.head is None else f"head {options.head}"
-    where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
-    return f"{count} regions; phrases: {way}; {where}, {heads}\n{table(grounding)}"
+    about = {"phrases": way, **about, "regions": count}
+    return Grounded(found[::count], f"{count} regions; phrases: {way}; {where}", about, pipe.remarks)
+
+
+def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounded:
+    """The boxes that a few heads of a vision-language model give."""
+    from transformers.utils import logging
+
+    from grounded_attention.heads.pipeline import PatchGroundingPipeline
+    from grounded_attention.heads.ranking import ChosenHeads, name_heads
+    from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+
+    from .vlm_options import load_vlm
+
+    logging.set_verbosity_error()
+    model, processor = load_vlm(options, with_language_head=False)
+    # By the name that was given: an adapter has heads of its own.
+    heads = options.heads or ChosenHeads.of_model(options.model, options.revision)
+    pipe: Any = PatchGroundingPipeline(
+        model, processor=processor.processor, heads=heads, device=model.device, task="visual-grounding"
+    )
+    pipe.patches = processor
+    outputs = pipe.forward(pipe.preprocess({"image": image, "caption": options.caption, "phrases": options.phrases}))
+    grounding = pipe.postprocess(outputs)
+    if options.output is not None:
+        maps = [
+            PatchAttention(one["text"], found.map, found.frame, found.box, found.share)
+            for one, found in zip(grounding, outputs["items"][0]["boxes"], strict=True)
+        ]
+        patch_figure(image, maps, options.output)
+    pairs = pipe.chosen.heads
+    return Grounded(grounding, f"attention of {name_heads(pairs)}", {"heads": [list(pair) for pair in pairs]}, [])
 
 
 def split_phrases(given: list[str] | None) -> list[str] | None:
@@ -103,10 +162,32 @@ def split_phrases(given: list[str] | None) -> list[str] | None:
         raise ValueError(f"--phrases: {error}") from error
 
 
-def check_own(options: argparse.Namespace) -> None:
-    """
-    Checks the options for a model of this project, and that it is one.
-    """
+# Options for one kind of model, with their defaults.
+OF_REGIONS = dict.fromkeys(("detector", "boxes", "regions", "features", "queries", "layer", "head"))
+OF_TOKENS = {"revision": None, "dtype": "float32", "attention": "sdpa"}
+
+
+def check_options(options: argparse.Namespace, tokens: bool) -> None:
+    """Checks the options for a kind of model: one that reads regions, or a vision-language model."""
+    other = OF_REGIONS if tokens else OF_TOKENS
+    given = ", ".join(f"--{name}" for name, default in other.items() if getattr(options, name) != default)
+    if given and tokens:
+        raise ValueError(
+            f"{given}: --model {options.model} finds boxes from its image tokens; remove these options, and choose "
+            "heads with --heads"
+        )
+    if not tokens:
+        check_family(options)
+    if not tokens and options.detector is None and options.boxes is None and options.regions is None:
+        raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
+    if given:
+        raise ValueError(f"{given}: only for vision-language models such as LLaVA; remove these options")
+    if options.heads is not None and (options.layer is not None or options.head is not None):
+        raise ValueError("--heads names the heads; remove --layer and --head")
+
+
+def check_family(options: argparse.Namespace) -> None:
+    """Checks that a model that reads no image tokens is one of this project."""
     from grounded_attention.families import find_family
     from grounded_attention.processing.image_tokens import get_image_token_family
 
@@ -116,12 +197,6 @@ def check_own(options: argparse.Namespace) -> None:
             get_image_token_family(None, kind)
         except ValueError as error:
             raise ValueError(f"--model {options.model}: {error}") from None
-    if options.detector is None and options.boxes is None and options.regions is None:
-        raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
-    defaults = {"heads": None, "revision": None, "dtype": "float32", "attention": "sdpa"}
-    given = [f"--{name}" for name, default in defaults.items() if getattr(options, name) != default]
-    if given:
-        raise ValueError(f"{', '.join(given)}: only for vision-language models such as LLaVA; remove these options")
 
 
 def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
@@ -159,7 +234,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
     add_region_options(parser, required=False)
     add_vlm_options(parser)
-    add("--heads", metavar="FILE", help="heads.json of a vision-language model (default: the one beside the model)")
+    add("--heads", metavar="FILE", help="heads.json (default for a vision-language model: the one beside it)")
     add(
         "--phrases",
         action="append",

@@ -62,7 +62,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     For a vision-language model such as LLaVA, importing `grounded_attention` registers a subclass in `others`.
 
-    A call also accepts `layer`, `head`, `top_k` and `threshold`.
+    A call also accepts `layer`, `head`, `top_k`, `threshold`, and `heads`: pairs of layer and head, whose mean counts.
 
     Attributes:
         remarks (`list[str]`): all warnings so far, each once: words that the tokenizer does not know, and features
@@ -175,12 +175,13 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         return super().__call__(inputs, **kwargs)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        chosen: dict[str, Any] = {name: parameters.pop(name) for name in ("layer", "head") if name in parameters}
+        names = ("layer", "head", "heads")
+        chosen: dict[str, Any] = {name: parameters.pop(name) for name in names if name in parameters}
         kept: dict[str, Any] = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
         if parameters:
             raise TypeError(
-                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, top_k, threshold, and with a "
-                f"caption {', '.join(_INPUTS)}"
+                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, heads, top_k, threshold, and with "
+                f"a caption {', '.join(_INPUTS)}"
             )
         if kept.get("top_k") is not None and kept["top_k"] < 1:
             raise ValueError(f"top_k {kept['top_k']}: expected 1 or more, or None for all regions")
@@ -248,11 +249,17 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
     # A batch of captions
 
     def _forward(  # type: ignore[override]
-        self, input_tensors: dict[str, list[GroundingItem]], layer: int | None = None, head: int | None = None
+        self,
+        input_tensors: dict[str, list[GroundingItem]],
+        layer: int | None = None,
+        head: int | None = None,
+        heads: Sequence[tuple[int, int]] | None = None,
     ) -> dict[str, Any]:
         """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
-        items = input_tensors["items"]
-        layers = choose_layers(self.model.config.grounding_calls, layer, head)
+        items, calls = input_tensors["items"], self.model.config.grounding_calls
+        for pair in heads or ():
+            choose_layers(calls, *pair)
+        layers = sorted({chosen for chosen, _ in heads}) if heads else choose_layers(calls, layer, head)
         self._find_regions(items)
         batch = self._encode(items)
         for item, tokens in zip(items, batch["phrase_mask"], strict=True):
@@ -261,7 +268,9 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
                     raise ValueError(
                         f"phrase {phrase.text!r} has no token within the model's text length; shorten the caption"
                     )
-        attention = self._attention(batch, layers, head)
+        if head is not None:
+            heads = [(chosen, head) for chosen in layers]
+        attention = self._attention(batch, layers, heads)
         masks = batch["region_candidate_mask"].bool()
         return {
             "items": [
@@ -294,8 +303,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
             self.processor.max_regions = limit
         return batch.to(self.device)
 
-    def _attention(self, batch: Any, layers: Sequence[int], head: int | None) -> torch.Tensor:
-        """(B, P, R) float32: mean over a phrase's tokens, the layers and, without `head`, all heads."""
+    def _attention(self, batch: Any, layers: Sequence[int], chosen: Sequence[tuple[int, int]] | None) -> torch.Tensor:
+        """(B, P, R) float32: mean over a phrase's tokens and the chosen heads, or all heads of the layers."""
         regions, mask = batch["region_candidate_mask"].bool(), batch["phrase_mask"].float()
         rows = torch.arange(mask.shape[2], device=mask.device).expand(len(mask), -1)
         columns = torch.arange(regions.shape[1], device=mask.device).expand_as(regions).masked_fill(~regions, -1)
@@ -313,7 +322,10 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         finally:
             model.config._attn_implementation = before  # the method of the model would load a kernel again
         heads = torch.stack(list(outputs.attentions))  # (L, B, H, T, R)
-        alpha = heads.mean((0, 2)) if head is None else heads[:, :, head].mean(0)
+        if chosen is None:
+            alpha = heads.mean((0, 2))
+        else:
+            alpha = torch.stack([heads[layers.index(layer), :, head] for layer, head in chosen]).mean(0)
         return (mask / mask.sum(-1, keepdim=True).clamp(min=1)) @ alpha
 
     # The output

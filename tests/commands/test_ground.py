@@ -101,6 +101,15 @@ def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys
         assert one["label"] == ("cat", "dog", "dog")[int(region)]
 
 
+def test_the_heads_of_a_file_ground(files, tmp_path, capsys):
+    layers = [str(layer) for layer in range(tiny_model().config.num_hidden_layers)]
+    content = {"format": 2, "layers": layers, "heads": 2, "about": {"word": "last"}}
+    content["chosen"] = [{"layer": 0, "head": 1}, {"layer": 1, "head": 0}]
+    (tmp_path / "heads.json").write_text(json.dumps(content))
+    assert run(files, "--regions", files / "table", "--phrases", "a b", "--json", "--heads", tmp_path) == 0
+    assert json.loads(capsys.readouterr().out)["heads"] == [[0, 1], [1, 0]]
+
+
 def test_a_detector_and_a_backbone_ground_and_draw(files, tmp_path, capsys):
     output = tmp_path / "new" / "dog.png"
     arguments = ("--detector", files / "detector", "--features", files / "backbone", "--output", output)

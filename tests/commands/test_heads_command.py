@@ -343,8 +343,10 @@ def test_options_of_one_kind_of_model_are_refused_by_the_other(files, tmp_path, 
     arguments = [str(picture(files)), "a ball", "--model", str(tmp_path / "ours")]
     assert ground.main(arguments) == 2
     assert "reads regions: give --detector, --boxes or --regions" in error(capsys)
-    assert ground.main([*arguments, "--regions", "x", "--heads", "y"]) == 2
-    assert "--heads: only for vision-language models" in error(capsys)
+    assert ground.main([*arguments, "--regions", "x", "--dtype", "bfloat16"]) == 2
+    assert "--dtype: only for vision-language models" in error(capsys)
+    assert ground.main([*arguments, "--regions", "x", "--heads", "y", "--layer", "1"]) == 2
+    assert "remove --layer and --head" in error(capsys)
     for kind, reason in (("bert", "its image tokens are not known"), ("mllama", "cross-attention")):
         (tmp_path / kind).mkdir()
         (tmp_path / kind / "config.json").write_text(json.dumps({"model_type": kind}))

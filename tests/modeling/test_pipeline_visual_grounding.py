@@ -87,6 +87,14 @@ def test_scores_are_those_of_phrase_attention(files, layer, head):
         assert [one["score"] for one in mine] == pytest.approx(sorted(shares.tolist(), reverse=True), abs=1e-5)
 
 
+def test_the_score_of_several_heads_is_their_mean(files):
+    pipe, pairs = load(files / "model"), [(0, 1), (1, 0)]
+    found = [pipe(example(), layer=layer, head=head, top_k=None) for layer, head in pairs]
+    found.append(pipe(example(), heads=pairs, top_k=None))
+    first, second, both = ({(one["start"], one["region"]): one["score"] for one in each} for each in found)
+    assert both == pytest.approx({place: (first[place] + second[place]) / 2 for place in both}, abs=1e-6)
+
+
 # Two layers of attention from words to regions; their other fields say two layers of text.
 TWO_LAYERS = {"vilbert": {"v_num_hidden_layers": 2}, "lxmert": {"x_layers": 2}}
 
@@ -414,7 +422,7 @@ def test_an_image_of_another_size(files):
 
 def test_options_of_a_call(files):
     pipe = load(files / "model")
-    with pytest.raises(TypeError, match="unknown: colour; known are layer, head, top_k, threshold"):
+    with pytest.raises(TypeError, match="unknown: colour; known are layer, head, heads, top_k"):
         pipe(example(), colour="red")
     for name in ("layer", "head"):
         with pytest.raises(ValueError, match=f"{name} 2: the model has the {name}s 0 to 1"):

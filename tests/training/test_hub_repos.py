@@ -48,7 +48,7 @@ def test_names_of_repositories():
     [
         ({"hub_model_id": "a/b/c"}, "expected NAMESPACE/NAME"),
         ({"hub_model_id": 3}, "training.hub_model_id must be of type str, found int"),
-        ({"hub_strategy": "never"}, "hub_strategy=never"),
+        ({"hub_strategy": "never"}, "found 'never'"),
         ({"hub_token": 12345}, "training.hub_token must be of type str, found int"),
     ],
 )
