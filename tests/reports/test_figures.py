@@ -1,8 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Figures, looked at as pixels and as text, the way a reader sees them."""
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from grounded_attention.reports.figures import (
     method_comparison_figure,
 )
 from grounded_attention.training.experiments.measuring import chosen_heads
+from tests.helpers.warm_python import run_python
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -406,7 +406,7 @@ def test_charts_are_deterministic_and_leave_pyplot_alone(tmp_path):
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     for name in ("one", "two"):
-        root = Path(__file__).parents[2]
-        subprocess.run([sys.executable, "-c", code, str(tmp_path / name)], check=True, cwd=root)
+        done = run_python(code, [tmp_path / name], cwd=Path(__file__).parents[2], env=os.environ)
+        assert done.returncode == 0, done.stderr
     for name in ("h.png", "l.png", "c.png"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
