@@ -33,7 +33,7 @@ class PushChoices(TypedDict, total=False):
 
 def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the region table in `folder`; every row is compared with its checksum first."""
-    from grounded_attention.dataset_scripts.regions.card import write_region_card
+    from grounded_attention.dataset_scripts.regions.region_card import write_region_card
 
     table = RegionTable(folder)
 
@@ -48,7 +48,7 @@ def push_regions(folder: str | os.PathLike[str], to: str, **choices: Unpack[Push
 
 def push_labels(folder: str | os.PathLike[str], to: str, **choices: Unpack[PushChoices]) -> str:
     """Pushes the pseudo-labels in `folder`; every row is checked first. The licence is that of the captions."""
-    from grounded_attention.dataset_scripts.pseudo_labels.card import write_label_card
+    from grounded_attention.dataset_scripts.pseudo_labels.label_card import write_label_card
     from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 
     table = PseudoLabelTable(folder)

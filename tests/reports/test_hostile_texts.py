@@ -13,12 +13,12 @@ from matplotlib.figure import Figure
 
 from grounded_attention.dataset_scripts.hub.dataset_card import table
 from grounded_attention.dataset_scripts.licences import SCENES
-from grounded_attention.dataset_scripts.regions.card import write_region_card
+from grounded_attention.dataset_scripts.regions.region_card import write_region_card
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.table import AuditResult, HeadCounts
 from grounded_attention.reports.figure_style import save
 from grounded_attention.reports.html_page import embedded_json, html_page
-from grounded_attention.training.publish.card_forward import seen_lines
+from grounded_attention.training.publish.card_snippets import seen_lines
 from grounded_attention.utils.plain_text import HIDDEN, markdown_code, markdown_text, printable
 from tests.helpers.hostile_texts import HOSTILE
 

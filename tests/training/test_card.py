@@ -12,9 +12,9 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows
 from grounded_attention.training.experiments.output import identity
 from grounded_attention.training.experiments.prepared_data import PreparedData
-from grounded_attention.training.publish.card import progress_card
-from grounded_attention.training.publish.card_place import move_card
 from grounded_attention.training.publish.card_results import eval_entries
+from grounded_attention.training.publish.card_snippets import move_card
+from grounded_attention.training.publish.model_card import progress_card
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
 from tests.helpers.run_elsewhere import run_elsewhere

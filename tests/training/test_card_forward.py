@@ -11,7 +11,7 @@ from PIL import Image
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.publish.card_forward import forward_lines, seen_lines
+from grounded_attention.training.publish.card_snippets import forward_lines, seen_lines
 from tests.helpers.hub_models import tiny_config
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_processor
 

@@ -18,8 +18,8 @@ from grounded_attention.training.loop.finite_steps import skipped_steps
 from grounded_attention.training.loop.progress import plain_bars
 from grounded_attention.training.loop.side_by_side import LOG, run_side_by_side
 from grounded_attention.training.loop.trainer import GroundingTrainer
-from grounded_attention.training.publish.card import Trained, progress_card, write_card
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
+from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
 from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, is_quiet, recipe_key_errors
 from grounded_attention.utils.progress import named

@@ -13,7 +13,7 @@ from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import CARD, MANIFEST, TORN, last_complete_checkpoint, manifest_names
 from grounded_attention.training.loop.finite_steps import SKIP
-from grounded_attention.training.publish.card_place import EVAL_RESULTS, FIGURE
+from grounded_attention.training.publish.card_snippets import EVAL_RESULTS, FIGURE
 from grounded_attention.training.publish.hub import SNAPSHOTS, START
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, without_hub
 from grounded_attention.utils import bounded_files

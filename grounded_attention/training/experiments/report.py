@@ -24,8 +24,8 @@ from grounded_attention.reports.html_page import embedded_image, html_page, html
 from grounded_attention.reports.tables import best_method, comparison_table, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.loop.checkpoint import CARD
-from grounded_attention.training.publish.card import PACKAGES
 from grounded_attention.training.publish.card_results import with_text_only
+from grounded_attention.training.publish.model_card import PACKAGES
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml

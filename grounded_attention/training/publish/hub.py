@@ -39,7 +39,7 @@ from grounded_attention.utils.bundle import SOURCE_NAMES
 from grounded_attention.utils.safe_paths import own_files
 from grounded_attention.utils.whole_files import DRAFT
 
-from .card_place import EVAL_RESULTS, FIGURE, move_card
+from .card_snippets import EVAL_RESULTS, FIGURE, move_card
 
 T = TypeVar("T")
 START = "start"

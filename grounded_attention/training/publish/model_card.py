@@ -15,12 +15,15 @@ from transformers import PreTrainedModel
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
 from grounded_attention.families import FAMILIES
+from grounded_attention.heads.ranking import heads_before
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.reports.figures import heads_figure
 from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, split_name
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.generation_rows import CAPTION, EXPRESSION, QUESTION
+from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat
 from grounded_attention.training.experiments.measuring import BEFORE, TEXT_ONLY, chosen_heads, reported
 from grounded_attention.training.experiments.prepared_data import PreparedData
 from grounded_attention.training.loop.checkpoint import CARD
@@ -32,11 +35,8 @@ from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
-from .card_forward import feature_model, forward_lines, seen_lines
-from .card_place import EVAL_RESULTS, FIGURE, place_line
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
-from .card_vlm import LIMITS as VLM_LIMITS
-from .card_vlm import TEMPLATE, base_model, vlm_content
+from .card_snippets import EVAL_RESULTS, FIGURE, feature_model, forward_lines, place_line, seen_lines
 from .hub import START
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
@@ -358,7 +358,7 @@ def _use(trained: Trained) -> dict[str, Any]:
         **example,
         "model_class": trained.class_name,
         "auto_class": next(key for key, place in places.items() if place.endswith(f".{trained.class_name}")),
-        "base_model": base_model(trained.model),
+        "base_model": adapted_model(trained.model),
         "pixels": pixels,
         "feature_size": processor.region_feature_size,
         "seen": seen_lines(pixels, processor.region_feature_size, source),
@@ -376,3 +376,33 @@ def _example(tokenizer: Any) -> dict[str, str]:
             return {"caption": caption, "phrase": phrase}
     words = [word for word in known if word.isalpha()][:3] or [tokenizer.unk_token]
     return {"caption": " ".join(words), "phrase": words[-1]}
+
+
+TEMPLATE = "trained_vlm.md"
+VLM_LIMITS = (
+    "The model sees an image as its processor resizes, crops or tiles it; an object may be less than a token.",
+    "Attention shows where a head looks, not why the model gives an answer.",
+    "The model has learned the biases of its original training, and of the texts and images of this one.",
+)
+_VLM_EXAMPLE = {"text": "a red ball", "box": [0.1, 0.2, 0.5, 0.6], "phrases": []}
+
+
+def vlm_content(
+    model: Any, source: str | None, kinds: list[str], options: GroundedGenerationOptions
+) -> dict[str, Any]:
+    """
+    The variables of the template that only vision-language models have.
+    """
+    kind = next((kind for kind in (CAPTION, EXPRESSION, QUESTION) if kind in kinds), CAPTION)
+    example = {**_VLM_EXAMPLE, "kind": kind, "answer": ""}
+    if kind == QUESTION:
+        example["text"] = "What color is the ball?"
+    prompt = make_chat(example, options).prompt
+    return {"base_model": adapted_model(model), "prompt": prompt, "heads_before": heads_before(source)}
+
+
+def adapted_model(model: Any) -> str | None:
+    """The name of the model that an adapter belongs to; `None` without an adapter."""
+    if model is unwrap_model(model):
+        return None
+    return next(iter(model.peft_config.values())).base_model_name_or_path

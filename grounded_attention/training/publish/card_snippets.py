@@ -1,9 +1,27 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The lines of a card's snippet that call the model and print the result in words."""
+"""The lines of a card's snippets: where the model is, before and after a push, how it is called, what it sees."""
 
+import re
 from typing import Any
 
 from grounded_attention.utils.plain_text import printable
+
+# Files of a card besides its text.
+FIGURE, EVAL_RESULTS = "head_grounding.png", ".eval_results/results.yaml"
+_LINE = re.compile(r'^name, revision = "[^"\n]*", "[^"\n]*"$', re.MULTILINE)
+
+
+def place_line(name: str, revision: str | None = None) -> str:
+    """The first line of a snippet of the templates; the revision defaults to main."""
+    return f'name, revision = "{name}", "{revision or "main"}"'
+
+
+def move_card(text: str, name: str, revision: str | None = None) -> str:
+    """
+    Changes the snippets of a card to load from `name`; a card without our line is not changed.
+    """
+    line = place_line(name, revision)
+    return _LINE.sub(lambda _: line, text)
 
 
 def forward_lines(example: str, caption: str, phrase: str) -> str:
