@@ -193,7 +193,7 @@ def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):
             ["--detector", "scenes", "--features", "scenes"],
             "features have 2048 values, but the model was trained with 16",
         ),
-        ({"model": "bert"}, ["--regions", "table"], "model type bert is not supported, expected vl_bert or"),
+        ({"model": "bert"}, ["--regions", "table"], "model type bert: its image tokens are not known"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),
         ({"caption": "it is on the"}, ["--regions", "table"], "has no phrases"),
         ({}, ["--regions", "table", "--phrases", "zebra"], "phrase 'zebra' does not occur"),
