@@ -164,7 +164,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"model": "tokenizer"}, "--model tokenizer: "),
         ({"model": "visual_bert"}, "--model visual_bert: no tokenizer in visual_bert; give one with --tokenizer"),
         ({"model": "visual_bert", "tokenizer": "larger"}, "the tokenizer larger has"),
-        ({"data": "flickr"}, "--data flickr: unknown data set, expected one of coco_captions"),
+        ({"data": "flickr"}, "flickr: no such file or folder"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val"},
             "'test', expected train or validation; by default he",
