@@ -42,6 +42,10 @@ vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with 
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 
+.PHONY: families-vlm
+families-vlm: $(INSTALLED)  ## test every vision-language model type of the installed transformers, and print and store the table
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.helpers.vlm_table docs/vlm_families.md
+
 families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml
 

@@ -36,6 +36,7 @@ class ImageSettings:
         width (`int`): Width of the image in pixels.
         height (`int`): Height of the image in pixels.
         alone (`bool`): Whether the example has no other image.
+        number (`int`, *optional*, defaults to 0): The place of the image among those of the example.
     """
 
     processor: Any
@@ -43,6 +44,7 @@ class ImageSettings:
     width: int
     height: int
     alone: bool
+    number: int = 0
 
     @property
     def frame(self) -> ImageFrame:
@@ -432,3 +434,30 @@ def layout_hunyuan_vl(settings: ImageSettings) -> ImageLayout:
     rows = np.split(np.asarray(grid), height // (settings.get("patch_size") * settings.get("merge_size")))
     ends = [NO_BOX] if settings.processor.cat_extra_token else []
     return [np.concatenate([*ends, *(part for row in rows for part in (row, NO_BOX)), *ends])]
+
+
+def layout_minicpmv(settings: ImageSettings) -> ImageLayout:
+    processor, images = settings.processor, settings.processor.image_processor
+    resolution, mode = settings.get("scale_resolution"), settings.get("downsample_mode")
+    shape, rule = (
+        (settings.height, settings.width),
+        {"patch_size": settings.get("patch_size"), "downsample_mode": mode},
+    )
+    token = rule["patch_size"] * (2 if mode == "4x" else 4)
+    grid = None
+    if settings.get("slice_mode"):
+        grid = images.get_sliced_grid(shape, settings.get("max_slice_nums"), resolution)
+    height, width = images.find_best_resize(shape, resolution, allow_upscale=grid is None, **rule)
+    layout: ImageLayout = []
+    if settings.get("use_image_id"):
+        layout = [f"{processor.image_id_start_token}{settings.number}{processor.image_id_end_token}"]
+    whole = settings.frame.grid(height // token, width // token)
+    layout += [processor.image_start_token, whole, processor.image_end_token]
+    if grid is not None:
+        rows, columns = grid
+        height, width = images.get_refine_size(shape, grid, resolution, allow_upscale=True, **rule)
+        side = (height // rows // token, width // columns // token)
+        for index, tile in enumerate(settings.frame.resize(columns, rows).tiles(rows, columns)):
+            layout += ["\n"] if index and not index % columns else []
+            layout += [processor.slice_start_token, tile.grid(*side), processor.slice_end_token]
+    return layout

@@ -27,6 +27,7 @@ from .image_layouts import (
     layout_llava,
     layout_llava_next,
     layout_llava_onevision,
+    layout_minicpmv,
     layout_ovis2,
     layout_paligemma,
     layout_pixtral,
@@ -151,6 +152,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "MiniMaxM3VLProcessor", layout_qwen_vl, around=("VISION_START_TOKEN", "VISION_END_TOKEN")
     ),
     "muse_glimmer": ImageTokenFamily("MuseGlimmerProcessor", layout_qwen_vl, around=_IMAGE_START_END),
+    "muse_spark": ImageTokenFamily("MuseSparkProcessor", layout_qwen_vl, around=_IMAGE_START_END),
+    "minicpmv4_6": ImageTokenFamily("MiniCPMV4_6Processor", layout_minicpmv),
+    "minicpmv4_7": ImageTokenFamily("MiniCPMV4_7Processor", layout_minicpmv),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
     "paligemma": ImageTokenFamily(
@@ -225,7 +229,7 @@ _REASONS = {
     "it reads no images in transformers": ("evolla", "mistral4"),
     "its layout was not written yet": (
         "cosmos3_omni", "dots3_note", "glm5_next", "granite4_vision", "granite_docling", "inkling2",
-        "inkling_mm_model", "minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "mistral_large4", "molmo2", "muse_spark",
+        "inkling_mm_model", "minicpm_ocr", "mistral_large4", "molmo2",
         "nemotron_h_omni", "qwen4_exp", "step3p7", "video_llava",
     ),
 }  # fmt: skip
@@ -261,7 +265,7 @@ def image_layouts(
         if array.shape != (2,) or (array < 1).any():
             raise ValueError(f"image {image}: size {size!r}, expected (width, height) in pixels.")
         width, height = (int(edge) for edge in array)
-        layout = family.layout(ImageSettings(processor, given, width, height, len(sizes) == 1))
+        layout = family.layout(ImageSettings(processor, given, width, height, len(sizes) == 1, image))
         start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
         layouts.append([start, *layout, end])
     return layouts

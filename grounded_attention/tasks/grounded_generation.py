@@ -43,6 +43,7 @@ MODEL_INPUTS = (
     "image_merge_sizes",
     "image_position_ids",
     "spatial_shapes",
+    "target_sizes",
     "batch_num_images",
     STATES,
 )

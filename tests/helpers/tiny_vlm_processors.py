@@ -49,6 +49,8 @@ SPECIAL = {
     "eoa_token": "<eoa>",
     "image_break_token": "<break>",
     "img_line_break_token": "<line>",
+    "image_id_start_token": "<image_id>",
+    "image_id_end_token": "</image_id>",
     "slice_start_token": "<slice>",
     "slice_end_token": "</slice>",
     "image_boundary_token": "<fake_token_around_image>",
@@ -202,11 +204,13 @@ def make_processor(
     unchecked = {"check_argument_for_proper_class": lambda *arguments: None}
     processor_class = type(f"{base.__name__}OfImages", (base,), unchecked)
     names = inspect.signature(base.__init__).parameters
-    parts = {name: None for name in ("video_processor", "feature_extractor") if name in names}
+    videos = SimpleNamespace(num_frames=1, fps=1, slice_mode=False, downsample_mode="16x")
+    missing = {"video_processor": videos, "feature_extractor": None}
+    parts = {name: part for name, part in missing.items() if name in names}
     tokenizer = make_tokenizer(padding_side, byte_pairs, relative.image_token if relative else "<image>")
     processor = processor_class(image_processor=image_processor, tokenizer=tokenizer, **parts, **own)
     vars(processor).pop("video_processor", None)  # on the class, which is not saved
-    processor_class.video_processor = SimpleNamespace(num_frames=1, fps=1)  # type: ignore[attr-defined]
+    processor_class.video_processor = videos  # type: ignore[attr-defined]
     processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])  # type: ignore[attr-defined]
     image = placeholder(processor)
     if "qwen" in model_type or "spatial_merge_size" in (relative or _NONE).config.get("vision_config", {}):

@@ -318,4 +318,27 @@ RELATIVES: dict[str, Relative] = {
         {**VISION, "out_hidden_size": 32, "text_hidden_size": 32, "spatial_merge_size": 2, "max_image_size": 64},
         image="hunyuan_vl.HunYuanVL",
     ),
+    "muse_spark": _grid(
+        {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
+         "layer_types": ["window_attention", "full_attention"]},
+        {**EXPERTS, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096,
+         "moe_hidden_size": 32, "mlp_layer_types": ["dense", "sparse"], "layer_rope_theta": [1e4, 1e4],
+         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+        image="muse_glimmer.MuseGlimmer",
+        settings={"patch_size": PATCH, "merge_size": 2, "max_image_tokens": 20},
+        image_token="<|patch|>",
+        out_hidden_size=128,
+        projector_hidden_size=32,
+        audio_config={"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "out_hidden_size": 32},
+    ),
+    **dict.fromkeys(
+        ("minicpmv4_6", "minicpmv4_7"),
+        Relative(
+            "minicpmv4_6.MiniCPMV4_6",
+            {"patch_size": PATCH, "scale_resolution": 32, "max_slice_nums": 6},
+            {"text_config": {**TEXT, **DELTA, "model_type": "qwen3_5_text"},
+             "vision_config": {**VISION, "insert_layer_id": 0},
+             "insert_layer_id": 0},
+        ),
+    ),
 }  # fmt: skip

@@ -1,0 +1,114 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Runs the contract tests of all vision-language models and prints their results as a table, for any transformers.
+
+`python -m tests.helpers.vlm_table [FILE]` also writes it as a page. The status is 1 if a test failed.
+"""
+
+import contextlib
+import io
+import sys
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import transformers
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, REFUSED_FAMILIES
+
+# Column -> file and name of a test, and the backend of the image processor where it has one.
+COLUMNS = {
+    "rows": ("tests/supervision/test_vlm_families.py", "test_rows_equal_eager_maps", None),
+    "boxes, PIL": ("tests/processing/test_image_tokens.py", "test_pixels_inside_a_box_change_the_tokens", "pil"),
+    "boxes, torchvision": (
+        "tests/processing/test_image_tokens.py",
+        "test_pixels_inside_a_box_change_the_tokens",
+        "torchvision",
+    ),
+    "heads": ("tests/heads/test_heads.py", "test_scores_equal_loops_over_eager_maps", None),
+    "look, generate": ("tests/lens/test_look.py", "test_rows_equal_eager_generation", None),
+    "teach": ("tests/supervision/test_vlm_families.py", "test_a_training_step_with_direct", None),
+}
+PAGE = """# Which vision-language models work
+
+Written by `make families-vlm` with transformers {version}: {count} of its {types} image-text types. Each cell is the
+result of tests on a tiny model with random weights and the processors of transformers.
+
+- **rows**: the reported rows equal eager attention maps, padded left and right.
+- **boxes**: pixels changed inside a box of the image change exactly the image tokens with this box, for odd sizes and
+  several images, with image processors on PIL and on torchvision (resizing in torch, where torchvision cannot be
+  imported); "none": transformers has no such one.
+- **heads**: the scores of every head equal loops over eager maps.
+- **look, generate**: the rows of prompt and answer equal those of `generate(output_attentions=True)`.
+- **teach**: the loss of `direct` equals that of eager maps, and a step lowers it.
+
+{table}
+
+`llava_padded` is LLaVA with images padded to squares, `llava_pixtral` LLaVA with a `PixtralProcessor`. A relative of
+these types, whose processor lays out images in the same way, is read with `--model-type`.
+
+## Refused
+
+{refused}
+"""
+
+
+class Results:
+    """Collects the outcome of each test by column and model."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, list[str]]] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keeps the tests of the table."""
+        items[:] = [item for item in items if any(item.name.startswith(name) for _, name, _ in COLUMNS.values())]
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: Any, call: pytest.CallInfo) -> Generator[None, Any, None]:
+        report = (yield).get_result()
+        if report.when != "call" and report.passed:
+            return
+        params = item.callspec.params
+        model = params.get("model_type") or params["family"]
+        for column, (_, name, backend) in COLUMNS.items():
+            if item.name.startswith(name) and backend in (None, params.get("backend")):
+                self.found.setdefault(model, {}).setdefault(column, []).append(report.outcome)
+
+    def table(self) -> str:
+        """The table in Markdown."""
+        words = {"failed": "**no**", "passed": "yes", "skipped": "none"}
+        lines = ["| model type | " + " | ".join(COLUMNS) + " |", "|---|" + "---|" * len(COLUMNS)]
+        for model, found in sorted(self.found.items()):
+            cells = [next((words[one] for one in words if one in found.get(column, [])), "") for column in COLUMNS]
+            lines.append(f"| `{model}` | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+
+def refused() -> str:
+    """The types that are refused, by reason, as a table in Markdown."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in REFUSED_FAMILIES.items():
+        reasons.setdefault(reason, []).append(f"`{name}`")
+    lines = [f"| {', '.join(sorted(names))} | {reason} |" for reason, names in reasons.items()]
+    return "\n".join(["| model types | reason |", "|---|---|", *lines])
+
+
+def main(arguments: list[str]) -> int:
+    results, printed = Results(), io.StringIO()
+    files = [*dict.fromkeys(file for file, _, _ in COLUMNS.values())]
+    with contextlib.redirect_stdout(printed):
+        status = pytest.main(["-q", "--tb=short", "-p", "no:warnings", "-p", "no:cacheprovider", *files], [results])
+    if status:
+        print(printed.getvalue(), file=sys.stderr)
+    types = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES}
+    numbers = {"version": transformers.__version__, "types": len(types), "count": len(types & {*IMAGE_TOKEN_FAMILIES})}
+    page = PAGE.format(table=results.table(), refused=refused(), **numbers)
+    print(page)
+    if arguments:
+        Path(arguments[0]).write_text(page)
+    return int(status != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
