@@ -14,7 +14,7 @@ from .device_options import add_device_options, find_device
 if TYPE_CHECKING:
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
-BACK_ENDS = "sdpa, eager, flash_attention_2, or a kernel of the Hub such as kernels-community/flash-attn2"
+BACK_ENDS = "sdpa, eager, flash_attention_2 to _4, or a kernel of the Hub such as kernels-community/flash-attn2"
 
 
 BITS = ("4bit", "8bit")
