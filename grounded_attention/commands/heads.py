@@ -15,7 +15,8 @@ grounded_attention.commands.heads.
 
 The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv and figures, and
 with --explore heads.html, a page to click through. heads.json beside a model, or `grounded-attention ground --heads`,
-grounds phrases with these heads. --card puts what was measured into the card of a model that train.py made.
+grounds phrases with these heads. --publish adds them to an atlas of heads on the Hub. --card puts what was measured
+into the card of a model that train.py made.
 
 --evaluate measures heads that were chosen before, on any data, and writes boxes.json and boxes.md.
 
@@ -74,7 +75,19 @@ from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
 # Options without a meaning for heads that were chosen before.
-OF_A_CHOICE = ("against", "choose_on", "top_k", "rank", "words", "instruction", "ablate", "explore", "seed", "card")
+OF_A_CHOICE = (
+    "against",
+    "choose_on",
+    "top_k",
+    "rank",
+    "words",
+    "instruction",
+    "ablate",
+    "explore",
+    "seed",
+    "card",
+    "publish",
+)
 
 
 def check_options(options: argparse.Namespace) -> None:
@@ -210,6 +223,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--explore", type=count, default=0, metavar="N", help="write heads.html, a page to click, with N images")
     add("--card", metavar="FILE_OR_DIR", help="put what was measured into this model card, or the card of this folder")
+    add("--publish", metavar="ORG/NAME", help="open a pull request that adds heads.json to this atlas, a data set")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--json", action="store_true", help="print the result as JSON")
     add("--cpu", action="store_const", dest="device", const="cpu", help=argparse.SUPPRESS)

@@ -2,6 +2,7 @@
 """Measures, chooses or evaluates heads and writes the files of `grounded-attention heads`."""
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +19,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_NAME
 from grounded_attention.dataset_scripts.rows.splitting import is_held_out
+from grounded_attention.heads.atlas import find_revision, publish_heads
 from grounded_attention.heads.boxes import BoxScore
 from grounded_attention.heads.card import AUDIT
 from grounded_attention.heads.changes import Changes, compare
@@ -186,6 +188,9 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
         section = HEADS if regions is None else AUDIT
         if not any(each.is_in(options.card) for each in (AUDIT, HEADS)):
             section.find(options.card)
+    revision = None
+    if options.publish is not None and (revision := find_revision(options.model, options.revision or "main")) is None:
+        raise ValueError(f"--publish: {options.model} is no model of the Hub, so the atlas cannot name its revision")
     paths = list(filter(None, (options.model, options.against)))
     names = short_names(paths, NAME_PARTS)
     Rules(options.words, options.iou, options.merged_box)
@@ -227,6 +232,9 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
     folder = write(ranking, changes, shown, options)
     if options.card is not None:
         put_in_card(ranking, changes, options.card)
+    if options.publish is not None:
+        address = publish_heads(folder, options.model, revision or "", options.publish)
+        print(f"pull request: {address}", file=sys.stderr)
     return _json(ranking, changes, folder) if options.json else _summary(ranking, changes, folder)
 
 

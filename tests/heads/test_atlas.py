@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from grounded_attention.commands import heads
 from grounded_attention.heads.atlas import VARIABLE, publish_heads
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_vlm_files import save_llava
@@ -83,3 +84,10 @@ def test_what_is_no_ranking_is_not_published(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="not a ranking of heads"):
         publish_heads(tmp_path, NAME, "main", ATLAS)
     assert os.environ.get(VARIABLE) is None
+
+
+def test_the_command_publishes_only_models_of_the_hub(tmp_path, capsys):
+    save_llava(tmp_path / "llava")
+    given = ["--model", tmp_path / "llava", "--data", "rows.jsonl", "--publish", ATLAS]
+    assert heads.main([*map(str, given)]) == 2
+    assert "is no model of the Hub" in capsys.readouterr().err
