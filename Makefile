@@ -131,6 +131,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.attention_supervision --decoder
 	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.audit
+	$(BIN)/python -m benchmarks.look
 	$(BIN)/python -m benchmarks.pretraining_step
 	$(BIN)/python -m benchmarks.beside_transformers lxmert
 	$(BIN)/python -m benchmarks.beside_transformers visualbert
