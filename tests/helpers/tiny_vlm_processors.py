@@ -143,10 +143,18 @@ def image_backends(model_type: str) -> list[str]:
     return ["torchvision"] if found is None else ["pil", "torchvision"]
 
 
+def _import(name: str) -> Any:
+    """A file of transformers; some need torchvision although they do not use it here."""
+    try:
+        return import_module(name)
+    except ImportError:
+        return import_with_torchvision(name)
+
+
 def _image_processor_class(image_class: str, backend: str) -> Any:
     folder, prefix = image_class.split(".")
     if backend == "pil":
-        images = import_module(f"transformers.models.{folder}.image_processing_pil_{folder}")
+        images = _import(f"transformers.models.{folder}.image_processing_pil_{folder}")
         return getattr(images, f"{prefix}ImageProcessorPil")
     images = import_with_torchvision(f"transformers.models.{folder}.image_processing_{folder}")
     return getattr(images, f"{prefix}ImageProcessor")
@@ -196,7 +204,7 @@ def make_processor(
     if "image_seq_length" in settings:
         image_processor.image_seq_length = settings["image_seq_length"]
     folder = (relative and relative.folder) or model_type
-    module = import_with_torchvision(f"transformers.models.{folder}.processing_{folder}")
+    module = _import(f"transformers.models.{folder}.processing_{folder}")
     if model_type == "smolvlm" and module.num2words is None:
         module.num2words = str  # a package that only videos need
     base = getattr(module, (relative and relative.processor) or IMAGE_TOKEN_FAMILIES[model_type].processor)
