@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
+import transformers
+from packaging import version
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -129,8 +131,13 @@ def type_of(key: str) -> str:
     return "llava" if key in ("llava_padded", "llava_pixtral") else key
 
 
-for _name in [name for name in PROCESSORS if type_of(name) not in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES]:
-    del PROCESSORS[_name]  # an older transformers
+# Not in an older transformers, or there with other processors or with configurations that refuse their own defaults.
+_NEWER = {"aya_vision", "cohere2_vision", "ernie4_5_vl_moe", "janus", "llama4", "ovis2", "paddleocr_vl"}
+_KNOWN_TYPES = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES} - (
+    _NEWER if version.parse(transformers.__version__) < version.parse("5.23") else set()
+)
+for _name in [name for name in PROCESSORS if type_of(name) not in _KNOWN_TYPES]:
+    del PROCESSORS[_name]
 
 
 _NONE = Relative("", {}, {})

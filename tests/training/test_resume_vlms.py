@@ -65,7 +65,8 @@ class Plain(torch.nn.Module):
         return self.inner(**inputs)
 
 
-@pytest.mark.parametrize("family", sorted(PROCESSORS))
+# Not Kimi K2.5: transformers converts its weights when it loads them, for a decoder that is none of the tiny ones.
+@pytest.mark.parametrize("family", sorted({*PROCESSORS} - {"kimi_k25"}))
 def test_a_whole_model_continues_bit_for_bit(family, tmp_path):
     straight = make_trainer(family, tmp_path)
     straight.train()
