@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from grounded_attention.commands.command_settings import settings
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
@@ -264,6 +265,7 @@ def test_a_picture_that_claims_many_pixels(tmp_path):
     path = tmp_path / "large.png"
     path.write_bytes(png(14_200, 14_100))  # PIL itself refuses less
     assert 14_200 * 14_100 > MAX_PIXELS
+    Image.init()  # the readers of PIL are imported once
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=r"large\.png.*14200 x 14100 are more than"):
