@@ -40,6 +40,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .command_line import make_parser, run
@@ -58,6 +59,9 @@ def ground(options: argparse.Namespace) -> str:
     from transformers.utils import logging
 
     from .image_options import open_input
+
+    if options.output is not None:
+        import_module("matplotlib")  # or the model would work for nothing
 
     logging.disable_progress_bar()
     options.phrases = split_phrases(options.phrases)
@@ -92,7 +96,6 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
     from grounded_attention.modeling import pipeline_visual_grounding
     from grounded_attention.modeling.caption_phrases import find_phrases
     from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
-    from grounded_attention.reports.attention_pictures import attention_figure
 
     from .device_options import find_device
     from .image_options import load_pipeline, read_regions
@@ -116,6 +119,8 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
     found = pipe(image, options.caption, **known, **settings)
     count = len(found) // len(phrases)
     if options.output is not None:
+        from grounded_attention.reports.attention_pictures import attention_figure
+
         pictures = [to_picture(found[start : start + count], image.size) for start in range(0, len(found), count)]
         attention_figure(image, options.caption, pictures, options.output, notes=pipe.remarks)
     about = {"phrases": way, **about, "regions": count}
@@ -128,7 +133,6 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
 
     from grounded_attention.heads.pipeline import PatchGroundingPipeline
     from grounded_attention.heads.ranking import ChosenHeads, name_heads
-    from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
     from .vlm_options import load_vlm
 
@@ -143,6 +147,8 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
     outputs = pipe.forward(pipe.preprocess({"image": image, "caption": options.caption, "phrases": options.phrases}))
     grounding = pipe.postprocess(outputs)
     if options.output is not None:
+        from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+
         maps = [
             PatchAttention(one["text"], found.map, found.frame, found.box, found.share)
             for one, found in zip(grounding, outputs["items"][0]["boxes"], strict=True)
