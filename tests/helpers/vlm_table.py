@@ -37,7 +37,7 @@ result of tests on a tiny model with random weights and the processors of transf
 
 - **rows**: the reported rows equal eager attention maps, padded left and right.
 - **boxes**: pixels changed inside a box of the image change exactly the image tokens with this box, for odd sizes and
-  several images, with image processors on PIL and on torchvision (resizing in torch, where torchvision cannot be
+  several images. Image processors are those on PIL and on torchvision (resizing in torch, where torchvision cannot be
   imported); "none": transformers has no such one.
 - **heads**: the scores of every head equal loops over eager maps.
 - **look, generate**: the rows of prompt and answer equal those of `generate(output_attentions=True)`.
