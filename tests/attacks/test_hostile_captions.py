@@ -14,7 +14,7 @@ from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_scenes
 
 TEXTS = [HOSTILE[name] for name in ("script", "attribute", "right to left", "terminal")]
-PAGES = ("audited/explorer.html", "measured/report.html")
+PAGES = ("audited/heads.html", "measured/report.html")
 
 
 @pytest.fixture(scope="module")

@@ -61,6 +61,7 @@ USUAL = {
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
     "export-model": "{base}/model --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
+    "look": f"{PHOTO} question --model {{base}}/absent --output lens.html",
     "perturb": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --steps 2 --maps raw_last --output out --cpu",
     "push": "{base}/model org/name",
     "regions extract": "--images {base}/pictures --output out --detector scenes --features scenes",
@@ -69,7 +70,6 @@ USUAL = {
     "space push": "org/name --model {base}/model",
     "space run": "--model {base}/absent --port 7999",
     "train": "scenes_vgp data.data_dir={base}/scenes data.scenes=null output_dir=run training.max_steps=1 plan=true",
-    "vlm-run": "{base}/run --output out",
 }
 
 

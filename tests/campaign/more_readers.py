@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import torch
 
 from grounded_attention.analysis.dependency_parses import read_conllu
-from grounded_attention.commands import audit_run, convert, evaluate, pseudo_ground, vlm_run
+from grounded_attention.commands import convert, evaluate, pseudo_ground, run_heads
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.families import VLM
 from grounded_attention.heads.ranking import ChosenHeads
@@ -110,7 +110,7 @@ def _again(folder: Path) -> int:
 def _audit_run(folder: Path) -> int:
     use_cache(_BASE[0])
     few = ["--limit", "2", "--rows", "0", "--explore", "0", "--output", "audited_run", "--cpu"]
-    status = audit_run.main([str(folder / "run" / "place" / "run"), *few])
+    status = run_heads.main([str(folder / "run" / "place" / "run"), *few])
     if status == 0:
         keep(Path("audited_run/direct/heads.csv").read_text(), 1)
     return status
@@ -118,10 +118,10 @@ def _audit_run(folder: Path) -> int:
 
 def _vlm_run(folder: Path) -> int:
     use_cache(_BASE[0])
-    few = ["--limit", "2", "--questions", "2", "--pictures", "0", "--output", "measured", "--cpu"]
-    status = vlm_run.main([str(folder / "run" / "place" / "run"), *few])
+    few = ["--limit", "2", "--questions", "2", "--explore", "0", "--output", "measured", "--cpu"]
+    status = run_heads.main([str(folder / "run" / "place" / "run"), *few])
     if status == 0:
-        keep(Path("measured/vlm.md").read_text(), 1)
+        keep(Path("measured/heads.md").read_text(), 1)
     return status
 
 

@@ -60,7 +60,7 @@ def test_what_differs_is_named(scenes, tmp_path, monkeypatch, capsys):
             "training.learning_rate is not given there, 0.5 here",
         ),
         (["model.config.hidden_size=32", "task=vqa"], "model.config.hidden_size is 16 there, 32 here; task is 'vgp'"),
-        (["data.limit.train=" + "1" * 18], "data.limit.train is 16 there, 1"),
+        (["data.limit.train=" + "1" * 9], "data.limit.train is 16 there, 1"),
         (["training.max_steps=6"], "training.max_steps is 3 there, 6 here"),  # no checkpoint was kept
     ):
         assert run_train(monkeypatch, tmp_path, recipe, "resume=true", *overrides) == 2
