@@ -102,7 +102,7 @@ def test_a_notebook_says_what_it_shows(name):
     """A title, an installation from the clone where the package is missing, words after each picture."""
     first, second, *cells = read(name).cells
     assert first.source.startswith("# ")
-    needed = r'if find_spec\("grounded_attention"\) is None:.*\n    %pip install --quiet \.\.$'
+    needed = r'if find_spec\("grounded_attention"\) is None:.*\n    %pip install --quiet "\.\.\[train\]"$'
     assert re.search(needed, second.source, re.MULTILINE)
     for cell, following in pairwise(cells):
         if any("image/png" in output.get("data", {}) for output in cell.get("outputs", ())):
