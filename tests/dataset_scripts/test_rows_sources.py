@@ -17,6 +17,7 @@ from PIL import Image
 from grounded_attention import grounded_rows
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.rows import UnclearBoxes
+from grounded_attention.dataset_scripts.rows.sources import _csv
 
 SIZE = (400, 300)
 BOX = [0.1, 0.2, 0.6, 0.9]
@@ -538,3 +539,12 @@ def test_a_drag_has_two_points(tmp_path):
     turns += [{"from": "gpt", "value": "drag()", "from_coord": [0.1, 0.2], "to_coord": [0.6, 0.9]}]
     rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
     assert boxes_of(rows) == {"drag the dog": [[0.1, 0.2, 0.1, 0.2], [0.6, 0.9, 0.6, 0.9]]}
+
+
+def test_a_long_field_of_a_csv_is_read_and_leaves_the_limit_of_the_process(tmp_path):
+    before = csv.field_size_limit()
+    path = tmp_path / "rows.csv"
+    path.write_text("image,text,bbox\n" + f'a.png,"{"x" * (before + 1)}","[0.1, 0.2, 0.3, 0.4]"\n')
+    read = _csv(path)
+    assert len(next(read)[2]["text"]) > before
+    assert csv.field_size_limit() == before

@@ -20,6 +20,7 @@ from grounded_attention.utils.bounded_files import read_json
 from .raw import plain
 from .readings import Reading
 
+LONGEST_FIELD = 2**31 - 1  # characters
 FILES = (".jsonl", ".ndjson", ".json", ".parquet", ".csv", ".tsv")
 _SPLIT = re.compile(r"(?:^|[/_.-])(train|training|validation|valid|val|dev|test\w*)(?=[/_.-]|\d|$)", re.IGNORECASE)
 SAME_SPLIT = {"valid": "validation", "val": "validation", "dev": "validation", "training": "train"}
@@ -135,6 +136,15 @@ def _starts_with_list(path: Path) -> bool:
         return file.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
 
 
+def _next_line(reader: Any) -> list[str] | None:
+    """The next line; a field may hold a picture. The limit is one of the process, so it is raised for the line only."""
+    before = csv.field_size_limit(LONGEST_FIELD)
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(before)
+
+
 def _csv(path: Path) -> Iterator[Record]:
     number = 1
     try:
@@ -142,10 +152,9 @@ def _csv(path: Path) -> Iterator[Record]:
             start = file.read(4096).partition("\n")[0]
             file.seek(0)
             comma = "\t" if "\t" in start else ";" if start.count(";") > start.count(",") else ","
-            csv.field_size_limit(2**31 - 1)
             reader = csv.reader(file, delimiter=comma)
-            names = next(reader, [])
-            for cells in reader:
+            names = _next_line(reader) or []
+            while (cells := _next_line(reader)) is not None:
                 number = reader.line_num
                 if len(cells) != len(names) and cells:
                     expected = f"{len(names)}, as in the first line"
