@@ -137,7 +137,7 @@ def _starts_with_list(path: Path) -> bool:
 
 
 def _next_line(reader: Any) -> list[str] | None:
-    """The next line; a field may hold a picture. The limit is one of the process, so it is raised for the line only."""
+    """The next line; a field may hold a picture. The limit is the process's, so it is raised for the line."""
     before = csv.field_size_limit(LONGEST_FIELD)
     try:
         return next(reader, None)
