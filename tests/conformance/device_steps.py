@@ -184,7 +184,9 @@ def run_heads(model_type: str, device: str, folder: Path) -> dict[str, Any]:
         inputs = {name: tensor.to(device) for name, tensor in grounding.model_inputs(batch).items()}
         steered = model(**inputs).logits.cpu()[batch["attention_mask"].bool()]
     change = [ranking.ablation.together.change]
-    return {**ranking.reported_on.scores, "change": change, "steered": steered}
+    counts = ranking.reported_on.counts
+    scores = {name: np.asarray(counts.mean(name)) for name in ("pointing", "lift", "share", "entropy")}
+    return {**scores, "change": change, "steered": steered}
 
 
 def run_perturbation(device: str, folder: Path) -> dict[str, np.ndarray]:
