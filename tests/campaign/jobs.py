@@ -19,12 +19,12 @@ from tests.helpers.region_samples import SIZE, lxmert_fields, sample, write_tsv
 from tests.helpers.stub_grounder import label, many_texts, rows_of, save_images
 from tests.helpers.tiny_checkpoint import save_checkpoint
 from tests.helpers.tiny_scenes import tiny_recipe, tiny_scenes
-from tests.helpers.tiny_vlm_processors import PROCESSORS
 
 from .fingerprint import fingerprint
 from .hub_jobs import pushed_files, train_pushed
 from .inputs import use_cache, write_inputs, write_models, write_run, write_stopped_run
 from .more_jobs import (
+    WHOLE,
     in_two_ranks,
     rank_heads,
     run_recipe,
@@ -173,6 +173,6 @@ JOBS = {
         Job("study", study),
         Job("train_adapter", train_adapter),
         Job("rank_heads", rank_heads),
-        *(Job(f"train_whole_{family}", train_whole(family)) for family in PROCESSORS),
+        *(Job(f"train_whole_{family}", train_whole(family)) for family in WHOLE),
     )
 }

@@ -13,13 +13,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import transformers
 import yaml
 
 from grounded_attention.commands import heads, train
-from grounded_attention.training.experiments import vision_language
 from tests.helpers.tiny_scenes import tiny_recipe
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_processor
+from tests.helpers.tiny_vlm_relatives import RELATIVES
 
 from .inputs import use_cache
 
@@ -87,6 +88,10 @@ def train_adapter(base: Path) -> int:
     return _generation(base, {"adapter": {"lora": {"r": 2, "target_modules": ["q_proj"]}}}, max_steps=2)
 
 
+# One family of each kind of layout; their relatives share it.
+WHOLE = [name for name in PROCESSORS if name not in RELATIVES]
+
+
 def train_whole(family: str) -> Callable[[Path], int]:
     """A job that trains all weights of a family's model, whose checkpoint may have the names of older versions."""
 
@@ -94,7 +99,7 @@ def train_whole(family: str) -> Callable[[Path], int]:
         processor = make_processor(family)
         processor.chat_template = processor.chat_template or CHAT_TEMPLATE.replace("IMAGE", "<image>")  # PaliGemma
         type(processor).save_pretrained = lambda *given, **options: []  # a class of tests, which nothing could load
-        vision_language.AutoProcessor = SimpleNamespace(from_pretrained=lambda place: processor)
+        transformers.AutoProcessor = SimpleNamespace(from_pretrained=lambda place, **settings: processor)
         return _generation(base, {"source": str(base / "vlms" / family)}, max_steps=2)
 
     return work
@@ -102,7 +107,7 @@ def train_whole(family: str) -> Callable[[Path], int]:
 
 def write_whole(base: Path) -> None:
     """Writes the models that `train_whole` trains."""
-    for family in PROCESSORS:
+    for family in WHOLE:
         make_model(family, make_processor(family).tokenizer).save_pretrained(base / "vlms" / family)
 
 
