@@ -286,6 +286,17 @@ def arrow_file(path: Path, rows: list[dict[str, Any]]) -> Path:
     return path
 
 
+def test_a_compressed_arrow_file_is_refused(tmp_path: Path) -> None:
+    """Few bytes of it could fill the memory."""
+    with pa.memory_map(str(arrow_file(tmp_path / "plain.arrow", [frcnn_row(rows_of("frcnn")[0])]))) as source:
+        table = pa.ipc.open_file(source).read_all()
+        compressed = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema, options=compressed) as writer:
+            writer.write_table(table)
+    with pytest.raises(DataError, match=r"a\.arrow.*compressed rows"):
+        run(tmp_path / "a.arrow", tmp_path / "out")
+
+
 def test_frcnn_vg_boxes_in_pixels_and_damaged_rows(tmp_path: Path) -> None:
     rows = rows_of("frcnn")
     in_pixels = {**frcnn_row(rows[0]), "boxes": padded(pixels(rows[0]))}

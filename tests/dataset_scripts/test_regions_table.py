@@ -222,7 +222,8 @@ def test_rows_are_read_as_arrow_reads_them(table: RegionTable) -> None:
             assert not getattr(quick, name).flags.writeable
 
 
-def test_compressed_rows_are_read_by_arrow(table: RegionTable) -> None:
+def test_compressed_rows_are_refused(table: RegionTable) -> None:
+    """A few bytes could fill the memory."""
     schema = table._decoder.schema
     batch = pa.ipc.read_record_batch(pa.ipc.read_message(table._message("42")), schema)
     options = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -234,4 +235,5 @@ def test_compressed_rows_are_read_by_arrow(table: RegionTable) -> None:
     begin = stream.tell()
     pa.ipc.read_message(stream)
     message = sink.getvalue().slice(begin, stream.tell() - begin)
-    np.testing.assert_array_equal(table._decoder.decode(message).features, table["42"].features)
+    with pytest.raises(DataError, match="compressed rows"):
+        table._decoder.decode(message)

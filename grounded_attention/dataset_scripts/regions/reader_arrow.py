@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
 from .reader_records import FEATURE_SIZE, SourceRecord, whole_number
-from .rows import ARROW_ERRORS, EDGE_TOLERANCE, Regions, normalise_boxes
+from .rows import ARROW_ERRORS, EDGE_TOLERANCE, Regions, normalise_boxes, read_batch
 
 MAGIC = b"ARROW1"
 REQUIRED_COLUMNS = ("img_id", "boxes", "roi_features", "sizes")
@@ -56,7 +56,10 @@ def _batches(source: Any) -> Iterator[pa.RecordBatch]:
     if is_file and source.read_at(len(MAGIC), source.size() - len(MAGIC)) != MAGIC:
         raise ValueError("the end of the file is missing")
     source.seek(8 if is_file else 0)
-    for batch in pa.ipc.open_stream(source):
+    messages = iter(pa.MessageReader.open_stream(source))
+    schema = pa.ipc.read_schema(next(messages))
+    for message in messages:
+        batch = read_batch(message, schema)
         batch.validate(full=True)
         yield batch
 

@@ -16,6 +16,9 @@ from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 # What Arrow raises at a damaged file. It checks offsets and sizes itself, and `validate(full=True)` the rest.
 ARROW_ERRORS = (pa.ArrowException, ValueError, EOFError, OSError, MemoryError, TypeError, AttributeError, SystemError)
 
+# Of the flatbuffer of a message (`Message.fbs`), whose layout Arrow has verified: the header, and its compression.
+_HEADER, _COMPRESSION = 2, 3
+
 # Detectors that count pixels from 0 to w (not w - 1) place box edges up to one pixel outside the image.
 EDGE_TOLERANCE = 1.0
 DIGEST_SIZE = 16
@@ -42,6 +45,25 @@ HEAD = {
     "source_row": pa.int64(),
     "checksum": pa.binary(DIGEST_SIZE),
 }
+
+
+def read_batch(message: pa.Message, schema: pa.Schema) -> pa.RecordBatch:
+    """The record batch of a message; a ValueError if it is compressed: few bytes could then fill the memory."""
+    metadata = message.metadata.to_pybytes()
+    root = int.from_bytes(metadata[:4], "little")
+    header = root + _field(metadata, root, _HEADER)
+    if message.type == "record batch" and _field(
+        metadata, header + int.from_bytes(metadata[header : header + 4], "little"), _COMPRESSION
+    ):
+        raise ValueError("compressed rows, expected plain ones")
+    return pa.ipc.read_record_batch(message, schema)
+
+
+def _field(metadata: bytes, table: int, number: int) -> int:
+    """Where a field of a table of a flatbuffer is, from the start of the table; 0 if it is not there."""
+    layout = table - _INTEGER.unpack_from(metadata, table)[0]
+    size, slot = int.from_bytes(metadata[layout : layout + 2], "little"), 4 + 2 * number
+    return int.from_bytes(metadata[layout + slot : layout + slot + 2], "little") if slot < size else 0
 
 
 @dataclass(slots=True, eq=False)
@@ -282,7 +304,7 @@ class RowDecoder:
     def _read_message(self, message: pa.Buffer) -> tuple[Regions, int, bytes]:
         """Decodes regions, source row and digest with Arrow, which checks the metadata and every buffer."""
         try:
-            batch = pa.ipc.read_record_batch(message, self.schema)
+            batch = read_batch(pa.ipc.read_message(message), self.schema)
             batch.validate(full=True)
             if batch.num_rows != 1:
                 raise ValueError("not a message with one row")
