@@ -16,6 +16,7 @@
 from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
 
 import inspect
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
@@ -63,7 +64,7 @@ from .sequence_layouts import (
     answer is read at [MASK].
     """
 )
-class GroundedProcessor(ProcessorMixin):
+class GroundedProcessor(ProcessorMixin, ABC):
     whole_image: ClassVar[bool]
     images_per_example: ClassVar[int] = 1
     one_sequence: ClassVar[bool] = True  # whether the regions follow the text in one sequence
@@ -362,13 +363,14 @@ class GroundedProcessor(ProcessorMixin):
         """Width of the region features that the model receives."""
         return self.region_feature_size
 
+    @abstractmethod
     def _family_input_names(self) -> list[str]:
         """Returns the keys from regions and tags that only this family has."""
-        raise NotImplementedError
 
     def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return regions.arrays
 
+    @abstractmethod
     def _tag_arrays(
         self,
         tags: Sequence[Any],
@@ -377,7 +379,7 @@ class GroundedProcessor(ProcessorMixin):
         columns: TextColumns,
         regions: RegionColumns,
     ) -> dict[str, np.ndarray]:
-        raise NotImplementedError
+        """Makes the arrays of the tags of each example."""
 
     def _given_regions(
         self, given: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None

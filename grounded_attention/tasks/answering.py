@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What the tasks share in which a model chooses an answer of a list: options, inputs, loss, start."""
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -85,13 +86,13 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         known = list(self.options.index)
         return [known[number] for number in outputs.logits.argmax(-1).tolist()]
 
+    @abstractmethod
     def score(self, outputs: Any, batch: Batch) -> Scored:
         """The scores of each question's best answer, and the answer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
         """Judges an answer to a question."""
-        raise NotImplementedError
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         logits = outputs.logits.float()
@@ -110,9 +111,9 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         self.write_predictions(path.with_name(path.name + ".json"), answers)
         return True
 
+    @abstractmethod
     def write_predictions(self, path: Path, answers: Mapping[str, str]) -> None:
         """Writes an official file of predictions."""
-        raise NotImplementedError
 
     def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
         return {"answers": sorted({*predictions.values()})}

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The base class of tasks, which connect data, model, losses and metrics."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
@@ -99,11 +100,12 @@ class NoOptions(Section):
     """The options of a task without options."""
 
 
-class Task:
+class Task(ABC):
     """A task: the rows of a builder, the inputs of a model with some head, losses, metrics, and words for reports.
 
-    A subclass sets the attributes and overrides the methods that are particular to it. `TASKS` has one object of each;
-    `configure` makes a copy for a run.
+    A subclass sets the attributes, defines the abstract methods, and overrides those that are particular to it; with
+    `explains` also `read_out` and `example_scores`, with `predictions` also `read_predictions` and
+    `score_predictions`. `TASKS` has one object of each; `configure` makes a copy for a run.
 
     Attributes:
         name (`str`): key in the registry and in recipes.
@@ -148,6 +150,11 @@ class Task:
     phrases_on_demand: bool = False
 
     def __init__(self) -> None:
+        wanted = ["read_out", "example_scores"] if self.explains else []
+        wanted += [] if self.predictions is None else ["read_predictions", "score_predictions"]
+        missing = [name for name in wanted if getattr(type(self), name) is getattr(Task, name)]
+        if missing:
+            raise TypeError(f"{type(self).__name__} has explains or predictions, but no {' and no '.join(missing)}")
         self.options: Any = self.Options()
         self.config: Any = None
 
@@ -165,7 +172,7 @@ class Task:
             made.check_config()
         return made
 
-    def check_config(self) -> None:
+    def check_config(self) -> None:  # noqa: B027 - few tasks need it
         """Raises ValueError if a model with this configuration cannot do what the options ask for."""
 
     @property
@@ -196,27 +203,27 @@ class Task:
         """The fields of a model's configuration that the options determine."""
         return {}
 
-    def initialise(self, model: Any, processor: Any) -> None:
+    def initialise(self, model: Any, processor: Any) -> None:  # noqa: B027 - few tasks need it
         """Called once before training."""
 
     def trained_options(self, config: Any, grounded: bool) -> dict[str, Any]:
         """The options for the evaluation of a trained model with this configuration; `grounded`: with regions."""
         return {}
 
+    @abstractmethod
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         """Makes a batch: inputs of the model, and what losses and metrics read."""
-        raise NotImplementedError
 
     # Losses and figures
 
     @property
+    @abstractmethod
     def losses(self) -> tuple[LossComponent, ...]:
         """The losses of the task; attention supervision adds further ones."""
-        raise NotImplementedError
 
+    @abstractmethod
     def metrics(self) -> list[Metric]:
         """New metrics for one evaluation."""
-        raise NotImplementedError
 
     def generate(self, model: Any, tokenizer: Any, batch: Batch) -> dict[str, Any]:
         """Entries to add to a batch of an evaluation, for the metrics."""
@@ -224,17 +231,17 @@ class Task:
 
     def read_out(self, outputs: Any, inputs: Batch) -> ReadOut:
         """The score of the decision that maps explain, and the position that it is read from."""
-        raise NotImplementedError
+        raise self._lacks("decision to explain")
 
     def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
         """The score of the decision about each example; None if it has none."""
-        raise NotImplementedError
+        raise self._lacks("decision to explain")
 
     # Reports and files
 
+    @abstractmethod
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         """Converts outputs to predictions as words and boxes next to the gold answers."""
-        raise NotImplementedError
 
     def export(self, items: Mapping[str, list], path: Path) -> bool:
         """Writes the file for the evaluation server, with a suffix, and returns True; False without such a file.
@@ -243,7 +250,7 @@ class Task:
 
     def read_predictions(self, path: Path) -> dict[str, str]:
         """Reads an official file of predictions."""
-        raise NotImplementedError
+        raise self._lacks("official file of predictions")
 
     def prediction_options(self, predictions: Mapping[str, str]) -> dict[str, Any]:
         """The options with which such a file is scored."""
@@ -251,7 +258,10 @@ class Task:
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> "ScoredFile":
         """Scores such a file."""
-        raise NotImplementedError
+        raise self._lacks("official file of predictions")
+
+    def _lacks(self, what: str) -> ValueError:
+        return ValueError(f"the task {self.name!r} has no {what}")
 
 
 def region_arguments(regions: Sequence[Any] | None) -> dict[str, Any]:
