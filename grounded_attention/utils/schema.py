@@ -29,12 +29,19 @@ Indices = Annotated[list[Index], Len(1)]
 Pair = Annotated[Sequence[Index], Len(2, 2)]
 
 WORDS = {
+    "an instance of Sequence": "a list",
     "a valid boolean": "true or false",
     "a valid dictionary": "a section of keys",
     "a valid integer": "a whole number",
     "a valid list": "a list",
     "a valid number": "a number",
     "a valid string": "text",
+}
+BOUNDS = {
+    "greater_than": "above {gt:.15g}",
+    "greater_than_equal": "at least {ge:.15g}",
+    "less_than": "below {lt:.15g}",
+    "less_than_equal": "at most {le:.15g}",
 }
 
 
@@ -109,27 +116,38 @@ def _adapter(kind: Any) -> Any:
 
 def _explain(wrong: Any, kind: Any, content: Any, key: str) -> str:
     """The first error in words; each member of a union has its own, of which the deepest counts."""
-    errors = [(each, *_place(each["loc"], content)) for each in wrong.errors(include_url=False)]
+    errors = [(each, *_place(each, content)) for each in wrong.errors(include_url=False)]
     start = errors[0][1]
     path = max((path for _, path, _ in errors if path[: len(start)] == start), key=len)
     same = [each for each, place, _ in errors if place == path]
     found = next(found for _, place, found in errors if place == path)
+    section = _inner(kind, path[:-1])
     for each in same:
-        if each["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-            section = _inner(kind, path[:-1])
-            return unknown_key(_joined(key, path[:-1]), path[-1], list(typing.get_type_hints(section)))
+        of_key = each["loc"][-1:] == ("[key]",)
+        if of_key and each["type"] == "string_type":
+            return f"the keys of {_joined(key, path[:-1])} must be text, found {path[-1]!r:.200}"
+        if of_key or each["type"] in ("extra_forbidden", "unexpected_keyword_argument", "invalid_key"):
+            names = _names(each) if of_key else list(typing.get_type_hints(section))
+            return unknown_key(_joined(key, path[:-1]), path[-1], names)
         if each["type"] == "value_error":
             return _joined(key, path, str(each["ctx"]["error"]))
     place = _joined(key, path) or "the recipe"
-    expected = dict.fromkeys(_expected(each) for each in same)
+    expected = dict.fromkeys(_expected(each, _child(section, path[-1]) if path else kind) for each in same)
     names = [name for each in same if each["type"] == "literal_error" for name in _names(each)]
     return f"{place} must be {' or '.join(expected)}, found {found!r:.200}" + _hint(found, names)
 
 
-def _expected(error: Mapping[str, Any]) -> str:
+def _expected(error: Mapping[str, Any], kind: Any) -> str:
     if error["type"] == "dataclass_type":
         return "a section of keys"
-    words = re.sub(r"^\w+ should have (.*) after validation, not \d+", r"one with \1", error["msg"])
+    if error["type"] in BOUNDS:
+        for part in (kind, *typing.get_args(kind)):
+            for own in getattr(part, "__metadata__", ()):
+                low, high = getattr(own, "ge", None), getattr(own, "le", None)
+                if low is not None and high is not None and high < MAX_COUNT:
+                    return f"from {low} to {high}"
+        return BOUNDS[error["type"]].format_map(error["ctx"])
+    words = re.sub(r"^\w+ should have (.*) after validation, not \d+", r"a list with \1", error["msg"])
     words = words.removeprefix("Input should be ")
     return WORDS.get(words, words)
 
@@ -138,9 +156,10 @@ def _names(error: Mapping[str, Any]) -> list[str]:
     return [part.strip("' ") for part in error["ctx"]["expected"].replace(" or ", ", ").split(", ")]
 
 
-def _place(path: Sequence[Any], content: Any) -> tuple[list[Any], Any]:
+def _place(error: Mapping[str, Any], content: Any) -> tuple[list[Any], Any]:
     """The parts of a path that are keys or places of the content (others are names of types), and the value there."""
     kept = []
+    path = (*error["loc"][:-1], error["input"]) if error["type"] == "invalid_key" else error["loc"]
     for part in path:
         places = content if isinstance(content, Mapping) else range(len(content)) if isinstance(content, list) else ()
         if part in places:
@@ -159,16 +178,20 @@ def _inner(kind: Any, path: Sequence[Any]) -> Any:
     """The type at a path below a type; of a union the section."""
     for part in [None, *path]:
         if part is not None:
-            inner = typing.get_args(kind)
-            own = hasattr(kind, "__pydantic_config__")
-            hints = typing.get_type_hints(kind, include_extras=True) if own else {}
-            kind = hints.get(part, inner[-1] if inner else Any)
+            kind = _child(kind, part)
         options = [kind]
         for each in options:
             options += [own.kind for own in getattr(each, "__metadata__", ()) if isinstance(own, Of)]
             options += typing.get_args(each) if typing.get_origin(each) not in (dict, list, Literal) else ()
         kind = next((each for each in options if hasattr(each, "__pydantic_config__")), _plain(kind))
     return kind
+
+
+def _child(kind: Any, part: Any) -> Any:
+    """The type of a key of a section, or of what a list or a mapping has."""
+    own = hasattr(kind, "__pydantic_config__")
+    hints = typing.get_type_hints(kind, include_extras=True) if own else {}
+    return hints.get(part, [Any, *typing.get_args(kind)][-1])
 
 
 def _plain(kind: Any) -> Any:

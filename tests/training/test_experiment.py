@@ -197,7 +197,7 @@ def weights_of(*runs):
 
 def test_workers_that_cannot_be(scenes, tmp_path, monkeypatch, capsys):
     assert run_train(monkeypatch, tmp_path, tiny_recipe(scenes, tmp_path / "run"), "workers=0") == 2
-    assert "workers must be greater than or equal to 1, found 0" in capsys.readouterr().err
+    assert "workers must be from 1 to 256, found 0" in capsys.readouterr().err
 
 
 def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, monkeypatch, trained):

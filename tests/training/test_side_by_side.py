@@ -25,7 +25,7 @@ list(run_side_by_side([Job(Path(sys.argv[1]))], 1, sleep_long))
 
 def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
     for work, message in (
-        (give_a_wrong_share, "options.exchanged must be less than or equal to 1, found 3"),
+        (give_a_wrong_share, "options.exchanged must be from 0 to 1, found 3"),
         (divide_by_zero, None),
     ):
         with pytest.raises((ValueError, ZeroDivisionError)) as caught:

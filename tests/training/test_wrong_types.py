@@ -28,8 +28,8 @@ def test_a_date_is_text(tmp_path):
     ("training", "message"),
     [
         ({"metric_for_best_model": 3}, r"training\.metric_for_best_model must be text"),
-        ({"max_steps": 10**12}, r"training\.max_steps must be less than or equal to 2147483647"),
-        ({"dataloader_num_workers": 100_000}, r"training\.dataloader_num_workers must be less than or equal to 256"),
+        ({"max_steps": 10**12}, r"training\.max_steps must be at most 2147483647"),
+        ({"dataloader_num_workers": 100_000}, r"training\.dataloader_num_workers must be from 0 to 256"),
     ],
 )
 def test_training_arguments(training, message):

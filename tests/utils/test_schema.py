@@ -2,14 +2,16 @@
 """The schema of sections: the path of a wrong key, what was found, what was expected, the nearest name."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import pytest
+from annotated_types import Ge, Le
 
 from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.utils.schema import Count, Of, Section, Share, section, validate
+from grounded_attention.utils.schema import Count, Of, Pair, Section, Share, section, validate
 
 
 @dataclass
@@ -24,6 +26,9 @@ class Outer(Section):
     places: str | list[str] | None = None
     choice: Annotated[Any, Of(Literal["all"] | section({"best": Count}))] = "all"
     named: dict[str, Inner] = field(default_factory=dict)
+    weight: Annotated[float, Ge(0), Le(2)] = 1.0
+    factors: dict[Literal["first", "second"], float] = field(default_factory=dict)
+    pairs: Sequence[Pair] | None = None
 
     def __post_init__(self) -> None:
         if self.places == "nowhere":
@@ -44,15 +49,24 @@ def test_a_section_is_made_with_its_defaults():
         ({"name": "frist"}, "name must be 'first' or 'second', found 'frist'; did you mean 'first'?"),
         ({"inner": 3}, "inner must be a section of keys, found 3"),
         ({"inner": {"shar": 1}}, "unknown key 'inner.shar'; did you mean 'inner.share'?"),
-        ({"inner": {"share": 2}}, "inner.share must be less than or equal to 1, found 2"),
+        ({"inner": {"share": 2}}, "inner.share must be from 0 to 1, found 2"),
         ({"inner": {"share": math.nan}}, "inner.share must be a finite number, found nan"),
         ({"inner": {"share": True}}, "inner.share must be a number, found True"),
         ({"places": 3}, "places must be text or a list, found 3"),
         ({"places": ["a", 3]}, "places.1 must be text, found 3"),
         ({"places": "nowhere"}, "places is nowhere"),
         ({"choice": {"bst": 1}}, "unknown key 'choice.bst'; did you mean 'choice.best'?"),
-        ({"choice": {"best": 0}}, "choice.best must be greater than or equal to 1, found 0"),
+        ({"choice": {"best": 0}}, "choice.best must be at least 1, found 0"),
         ({"choice": 3}, "choice must be 'all' or a section of keys, found 3"),
+        ({"weight": -1}, "weight must be at least 0, found -1"),
+        ({"weight": 2.5}, "weight must be at most 2, found 2.5"),
+        ({"factors": {"secnd": 1}}, "unknown key 'factors.secnd'; did you mean 'factors.second'?"),
+        ({"pairs": 3}, "pairs must be a list, found 3"),
+        ({"pairs": [[1]]}, "pairs.0 must be a list with at least 2 items, found [1]"),
+        ({3: 4}, "unknown key '3'; known keys: choice, factors, inner, name, named, pairs, places, weight"),
+        ({None: 4}, "unknown key 'None'; did you mean 'name'?"),
+        ({"named": {3: {}}}, "the keys of named must be text, found 3"),
+        ({"choice": {3: 4}}, "unknown key 'choice.3'; known keys: best"),
         ({"named": {"a": {"x": 1}}}, "unknown key 'named.a.x'; known keys: share"),
     ],
 )
