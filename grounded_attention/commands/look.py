@@ -46,8 +46,12 @@ def look(options: argparse.Namespace) -> str:
     output = check_suffix(options.output)
     if options.beside is not None and output.suffix != ".html":
         raise ValueError(f"--output {output}: two models need a page, a name that ends in .html")
-    names = [options.model, *([options.beside] if options.beside is not None else [])]
-    lenses = [_look(argparse.Namespace(**{**vars(options), "model": name})) for name in names]
+    names, lenses = [options.model], [_look(options)]
+    if options.beside is not None:
+        names.append(options.beside)
+        # Adapter and revision are those of --model.
+        second = {"model": options.beside, "adapter": None, "revision": None}
+        lenses.append(_look(argparse.Namespace(**vars(options) | second)))
     if options.beside is None:
         lenses[0].save(output)
     else:
@@ -110,7 +114,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("images", nargs="+", metavar="IMAGE", help="files of images")
     add("question", metavar="QUESTION", help="words of the user")
     add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
-    add("--beside", metavar="NAME_OR_DIR", help="a second model, on the same page")
+    add("--beside", metavar="NAME_OR_DIR", help="a second model, without --adapter and --revision, on the same page")
     add_vlm_options(parser)
     add("--answer", metavar="TEXT", help="read this answer instead of generating one")
     add("--heads", default="auto", metavar="WHICH", help="auto, all, a layer, 14-3,20-0 or heads.json (default: auto)")

@@ -124,7 +124,7 @@ def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], pr
     """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
     rows = []
     for number, batch in enumerate(tqdm(batches, desc=progress, disable=progress is None, unit=" batches")):
-        inputs = inputs_on(batch, next(model.parameters()).device)
+        inputs = inputs_on(batch, model)
         grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
         if number == 0:
             _check_causal(model, inputs, batch["text_positions"], grounded)

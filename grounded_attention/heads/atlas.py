@@ -30,7 +30,8 @@ def find_in_atlas(model: Any, atlas: str | None = None) -> ChosenHeads | None:
     """Finds the heads of a model in an atlas.
 
     Args:
-        model (`PreTrainedModel`): the model, loaded from the Hub.
+        model (`PreTrainedModel`): the model, loaded from the Hub; from the branch main, if its configuration has no
+            `_commit_hash`, which newer versions of transformers do not keep.
         atlas (`str`, *optional*): the data set, ORG/NAME; by default the one of `GROUNDED_ATTENTION_ATLAS`.
 
     Returns:

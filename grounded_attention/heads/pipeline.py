@@ -17,13 +17,12 @@ from grounded_attention.modeling.pipeline_visual_grounding import VisualGroundin
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.open_images import open_image
 
 from .boxes import GroundedBox, ground_box
 from .examples import AuditExample, make_batch
 from .maps import TokenGrid
-from .ranking import ChosenHeads
+from .ranking import ChosenHeads, has_adapter
 from .reading import get_observer, read_phrases
 
 _INPUTS = ("image", "caption", "phrases")
@@ -55,7 +54,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         self._check_parts()
         self.remarks: list[str] = []
         self.patches = PatchGroundingProcessor(self.processor, self.model.config.model_type)
-        if heads is None and _has_adapter(self.model):
+        if heads is None and has_adapter(self.model):
             raise ValueError(
                 f"{self.model.name_or_path} has an adapter here, which may change what its heads do: also give heads, "
                 "the folder or name of the adapter if heads.json is beside it"
@@ -133,11 +132,6 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
             }
             for phrase, one in zip(item.phrases, found["boxes"], strict=True)
         ]
-
-
-def _has_adapter(model: Any) -> bool:
-    """Whether a model has an adapter of PEFT, loaded by transformers or by PEFT."""
-    return bool(getattr(model, "_hf_peft_config_loaded", False)) or unwrap_model(model) is not model
 
 
 def _read_heads(given: GivenHeads) -> ChosenHeads:

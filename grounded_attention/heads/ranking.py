@@ -161,6 +161,11 @@ def find_file(model: str, revision: str | None = None) -> str | None:
     )
 
 
+def has_adapter(model: Any) -> bool:
+    """Whether there is an adapter of PEFT in the layers of a model, with or without the wrapper of PEFT."""
+    return bool(getattr(unwrap_model(model), "peft_config", None))
+
+
 def _index(value: Any) -> int:
     if type(value) is not int or value < 0:
         raise ValueError(f"index {value!r}, expected a whole number from 0")

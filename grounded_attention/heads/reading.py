@@ -329,10 +329,16 @@ def get_observer(model: Any) -> Observer:
 # The attention of phrases
 
 
-def inputs_on(batch: Batch, device: torch.device) -> dict[str, Any]:
-    """The entries of a batch that a vision-language model reads, on its device."""
-    inputs = PatchGroundingProcessor.model_inputs(batch)
-    return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
+def inputs_on(batch: Batch, model: Any) -> dict[str, Any]:
+    """The entries of a batch that a vision-language model reads, on its device; pixels in its precision."""
+    inner, inputs = unwrap_model(model), PatchGroundingProcessor.model_inputs(batch)
+    device = next(inner.parameters()).device
+    return {
+        name: value.to(device, inner.dtype if value.is_floating_point() else None)
+        if isinstance(value, Tensor)
+        else value
+        for name, value in inputs.items()
+    }
 
 
 def ask_at_the_end(batch: Batch) -> Tensor:

@@ -44,12 +44,12 @@ def find_sinks(attention: Tensor, factor: float = SINK_FACTOR, words: float = SI
         words (`float`, *optional*, defaults to 0.75): the share of the words from which it does so.
 
     Returns:
-        `Tensor`: (..., R) bool. None is a sink if there are fewer than four words, which say too little.
+        `Tensor`: (..., R) bool. Words before the image, which see nothing of it, do not count. None is a sink if there
+            are fewer than four others, which say too little.
     """
-    if attention.shape[-2] < LEAST_WORDS:
-        return torch.zeros_like(attention[..., 0, :], dtype=torch.bool)
+    seeing = attention.any(-1).sum(-1, keepdim=True)
     above = attention > factor * attention.mean(-1, keepdim=True)
-    return above.float().mean(-2) >= words
+    return (above.sum(-2) >= words * seeing) & (seeing >= LEAST_WORDS)
 
 
 def without_sinks(attention: Tensor, sinks: Tensor) -> Tensor:

@@ -21,8 +21,9 @@ from torch.nn.functional import interpolate
 
 from grounded_attention.heads.atlas import find_in_atlas
 from grounded_attention.heads.boxes import GroundedBox, ground_box
+from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.heads.ranking import ChosenHeads, find_file
+from grounded_attention.heads.ranking import ChosenHeads, find_file, has_adapter
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
@@ -104,7 +105,8 @@ class Lens:
         heads_from (`str`): how the heads were chosen.
         form (`tuple[str, ...]`): what was done with the attention, see [`look`].
         attention (`np.ndarray`): (K, W, R) float32, what each head gives to each image token for each word.
-        share (`np.ndarray`): (W, number of images) float32, the mean part of the attention that goes to an image.
+        share (`np.ndarray`): (W, number of images) float32, the mean part of the attention that goes to an image,
+            without that on sinks if these are removed.
         token_boxes (`np.ndarray`): (R, 4) float32, the part of its image that each image token shows.
         token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
         second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
@@ -144,7 +146,7 @@ class Lens:
         if isinstance(key, int):
             return [range(len(self.words))[key]]
         text, occurrence = (key, 0) if isinstance(key, str) else key
-        wanted, names = text.split(), [word.text for word in self.words]
+        wanted, names = [text[start:end] for start, end in find_words(text)], [word.text for word in self.words]
         exact, loose = [], []
         for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
             numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
@@ -156,7 +158,7 @@ class Lens:
                 elif [each.casefold() for each in said] == [each.casefold() for each in wanted]:
                     loose.append(part)
         found = exact or loose
-        if wanted and occurrence < len(found):
+        if wanted and 0 <= occurrence < len(found):
             return found[occurrence]
         near = difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
         hint = f"; did you mean {', '.join(map(repr, near))}?" if near else f"; words: {', '.join(names[:20])}"
@@ -190,18 +192,25 @@ class Lens:
 
         Returns:
             `matplotlib.figure.Figure`: the figure, which a notebook shows.
+
+        Raises:
+            KeyError: if there are no such words.
+            ValueError: if the maps of the words are on several images.
         """
         from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
         maps = [self[each] for each in words] if words is not None else self._shown()
         image = maps[0].image
+        if other := [one for one in maps if one.image != image]:
+            looks = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
+            raise ValueError(f"{looks}; show the words of one image at a time")
         shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
         return patch_figure(self.images[image], shown)
 
     def _shown(self, most: int = 12) -> list[WordMap]:
-        said = [number for number, word in enumerate(self.words) if word.answer and word.text[0].isalnum()]
-        said = said or [number for number, word in enumerate(self.words) if word.text[0].isalnum()]
-        maps = [self._map([number]) for number in said]
+        words = [word for word in self.words if word.text[0].isalnum()] or self.words
+        said = [word for word in words if word.answer] or words
+        maps = [self._map([self.words.index(word)]) for word in said]
         return [one for one in maps if one.image == maps[0].image][:most]
 
     def save(self, path: str | Path) -> None:
@@ -287,6 +296,8 @@ def look(
     patches = processor
     if not isinstance(processor, PatchGroundingProcessor):
         patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
+        raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
     chat, pictures = read_chat(patches, images, text, messages)
     options = {"max_new_tokens": max_new_tokens, **generation}
     lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options)
@@ -313,8 +324,11 @@ def _look(
     if answer is None:
         ids = generate(model, patches, prompt, **options)
     else:
+        patches.check_text(answer, "answer")
         ids = patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
     whole = add_answer(model, patches.tokenizer, prompt, ids)
+    if not whole.words:
+        raise ValueError("neither prompt nor answer has a word")
     columns = prompt.batch["region_positions"][0]
     token_images = prompt.token_images
     rows = sorted({row for word in whole.words for row in word.rows})
@@ -332,9 +346,13 @@ def _look(
     for number, word in enumerate(whole.words):
         weights[number, [places[row] for row in word.rows]] = 1 / max(len(word.rows), 1)
     attention = weights @ attention
-    share = torch.stack([(attention * (token_images == image)).sum(-1).mean(0) for image in range(len(pictures))], -1)
+    shown = [token_images == image for image in range(len(pictures))]
     if "sinks" in forms:
-        attention = without_sinks(attention, find_sinks(attention.mean(0))[None])
+        sinks, mean = torch.zeros_like(token_images, dtype=torch.bool), attention.mean(0)
+        for tokens in shown:
+            sinks[tokens] = find_sinks(mean[:, tokens])
+        attention = without_sinks(attention, sinks[None])
+    share = torch.stack([(attention * tokens).sum(-1).mean(0) for tokens in shown], -1)
     if "relative" in forms:
         attention = relative(attention, _neutral_rows(model, patches, pictures, chosen)[:, None])
     lens = Lens(
@@ -427,11 +445,10 @@ def _choose(model: Any, heads: GivenHeads, prompt: Sequenced) -> tuple[tuple[tup
     every = tuple((layer, head) for layer, count in calls.items() for head in range(count))
     if isinstance(heads, str) and heads == "auto":
         inner = unwrap_model(model)
-        adapted = inner is not model or getattr(inner, "_hf_peft_config_loaded", False)
         known: ChosenHeads | None = None
         reason = "heads.json of `grounded-attention heads` names heads that were measured"
-        if not adapted and inner.name_or_path:
-            if find_file(inner.name_or_path):
+        if not has_adapter(model) and inner.name_or_path:
+            if find_file(inner.name_or_path, getattr(inner.config, "_commit_hash", None)):
                 known = ChosenHeads.of_model(inner)
             else:
                 try:

@@ -106,7 +106,9 @@ def add_answer(model: Any, tokenizer: Any, prompt: Sequenced, ids: Sequence[int]
 
 def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int, int]]]:
     """The text of some tokens, without special ones, and the characters of each token in it; none: (n, n)."""
-    special, kept, text = {*tokenizer.all_special_ids}, [], ""
+    # Some tokens that end a turn are special, but none of the tokenizer's named ones: <end_of_turn> of Gemma.
+    special = {*tokenizer.all_special_ids, *(n for n, each in tokenizer.added_tokens_decoder.items() if each.special)}
+    kept, text = [], ""
     spans: list[tuple[int, int]] = []
     for token in ids:
         before = len(text.rstrip(REPLACEMENT))
@@ -124,12 +126,11 @@ def decode_each(tokenizer: Any, ids: Sequence[int]) -> tuple[str, list[tuple[int
 def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **options: Any) -> list[int]:
     """The tokens of the answer that a model generates, greedily by default, none of them an image."""
     tokenizer = patches.tokenizer
-    device = next(unwrap_model(model).parameters()).device
-    inputs = inputs_on(prompt.inputs, device)
+    inputs = inputs_on(prompt.inputs, model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     image = tokenizer.convert_tokens_to_ids(patches.family.image_token(patches.processor))
     greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[image]]}
-    made = model.generate(**inputs, **greedy | options)
+    made = model.generate(**inputs, **greedy | options | {"return_dict_in_generate": False})
     return made[0, prompt.prompt_length :].tolist()
 
 
@@ -160,7 +161,7 @@ def read_rows(
         for start in range(0, len(rows), step):
             asked = torch.tensor([list(rows[start : start + step])], device=device)
             outputs = base(
-                **inputs_on(inputs, device),
+                **inputs_on(inputs, model),
                 attention_queries=((asked, columns[None].to(device)),),
                 attention_layers=tuple(layers),
                 attention_plans=RowPlans(),
@@ -182,7 +183,6 @@ def read_means(model: Any, inputs: Mapping[str, Any]) -> list[Tensor]:
     """The attention maps of all layers, averaged over heads: (N, N) float32 each, on the device of the model."""
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
-    device = next(inner.parameters()).device
     with supervise(inner):
-        outputs = base(**inputs_on(inputs, device), attention_mean=True, output_attentions=True, use_cache=False)
+        outputs = base(**inputs_on(inputs, model), attention_mean=True, output_attentions=True, use_cache=False)
     return [cast(Tensor, report.mean)[0].float() for report in observed_layers(outputs)]

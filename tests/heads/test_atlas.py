@@ -24,11 +24,12 @@ HEADS = {
 }
 # Publishes heads.json, merges the pull request (its file goes to main), and looks with the model of the Hub.
 SCRIPT = f"""
-import json, sys
+import contextlib, io, json
 from huggingface_hub import HfApi
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 from grounded_attention import look
+from grounded_attention.commands import look as command
 from grounded_attention.heads.atlas import find_revision, publish_heads
 
 api, found = HfApi(), {{}}
@@ -55,6 +56,12 @@ merge(revision)
 found["merged"] = lens()
 merge("0" * 40)
 found["other"] = lens()
+merge(revision)
+api.upload_file(path_or_fileobj="heads.json", path_in_repo="heads.json", repo_id="{NAME}")
+given = ["a.png", "what ?", "--model", "{NAME}", "--revision", revision, "--answer", "a dog"]
+with contextlib.redirect_stdout(io.StringIO()) as said:
+    command.main(given)
+found["later"] = said.getvalue()
 print(json.dumps(found))
 """
 
@@ -74,6 +81,7 @@ def test_heads_are_published_and_found(loopback_hub, tmp_path):
     assert f"the atlas {ATLAS} has no heads of {NAME}" in found["before"][1]
     assert found["merged"] == [[[1, 2]], f"{ATLAS}/{NAME}/heads.json"]
     assert "heads of the revision 000" in found["other"][1]
+    assert found["merged"][1] in found["later"], "heads.json of a later commit is not the model's"
 
 
 def test_what_is_no_ranking_is_not_published(tmp_path, monkeypatch):

@@ -6,12 +6,16 @@ import json
 import numpy as np
 import pytest
 import torch
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from PIL import Image
+from tokenizers import AddedToken
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.lens.look import look
 from grounded_attention.lens.sequences import add_answer, decode_each, generate, read_prompt, read_rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
+from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_tokenizer, type_of
 
@@ -101,6 +105,123 @@ def test_bytes_of_one_character_belong_to_it():
     assert spans[-1] == (len(text), len(text))
 
 
+def test_tokens_that_end_a_turn_are_no_words():
+    """Some are special to the tokenizer but none of its named ones."""
+    tokenizer = make_tokenizer(byte_pairs=True)
+    tokenizer.add_tokens([AddedToken("<end_of_turn>", special=True)])
+    end = tokenizer.convert_tokens_to_ids("<end_of_turn>")
+    assert end not in tokenizer.all_special_ids
+    assert decode_each(tokenizer, [*tokenizer("a dog", add_special_tokens=False)["input_ids"], end])[0] == "a dog"
+
+
+def test_one_pass_and_a_pass_for_each_row_read_the_same(monkeypatch):
+    model, processor = make_pair("qwen2_5_vl")
+    read = [look(model, processor, picture(), TEXT, answer="a dog", heads="all").attention]
+    monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
+    read.append(look(model, processor, picture(), TEXT, answer="a dog", heads="all").attention)
+    np.testing.assert_allclose(*read, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["llama4", "kimi_k25", "llava"])
+def test_half_precision(family):
+    model, processor = make_pair(family)
+    lens = look(model.bfloat16(), processor, picture(), TEXT, answer="a dog", heads="all")
+    assert np.isfinite(lens.attention).all() and lens.attention.any()
+
+
+def planted_lens(form, rows):
+    """A lens of six words, four of them the answer, on two images of 36 tokens; their attention is `rows` (6, 72)."""
+    model, processor = make_pair("llava")
+
+    def read(model, inputs, positions, columns, layers=None):
+        return {0: rows[None]}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("grounded_attention.lens.look.read_rows", read)
+        images = [picture(), picture(seed=1)]
+        return look(model, processor, images, "what is", answer="the small cat near", heads=[(0, 0)], form=form)
+
+
+def test_a_sink_does_not_decide_at_which_image_a_word_looks():
+    rows = torch.full((6, 72), 0.001)
+    rows[:, 3] = 0.5  # of the first image
+    rows[:2, 36:] = 0.0  # these words stand before the second image
+    rows[2:, 40] = 0.1  # and a sink there
+    rows[4, 50] = 0.3
+    assert planted_lens("plain", rows)[4].image == 0
+    lens = planted_lens("sinks", rows)
+    assert (lens.attention[0] == 0).all(0).nonzero()[0].tolist() == [3, 40]
+    assert lens[4].image == 1
+    assert lens[4].share == pytest.approx(0.3 + 34 * 0.001)
+
+
+def test_words_on_two_images_are_not_drawn_on_one():
+    rows = torch.full((6, 72), 0.001)
+    rows[2, 3], rows[3, 40] = 0.5, 0.5
+    lens = planted_lens("plain", rows)
+    assert [lens[word].image for word in ("the", "small")] == [0, 1]
+    with pytest.raises(ValueError, match=r"'the' looks at image 0, 'small' at image 1"):
+        lens.show(["the", "small"])
+    assert lens.show(["small"])
+
+
+@pytest.mark.parametrize("text", ["?", "! ."])
+def test_an_empty_answer_and_no_letters(text, tmp_path):
+    model, processor = make_pair("llava")
+    lens = look(model, processor, picture(), text, answer="")
+    lens.save(tmp_path / "lens.png")
+    assert [word.answer for word in lens.words] == [False] * len(text.split())
+
+
+def test_words_are_found_as_they_stand():
+    model, processor = make_pair("llava")
+    lens = look(model, processor, picture(), "is it a dog, red ?", answer="red")
+    assert lens["a dog, red ?"].text == "a dog , red ?"
+    assert lens._find("red") == [len(lens.words) - 1] and lens._find(("red", 1)) == [5]
+    for occurrence in (2, -1, -9):
+        with pytest.raises(KeyError):
+            lens["red", occurrence]
+
+
+def test_adapters(tmp_path):
+    """The rows are those of the merged model; heads that were measured without the adapter are not taken."""
+    folder = save_llava(tmp_path / "llava")
+    heads = {"format": 2, "layers": ["0", "1"], "heads": 4, "about": {"word": "mean"}}
+    (folder / "heads.json").write_text(json.dumps({**heads, "chosen": [{"layer": 1, "head": 2}]}))
+    processor = AutoProcessor.from_pretrained(folder)
+    load = AutoModelForImageTextToText.from_pretrained
+
+    def lens(model, heads="auto"):
+        return look(model, processor, picture(), TEXT, answer="a dog", heads=heads)
+
+    assert lens(load(folder)).heads == ((1, 2),)
+    settings = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
+    adapted = get_peft_model(load(folder), settings)
+    for model in (adapted, adapted.get_base_model()):
+        assert "Localization Heads" in lens(model).heads_from
+    read = lens(adapted, "all").attention
+    assert not np.allclose(read, lens(load(folder), "all").attention, atol=1e-3)
+    np.testing.assert_allclose(read, lens(adapted.merge_and_unload(), "all").attention, atol=1e-5)
+    virtual = get_peft_model(load(folder), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4))
+    with pytest.raises(ValueError, match="virtual tokens"):
+        lens(virtual)
+
+
+def test_the_model_answers_as_asked():
+    model, processor = make_pair("llava")
+    options = {"max_new_tokens": 3, "num_beams": 2, "num_return_sequences": 2, "return_dict_in_generate": True}
+    lens = look(model, processor, picture(), TEXT, **options)
+    best = model.generate(
+        **read_prompt(PatchGroundingProcessor(processor, "llava"), TEXT, [TEXT], [picture()]).inputs,
+        max_new_tokens=3,
+        num_beams=2,
+        bad_words_ids=[[model.config.image_token_id]],
+        pad_token_id=processor.tokenizer.pad_token_id,
+    )
+    special = processor.tokenizer.decode(best[0, -3:], skip_special_tokens=True)
+    assert lens.answer == special
+
+
 def test_forms_change_the_maps_and_the_relative_map_of_the_neutral_prompt_is_even():
     model, processor = make_pair("llava")
     plain = look(model, processor, picture(), TEXT, answer="a dog", heads="all")
@@ -124,6 +245,8 @@ def test_forms_change_the_maps_and_the_relative_map_of_the_neutral_prompt_is_eve
         ({"images": picture(), "heads": [(7, 0)]}, r"no layer and head \(7, 0\)"),
         ({"images": picture(), "heads": 9}, "layer 9 has no heads"),
         ({"images": picture(), "heads": []}, "heads is empty"),
+        ({"images": picture(), "answer": "a <image> dog"}, "answer: a text has '<image>'"),
+        ({"images": picture(), "text": "", "answer": ""}, "has a word"),
     ],
 )
 def test_what_cannot_be_looked_at_is_refused(options, message):

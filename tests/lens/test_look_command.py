@@ -5,7 +5,9 @@ import json
 
 import numpy as np
 import pytest
+from peft import LoraConfig, get_peft_model
 from PIL import Image
+from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main, read_heads
 from tests.helpers.tiny_vlm_files import save_llava
@@ -47,6 +49,17 @@ def test_the_model_answers_and_two_models_stand_on_one_page(folder, image, tmp_p
     assert status == 0
     assert printed.count("asked again") == 2
     assert page.read_text().count('"name":') == 4
+
+
+def test_the_adapter_is_that_of_the_first_model(folder, image, tmp_path, capsys):
+    adapter = tmp_path / "adapter"
+    settings = LoraConfig(target_modules=["q_proj"], init_lora_weights=False)
+    get_peft_model(AutoModelForImageTextToText.from_pretrained(folder), settings).save_pretrained(adapter)
+    given = [image, "what ?", "--model", folder, "--answer", "a cat", "--heads", "all", "--json"]
+    given += ["--output", tmp_path / "lens.html"]
+    alone = json.loads(run_look(capsys, *given)[1])
+    first, second = json.loads(run_look(capsys, *given, "--adapter", adapter, "--beside", folder)[1])
+    assert second["words"] == alone["words"] != first["words"]
 
 
 @pytest.mark.parametrize(
