@@ -342,6 +342,69 @@ def test_the_same_name_with_two_meanings(tmp_path):
     assert_is_box(boxes_of(grounded_rows(theirs))["the dog"], [0.1, 0.2, 150 / 400, 120 / 300])
 
 
+SMALL = [40, 60, 150, 120]
+TURNS = [{"from": "human", "value": "<image>\nFind the dog."}, {"from": "gpt", "value": f'{{"bbox_2d": {SMALL}}}'}]
+LIKE_A_SET = {
+    "answers that are no RefCOCO": {"image": "p.png", "question": "?", "answer": ["the dog"], "bbox": SMALL},
+    "a conversation as a text that is no UGround": {"image": "p.png", "conversations": json.dumps(TURNS)},
+    "a point and the size of its picture": {"image": "p.png", "text": "the dog", "x": 0.3, "y": 0.5, "width": 400,
+                                            "height": 300},
+    "one box and two pictures": {"images": ["p.png", "p.png"], "text": "the dog", "bbox": TALL},
+    "one box and a turn with two pictures": {"images": ["p.png", "p.png"], "messages": [
+        {"role": "user", "content": "<image><image>Find the dog."},
+        {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LIKE_A_SET, ids=str)
+def test_rows_that_only_look_like_those_of_a_set_are_asked_about(case, tmp_path):
+    picture().save(tmp_path / "p.png")
+    with pytest.raises(DataError):
+        grounded_rows(write_lines(tmp_path / "rows.jsonl", [LIKE_A_SET[case]]))
+
+
+def test_each_turn_has_its_own_picture(tmp_path):
+    for name in "pq":
+        picture().save(tmp_path / f"{name}.png")
+    talk = [{"role": "user", "content": "<image>Find the dog."},
+            {"role": "assistant", "content": "<box>(100,200),(600,900)</box>"},
+            {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Find the cat."}]},
+            {"role": "assistant", "content": "<box>(0,0),(500,500)</box>"}]  # fmt: skip
+    row = {"images": ["p.png", "q.png"], "messages": talk}
+    (read,) = grounded_rows(write_lines(tmp_path / "rows.jsonl", [row]))
+    assert [(each["text"], each["image"]) for each in read["phrases"]] == [("the dog", 0), ("the cat", 1)]
+
+
+def test_a_list_of_texts_beside_a_list_of_boxes(tmp_path):
+    picture().save(tmp_path / "p.png")
+    places = [[0.1, 0.1, 0.2, 0.2], [0.5, 0.6, 0.55, 0.65], [0.8, 0.8, 0.9, 0.9]]
+    row = {"image": "p.png", "text": ["the dog", "the cat", "the dog"], "boxes": places}
+    rows = list(grounded_rows(write_lines(tmp_path / "rows.jsonl", [row]), boxes="xyxy 0..1"))
+    assert [(each["text"], each["phrases"][0]["boxes"]) for each in rows] == [
+        (text, [place]) for text, place in zip(row["text"], places, strict=True)
+    ]
+
+
+def test_numbers_in_brackets_within_talk_are_no_points(tmp_path):
+    picture().save(tmp_path / "p.png")
+    turns = [{"from": "human", "value": "<image>\nThe score?"}, {"from": "gpt", "value": "It was (3, 4)."}]
+    (row,) = grounded_rows(write_lines(tmp_path / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
+    assert row["phrases"] == []
+
+
+def test_an_image_folder_with_names_in_another_column(tmp_path):
+    picture().save(tmp_path / "p.png")
+    write_lines(tmp_path / "metadata.jsonl", [{"front_file_name": "p.png", "text": "the dog", "bbox": TALL}])
+    assert_is_box(boxes_of(grounded_rows(tmp_path))["the dog"], [0.75, 2 / 3, 0.95, 0.8667])
+
+
+def test_yolo_poses(tmp_path):
+    picture().save(tmp_path / "p.png")
+    (tmp_path / "p.txt").write_text("0 0.35 0.55 0.5 0.7 0.3 0.3 2 0.4 0.4 1\n")
+    (tmp_path / "data.yaml").write_text("names: [dog]\nkpt_shape: [2, 3]\n")
+    assert_is_box(boxes_of(grounded_rows(tmp_path))["dog"])
+
+
 def test_a_question_is_asked(tmp_path):
     picture().save(tmp_path / "p.png")
     path = write_lines(tmp_path / "a.jsonl", [{"image": "p.png", "text": "the dog", "bbox": [40, 60, 150, 120]}])

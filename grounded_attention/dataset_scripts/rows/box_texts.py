@@ -33,14 +33,14 @@ class Mention:
         span (`tuple[int, int]`): The characters of the boxes and their marks.
         words (`tuple[int, int]`, *optional*): The characters of the words that are marked as theirs.
         label (`str`, *optional*): Words of a label; several boxes with one label are one phrase.
-        image (`int`, *optional*, defaults to 0): The picture.
+        image (`int`, *optional*): The picture, if the marks say it.
     """
 
     boxes: list[RawBox]
     span: tuple[int, int]
     words: tuple[int, int] | None = None
     label: str | None = None
-    image: int = 0
+    image: int | None = None
 
 
 def find_mentions(text: str) -> list[Mention]:
@@ -73,10 +73,19 @@ def _values(text: str) -> list[float]:
     return [float(each) for each in _NUMBERS.findall(text)]
 
 
-# Marks: words, then boxes. Each line: the words, the boxes behind them, the numbers inside of a box, the scale.
-_QWEN = (r"<\|object_ref_start\|>(.*?)<\|object_ref_end\|>", r"<\|box_start\|>(.*?)<\|box_end\|>", THOUSANDTHS)
-_REF = (r"<ref>(.*?)</ref>", r"<(?:box|quad|point)>(.*?)</(?:box|quad|point)>", THOUSANDTHS)
-_DEEPSEEK = (r"<\|ref\|>(.*?)<\|/ref\|>", r"<\|det\|>(.*?)<\|/det\|>", STEPS_999)
+def _between(start: str, end: str) -> str:
+    """What is between two marks; not from the mark of words without a box on to those of the next words."""
+    return rf"{start}((?:(?!{start}).)*?){end}"
+
+
+# Marks: words, then boxes. Each line: the words, the boxes behind them, the scale.
+_QWEN = (
+    _between(r"<\|object_ref_start\|>", r"<\|object_ref_end\|>"),
+    _between(r"<\|box_start\|>", r"<\|box_end\|>"),
+    THOUSANDTHS,
+)
+_REF = (_between("<ref>", "</ref>"), _between("<(?:box|quad|point)>", "</(?:box|quad|point)>"), THOUSANDTHS)
+_DEEPSEEK = (_between(r"<\|ref\|>", r"<\|/ref\|>"), _between(r"<\|det\|>", r"<\|/det\|>"), STEPS_999)
 
 
 def _marked(words: str, box: str, readings: tuple[Reading, ...]) -> Callable[[str], Iterator[Mention]]:
@@ -84,6 +93,7 @@ def _marked(words: str, box: str, readings: tuple[Reading, ...]) -> Callable[[st
     inner = re.compile(box, re.DOTALL)
 
     def find(text: str) -> Iterator[Mention]:
+        end = 0
         for match in pattern.finditer(text):
             boxes = []
             for each in inner.finditer(match[2]):
@@ -97,8 +107,13 @@ def _marked(words: str, box: str, readings: tuple[Reading, ...]) -> Callable[[st
                 if each[0].startswith("<quad>") and len(numbers) == 8:
                     numbers = [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
                 boxes += _sized(numbers, scale)
-            place = match.span(1) if match[1] is not None and match[1].strip() else None
-            yield Mention(boxes, match.span(), _strip(text, place))
+            # Words that are marked, then others, then the box: the marked ones.
+            marked = (
+                [match] if match[1] is not None else [*re.compile(words, re.DOTALL).finditer(text, end, match.start())]
+            )
+            end = match.end()
+            place = marked[-1].span(1) if marked and marked[-1][1].strip() else None
+            yield Mention(boxes, match.span() if match[1] is not None else match.span(2), _strip(text, place))
 
     return find
 
@@ -120,7 +135,7 @@ def _strip(text: str, place: tuple[int, int] | None) -> tuple[int, int] | None:
 
 def _kosmos(text: str) -> Iterator[Mention]:
     """`<phrase> words</phrase><object><patch_index_0044><patch_index_0863></object>`: cells of a 32 x 32 grid."""
-    pattern = re.compile(r"(?:<phrase>(.*?)</phrase>\s*)?<object>(.*?)</object>", re.DOTALL)
+    pattern = re.compile(rf"(?:{_between('<phrase>', '</phrase>')}\s*)?<object>(.*?)</object>", re.DOTALL)
     for match in pattern.finditer(text):
         cells = [int(each) for each in re.findall(r"<patch_index_(\d{4})>", match[2])]
         boxes = [RawBox(_cell_box(*pair), SHARES) for pair in zip(cells[::2], cells[1::2], strict=False)]
@@ -191,36 +206,38 @@ _LABEL_KEYS = ("label", "ref", "text", "name", "phrase", "description", "categor
 
 def _json(text: str, known: tuple[Reading, ...] = ()) -> Iterator[Mention]:
     """`[{"bbox_2d": [x1, y1, x2, y2], "label": "words"}]`, item by item, so that cut lists are read too."""
-    for match in re.finditer(r"\{[^{}]*\}", text):
+    start = end = -1
+    while (start := text.find("{", max(start + 1, end))) >= 0:
         try:
-            item = json.loads(match[0])
-        except ValueError:
+            item, stop = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError):
             continue
         key = next((key for key in _BOX_KEYS if isinstance(item.get(key), list)), None)
         if key is None:
             continue
+        end = stop
         readings = known or OPEN_SCALE
         if key == "box_2d" and not known:  # Gemini, Gemma 4
             readings = (Reading("yxyx", 1000.0),)
         lists = item[key] if item[key] and isinstance(item[key][0], list) else [item[key]]
         boxes: list[RawBox] = []
         for numbers in lists:
-            if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in numbers):
+            if all(re.fullmatch(_NUMBER, str(each).strip()) for each in numbers):
                 boxes += _sized([float(each) for each in numbers], readings)
         label = next((item[name] for name in _LABEL_KEYS if isinstance(item.get(name), str)), None)
         image = item.get("image_id")
         yield Mention(
             boxes,
-            match.span(),
-            None if label is None else _label_place(text, label, match.span()),
+            (start, end),
+            None if label is None else _label_place(text, label, (start, end)),
             label,
-            image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else 0,
+            image if isinstance(image, int) and not isinstance(image, bool) and image >= 0 else None,
         )
 
 
 def _label_place(text: str, label: str, span: tuple[int, int]) -> tuple[int, int] | None:
-    place = text.find(label, *span) if label else -1
-    return None if place < 0 else (place, place + len(label))
+    place = text.rfind(f'"{label}"', *span) + 1 if label else 0
+    return None if place < 1 else (place, place + len(label))
 
 
 def _clicks(text: str) -> Iterator[Mention]:
@@ -257,6 +274,9 @@ def _bare(text: str) -> Iterator[Mention]:
 
 
 def _bare_points(text: str) -> Iterator[Mention]:
+    """Of a text that is nothing else: two numbers in brackets also occur in talk."""
+    if not re.fullmatch(r"[\s\d.,;+()\[\]-]*", text):
+        return
     for match in _BARE_POINT.finditer(text):
         numbers = [float(match[1]), float(match[2])]
         readings = POINT_SHARES if max(numbers) <= 1 else (Reading("points", PIXELS), Reading("points", 1000.0))
@@ -287,7 +307,10 @@ _ASKED = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"[\"“](.+?)[\"”]")
-_REGION_OF = re.compile(r"(?:sentence describes|description|expression|phrase|instruction|object|target)\s*:\s*", re.I)
+_REGION_OF = re.compile(
+    r"(?:sentence describes|description|expression|phrase|instruction|object|target)\s*:\s*|given description\.\s+",
+    re.I,
+)
 _PLACEHOLDER = re.compile(r"<(?:image|img)>|<\|?image_?\d*\|?>|<\|vision_start\|>.*?<\|vision_end\|>|<grounding>")
 
 

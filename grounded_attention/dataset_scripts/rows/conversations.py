@@ -32,6 +32,7 @@ PAIRS = (
     ("query", "response"), ("prefix", "suffix"), ("prompt", "completion"), ("problem", "solution"),
     ("instruction", "output"), ("question", "answer"),
 )  # fmt: skip
+_IMAGE = re.compile(r"<img>|<\|?image_?\d*\|?>|<\|vision_start\|>")
 _PLACE = re.compile(r"<ref-object>|<bbox>")
 # What only points to a box and is no name of a thing.
 _POINTING = re.compile(
@@ -63,6 +64,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     else:
         messages, pictures, beside = _exchange(record)
     images = images_of(record) or pictures
+    shown = _shown(messages, len(images))
     texts = message_texts(messages)
     roles = [message["role"] for message in messages for _ in message_texts([message])]
     given = {key: value for key, value in record.items() if key not in ("conversations", "messages", "conversation")}
@@ -70,16 +72,16 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     if isinstance(objects, Mapping) and ("ref" in objects or "bbox" in objects):
         phrases = _fill(messages, objects)
     elif any(boxes is not None for boxes in beside):
-        phrases = _answers(messages, beside)
+        phrases = _answers(messages, beside, shown)
     else:
-        phrases = _mentions(texts, roles)
+        phrases = _mentions(texts, roles, shown)
         own = boxes_of({key: value for key, value in record.items() if key not in ("width", "height")})
         if not phrases and own:
             phrases = _asked(texts, roles, own)
     if not (name == "conversations" and "image" in record and len(images) == 1):
         phrases = [_unpadded(phrase) for phrase in phrases]
-    if is_text:  # UGround: whole numbers from 0 to 999
-        phrases = [_scaled(phrase, 999.0) for phrase in phrases]
+    if is_text and not any("{" in text for text in texts):  # UGround: whole numbers from 0 to 999
+        phrases = [_of_uground(phrase, "uground" in context.kind.lower()) for phrase in phrases]
     yield make_row(given, {"messages": messages}, phrases, images=images)
 
 
@@ -169,7 +171,24 @@ def _exchange(record: "Columns") -> tuple[list[dict[str, Any]], list[Any], list[
 # Boxes in the texts
 
 
-def _mentions(texts: Sequence[str], roles: Sequence[str]) -> list[RawPhrase]:
+def _shown(messages: Sequence[Mapping[str, Any]], count: int) -> list[int | None]:
+    """The picture that the turn of each text shows; None if that is not one of its own among several pictures."""
+    found: list[int | None] = []
+    turn: int | None = None
+    number = 0
+    for message in messages:
+        content = message["content"]
+        parts = [{"text": content}] if isinstance(content, str) else content
+        new = sum(len(_IMAGE.findall(part["text"])) if "text" in part else 1 for part in parts)
+        if new:
+            turn, number = (number if new == 1 else None), number + new
+        elif message["role"] == "user":
+            turn = 0 if number == 1 else None
+        found += [turn] * len(message_texts([message]))
+    return found if number == count > 1 else [None] * len(found)
+
+
+def _mentions(texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None]) -> list[RawPhrase]:
     """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
     phrases: dict[Any, RawPhrase] = {}
     found = [find_mentions(_after_thoughts(text)) for text in texts]
@@ -194,8 +213,9 @@ def _mentions(texts: Sequence[str], roles: Sequence[str]) -> list[RawPhrase]:
                 )
             sentence, (start, stop) = place
             words = texts[sentence][start:stop]
-            key = (sentence, mention.image, words if mention.label is not None else (start, stop))
-            new = RawPhrase(words, [], start, stop, sentence, mention.image)
+            image = shown[number] if mention.image is None else mention.image
+            key = (sentence, image, words if mention.label is not None else (start, stop))
+            new = RawPhrase(words, [], start, stop, sentence, image)
             phrases.setdefault(key, new).boxes.extend(mention.boxes)
     return [*phrases.values()]
 
@@ -264,7 +284,9 @@ def _asked(texts: Sequence[str], roles: Sequence[str], boxes: list[RawBox]) -> l
     return [RawPhrase(texts[number][slice(*place)], boxes, *place, number)]
 
 
-def _answers(messages: Sequence[Mapping[str, Any]], beside: Sequence[Any]) -> list[RawPhrase]:
+def _answers(
+    messages: Sequence[Mapping[str, Any]], beside: Sequence[Any], shown: Sequence[int | None]
+) -> list[RawPhrase]:
     """GUI-Actor: the box of an answer is what the instruction before it means."""
     phrases, texts = [], message_texts(messages)
     roles = [message["role"] for message in messages for _ in message_texts([message])]
@@ -277,7 +299,7 @@ def _answers(messages: Sequence[Mapping[str, Any]], beside: Sequence[Any]) -> li
             raise RowError("bbox_gt without an instruction", found=texts[number], expected="a message of the user")
         read = [box for each in (boxes if isinstance(boxes[0], list) else [boxes])
                 for box in read_boxes(each, "bbox_gt", SHARES)]  # fmt: skip
-        phrases.append(RawPhrase(texts[before][slice(*place)], read, *place, before))
+        phrases.append(RawPhrase(texts[before][slice(*place)], read, *place, before, shown[number]))
     return phrases
 
 
@@ -353,9 +375,15 @@ def _unpadded(phrase: RawPhrase) -> RawPhrase:
     return _map(phrase, lambda readings: tuple(each for each in readings if not each.padded))
 
 
-def _scaled(phrase: RawPhrase, scale: float) -> RawPhrase:
+def _of_uground(phrase: RawPhrase, is_known: bool) -> RawPhrase:
+    """999 for 1000 where the scale is open; and no other scale if the set is known by its name."""
+
     def rescale(readings: tuple[Reading, ...]) -> tuple[Reading, ...]:
-        return (Reading(readings[0].order, scale),) if len(readings) > 1 else readings
+        if len(readings) == 1:
+            return readings
+        if is_known:
+            return (Reading(readings[0].order, 999.0),)
+        return tuple(replace(each, scale=999.0) if each.scale == 1000 else each for each in readings)
 
     return _map(phrase, rescale)
 
@@ -373,4 +401,4 @@ def read_text(record: "Columns", context: "Context") -> Iterator[RawRow]:
 
 
 def _marked_words(text: str) -> list[RawPhrase]:
-    return _mentions([text], ["assistant"]) if "<" in text and find_mentions(text) else []
+    return _mentions([text], ["assistant"], [None]) if "<" in text and find_mentions(text) else []

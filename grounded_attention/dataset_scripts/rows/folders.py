@@ -43,7 +43,7 @@ def open_folder(folder: Path) -> Source:
     if coco := [path for path in sorted(folder.rglob("*.json")) if _is_coco(path)]:
         parts: dict[str, list[Any]] = defaultdict(list)
         for path in coco:
-            parts[split_of(path, folder) if len(coco) > 1 else ""].append(partial(_coco, path))
+            parts[split_of(path, folder)].append(partial(_coco, path))
         return _format(COCO, folder, dict(parts))
     if xml := sorted(folder.rglob("*.xml")):
         return _open_voc(folder, xml)
@@ -160,18 +160,19 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
     if not isinstance(names, Mapping):
         raise DataError("no names of classes", file=folder / "data.yaml", found=names, expected="a list names: [...]")
     names = {int(key): str(value) for key, value in names.items()}
+    has_points = "kpt_shape" in settings  # poses: a line goes on with points
     parts: dict[str, list[Any]] = {}
     for key in ("train", "val", "valid", "test"):
         places = settings.get(key)
         for place in [places] if isinstance(places, str) else places or []:
             root = folder / settings["path"] if isinstance(settings.get("path"), str) else folder
             if (found := _yolo_images(folder, root, place)) is not None:
-                parts.setdefault(SAME_SPLIT.get(key, key), []).append(partial(_yolo, found, names, folder))
+                parts.setdefault(SAME_SPLIT.get(key, key), []).append(partial(_yolo, found, names, folder, has_points))
     if not parts:
         by_split: dict[str, list[Path]] = defaultdict(list)
         for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() in SUFFIXES):
             by_split[split_of(path.parent / "x", folder)].append(path)
-        parts = {split: [partial(_yolo, paths, names, folder)] for split, paths in by_split.items()}
+        parts = {split: [partial(_yolo, paths, names, folder, has_points)] for split, paths in by_split.items()}
     return _format(YOLO, folder, parts)
 
 
@@ -197,14 +198,15 @@ def _label_file(picture: Path) -> Path:
     return picture.with_suffix(".txt")
 
 
-def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path) -> Iterator[Record]:
+def _yolo(pictures: Sequence[Path], names: Mapping[int, str], folder: Path, has_points: bool) -> Iterator[Record]:
     for picture in pictures:
         labels = _label_file(picture)
         lines = read_text(labels).splitlines() if labels.is_file() else []
         objects = []
         for number, line in enumerate(lines, 1):
             if line.strip():
-                objects.append(_yolo_object(line.split(), names, labels, number))
+                cells = line.split()
+                objects.append(_yolo_object(cells[:5] if has_points else cells, names, labels, number))
         shown = picture.relative_to(folder) if picture.is_relative_to(folder) else picture
         yield labels, "its lines", {"image": str(shown), "objects": objects}
 

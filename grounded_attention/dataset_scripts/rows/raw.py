@@ -63,14 +63,15 @@ class RawBox:
 
 @dataclass
 class RawPhrase:
-    """A phrase with boxes as they are written; the other fields are those of `Phrase`."""
+    """A phrase with boxes as they are written; the other fields are those of `Phrase`. None as `image` says nothing of
+    it: the only picture is meant."""
 
     text: str = ""
     boxes: list[RawBox] = field(default_factory=list)
     start: int | None = None
     end: int | None = None
     sentence: int | None = None
-    image: int = 0
+    image: int | None = None
     weight: float | None = None
     entity: str | None = None
     types: Sequence[str] = ()
@@ -287,7 +288,7 @@ def read_own_phrase(given: Any, name: str, readings: tuple[Reading, ...] = (Read
     for key in ("text", "entity"):
         if key in values:
             values[key] = str(values[key])
-    return RawPhrase(boxes=boxes, **values)
+    return RawPhrase(boxes=boxes, **{"image": 0, **values})
 
 
 def _whole(value: Any, name: str) -> int:

@@ -250,6 +250,15 @@ class GroundedRows:
                     expected=shape.columns,
                 ) from error
             for row in made:
+                for phrase in row.phrases:
+                    if phrase.image is None and phrase.boxes and len(row.images) > 1:
+                        expected = "the picture of each box, such as phrases with image"
+                        raise DataError(
+                            f"boxes of {phrase.text!r:.40}, and several pictures",
+                            **place,
+                            found=len(row.images),
+                            expected=expected,
+                        )
                 yield split, file, where, row
 
     def _look(self) -> None:
@@ -276,12 +285,13 @@ class GroundedRows:
                 continue
             sizes: dict[int, tuple[int, int]] = {}
             for phrase in row.phrases:
+                image = phrase.image or 0
                 for box in phrase.boxes:
                     try:
-                        size = sizes.get(phrase.image) or self._size(row, phrase.image, file, where)
+                        size = sizes.get(image) or self._size(row, image, file, where)
                     except ValueError:
                         continue  # reported when rows are made
-                    sizes[phrase.image] = size
+                    sizes[image] = size
                     key = (Reading("point"),) * (len(box.numbers) == 2 and not box.readings) or box.readings
                     samples.setdefault(key, []).append(Sample(box.numbers, size, box.area, box.hull))
                     count += 1
@@ -408,14 +418,13 @@ class GroundedRows:
     ) -> dict[str, Any]:
         name = f"{place['where']}, phrase {index} ({raw.text!r:.40})"
         sentence, start, end = _locate(raw, texts, {**place, "where": name})
-        if raw.boxes and not 0 <= raw.image < len(sizes):
+        image = raw.image or 0
+        if raw.boxes and not 0 <= image < len(sizes):
             problem = "boxes without a picture" if not sizes else "image is out of range"
-            raise DataError(
-                problem, file=place["file"], where=name, found=raw.image, expected=f"0 to {len(sizes) - 1}"
-            )
+            raise DataError(problem, file=place["file"], where=name, found=image, expected=f"0 to {len(sizes) - 1}")
         boxes = []
         for box in raw.boxes:
-            size = row.size if row.size is not None and raw.image == 0 else sizes[raw.image]
+            size = row.size if row.size is not None and image == 0 else sizes[image]
             read = self._box(box, size, name)
             if read is None:
                 report.drop("a box that is inverted or outside of its picture", name)
@@ -429,7 +438,7 @@ class GroundedRows:
             "end": end,
             "sentence": sentence,
             "boxes": boxes,
-            "image": raw.image,
+            "image": image,
         }
         for key in ("weight", "entity", "scores", "regions"):
             if getattr(raw, key) is not None:

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Rows with a text, or several, and one thing that each of them means: referring expressions, screens, regions."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,7 @@ IMAGE_NAMES = (
     "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
     "image_url", "img_url", "url",
 )  # fmt: skip
+_FURTHER_IMAGE = re.compile(r"image_\d|\w+_file_names?")
 TEXT_NAMES = (
     "text", "caption", "captions", "sentences", "sentence", "expressions", "expression", "referring_expression",
     "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
@@ -43,9 +45,10 @@ TEXT_NAMES = (
 def images_of(record: "Columns") -> list[Any]:
     """The pictures of a record, as they are given."""
     name = first_of(record, IMAGE_NAMES)
-    if name is None:
-        numbered = [record[key] for key in ("image_0", "image_1", "image_2", "image_3") if record.get(key) is not None]
-        return numbered or ([str(record["image_id"])] if record.get("image_id") is not None else [])
+    if name is None:  # pictures in columns of their own, as an image folder may have them, or a name without suffix
+        several = [value for key, value in record.items() if _FURTHER_IMAGE.fullmatch(key) and value is not None]
+        several = [each for value in several for each in (value if isinstance(value, list) else [value])]
+        return several or ([str(record["image_id"])] if record.get("image_id") is not None else [])
     value = record[name]
     if isinstance(value, str) and value.strip().startswith("["):
         value = structured(value, name)
@@ -83,6 +86,12 @@ def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawB
         boxes = []
         for order, sides in SIDE_NAMES:
             if all(record.get(side) is not None for side in sides):
+                if sides[2:] == ("width", "height") and first_of(record, IMAGE_NAMES):
+                    raise RowError(
+                        "columns that are a box, or a point and the size of the picture",
+                        found=", ".join(sides),
+                        expected=f"columns={{'boxes': {[*sides]}}} or columns={{'boxes': {[*sides[:2]]}}}",
+                    )
                 known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
                 boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
                 break
@@ -99,7 +108,7 @@ def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawB
 def has_boxes(record: "Columns") -> bool:
     """Whether a record has boxes of its own."""
     return any(name in record for name in BOX_NAMES) or any(
-        all(side in record for side in sides) for order, sides in SIDE_NAMES if order != "xywh" or "x" in sides
+        all(side in record for side in sides) for _, sides in SIDE_NAMES
     )
 
 
@@ -148,7 +157,8 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         name = first_of(record, ("captions", "sentences", "raw_sentences"))
         about = structured(record.get("raw_image_info"), "raw_image_info")
         size = size_of(about) if isinstance(about, Mapping) else None
-    elif {"question_id", "answer"} <= record.keys() or isinstance(record.get("answer"), list):  # lmms-lab/RefCOCO
+    elif isinstance(record.get("answer"), list) and {"question_id", "segmentation", "iscrowd"} & record.keys():
+        # lmms-lab/RefCOCO and its siblings
         readings, name = XYWH_PIXELS, "answer"
     elif {"caption", "bbox_id"} <= record.keys() or "ori_category_id" in record or "is_rewrite" in record:  # Ref-L4
         readings, name = XYWH_PIXELS, "caption"
@@ -165,9 +175,9 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     texts = texts_of(record[name], name)
     if not texts:
         raise RowError(f"{name} is empty", found=record[name], expected="a text or a list of texts")
-    if len(boxes) == len(texts) > 1 and not readings and isinstance(record[name], list) and name.endswith("s"):
-        for text, box in zip(texts, boxes, strict=True):  # a list of texts beside a list of boxes
-            yield from each_text(record, [text], [box], size=size)
+    if not readings and isinstance(record[name], list) and len(record[name]) == len(boxes) > 1:
+        for text, box in zip(record[name], boxes, strict=True):  # a list of texts beside a list of boxes
+            yield from each_text(record, texts_of(text, name), [box], size=size)
         return
     yield from each_text(record, texts, boxes, size=size)
 
