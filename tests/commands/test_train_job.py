@@ -208,7 +208,7 @@ def refused(hub, capsys, *words):
         (["data.images=/photos"], "images are never on the Hub"),
         (["model.source=mine.yaml"], "model.source mine.yaml is of this machine"),
         (["methods=[driect]"], "did you mean 'direct'?"),
-        (["training.max_steps=-1"], "training.max_steps must be greater than 0"),
+        (["training.max_steps=-1"], "training.max_steps must be above 0"),
         (["--timeout", "2"], "--timeout 2: expected a number with s, m, h or d"),
         (["--secret", "NO_SUCH_VARIABLE"], "your environment has no such variable"),
     ],

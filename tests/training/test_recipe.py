@@ -186,6 +186,20 @@ def test_a_limit_of_a_split_that_no_data_set_has_is_refused(name, key, splits):
         check(load_recipe(find_recipe(name), [f"{key}=3"]))
 
 
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("supervision.options.indirect.wieght", "supervision.options.indirect.weight"),  # not a method of this recipe
+        ("start.supervision.options.direct.layer", "start.supervision.options.direct.layers"),
+        ("data.options.negative", "data.options.negatives"),
+        ("start.data.options.split", "start.data.options.splits"),
+    ],
+)
+def test_a_misspelt_option_is_refused_before_there_are_data(key, nearest):
+    with pytest.raises(RecipeError, match=f"^unknown key '{re.escape(key)}'; did you mean '{re.escape(nearest)}'"):
+        check(load_recipe(find_recipe("scenes_vgp"), [f"{key}=3"]))
+
+
 def test_an_argument_that_has_no_effect_is_refused():
     with pytest.raises(RecipeError, match=r"^training\.output_dir.*of the recipe"):
         check(load_recipe(find_recipe("scenes_vgp"), ["training.output_dir=a"]))

@@ -5,7 +5,7 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
-from grounded_attention.supervision.registry import METHODS
+from grounded_attention.supervision.registry import METHODS, make_method
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads
 from grounded_attention.training.recipes.methods import recipe_method
@@ -14,7 +14,7 @@ from grounded_attention.training.recipes.recipe import Recipe, RecipeError, chec
 
 from .arguments import CHECKPOINTING, check_options, check_training
 from .models import check_model
-from .prepared_data import PreparedData
+from .prepared_data import PreparedData, builder_options
 from .start_model import check_preserve
 
 
@@ -28,7 +28,11 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_family_config(recipe.model)
     check_model(recipe.model, task.head)
     check_names(recipe.supervision.options, METHODS, f"{prefix}supervision.options.")
+    for name, given in recipe.supervision.options.items():  # also of methods that only other recipes run
+        make_method(name, given, f"{prefix}supervision.options.{name}.", RecipeError)
     methods = [recipe_method(recipe, name, f"{prefix}supervision.options.") for name in recipe.methods]
+    builder = BUILDERS[recipe.data.builder or task.builder]
+    check_names(recipe.data.options, builder_options(builder), f"{prefix}data.options.")
     _check_limit(recipe, prefix)
     _check_data(recipe, task, options, prefix)
     grounded = [method.name for method in methods if method.needs_grounding]
