@@ -82,6 +82,8 @@ OF_A_CHOICE = (
     "rank",
     "words",
     "instruction",
+    "relations",
+    "correction",
     "ablate",
     "explore",
     "seed",

@@ -387,7 +387,7 @@ def text_table(scores: Sequence[BoxScore]) -> str:
 # Heads that were chosen before
 
 
-def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str:
+def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | None:
     """Measures the boxes of chosen heads on a split, and writes the folder."""
     given = options.evaluate
     if given != BESIDE_MODEL:
@@ -408,8 +408,12 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str:
         words=heads.settings.words,
         instruction=heads.settings.instruction,
         batch_size=options.batch_size,
+        iou_threshold=options.iou,
+        merged_box=options.merged_box,
         progress=not options.quiet,
     )
+    if not PartialState().is_main_process:
+        return None
     folder = output_folder(options)
     folder.mkdir(parents=True, exist_ok=True)
     found = {

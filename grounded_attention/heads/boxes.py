@@ -5,7 +5,7 @@ Shape letters: n phrases, L layers, H heads, R image tokens, Y and X rows and co
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -61,73 +61,79 @@ class BoxScore:
     accuracy_interval: Interval
 
 
-@dataclass
-class BoxTally:
-    """Collects, for each way to ground, whether point and box of each phrase are right."""
+@dataclass(frozen=True, eq=False)
+class MappedPhrase:
+    """What is kept of where heads look for a phrase with a right answer.
 
-    centre_size: tuple[float, float]
-    sets: Mapping[str, Heads]
-    found: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    gold: list[np.ndarray] = field(default_factory=list)
-    chance: list[float] = field(default_factory=list)
+    `boxes` are the gold ones. `entropy` (L, H), of image tokens only. `ways`: way to ground -> whether its point and
+    its box are right, in [0, 1].
+    """
 
-    def add(
-        self,
-        attention: Tensor,
-        gold_tokens: Tensor,
-        gold_boxes: np.ndarray,
-        tokens: tuple[Tensor, Tensor, TokenGrid | None],
-    ) -> None:
-        """Adds a phrase: attention (L, H, R) on regions, which have a grid if they are image tokens."""
-        boxes, candidates, grid = tokens
-        for name, chosen in self.sets.items():
-            layers, numbers = torch.tensor(chosen, device=attention.device).T
-            if grid is None:
-                token = int((attention[layers, numbers] * candidates).sum(0).argmax())
-                self._add(name, bool(gold_tokens[token]), _fits(boxes[token].tolist(), gold_boxes))
-            else:
-                found = ground_box(attention[layers, numbers], candidates, grid)
-                self._add(name, bool(gold_tokens[found.token]), _fits(found.box, gold_boxes))
-        width, height = self.centre_size
-        centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
-        offsets = ((boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
-        self._add(CENTRE, bool(gold_tokens[offsets.argmin()]), _fits(centre, gold_boxes))
-        self.gold.append(gold_boxes)
-        self.chance.append(float(gold_tokens[candidates].float().mean()))
-
-    def _add(self, name: str, point: bool, box: bool) -> None:
-        self.found.setdefault(name, []).append((float(point), float(box)))
-
-    def columns(self, image_ids: Sequence[str], seed: int = 0) -> dict[str, np.ndarray]:
-        """Way -> (n, 2): whether point and box of each phrase are right.
-
-        For chance these are a random image token, as its probability, and the box of a phrase of another image.
-        """
-        generator, images = np.random.default_rng(seed), np.array(image_ids)
-        boxes = np.zeros(len(images))
-        for index, gold in enumerate(self.gold):
-            others = np.flatnonzero(images != images[index])
-            if len(others):
-                boxes[index] = _fits(self.gold[generator.choice(others)][0], gold)
-        chance = np.stack([np.array(self.chance), boxes], 1)
-        return {**{name: np.array(pairs) for name, pairs in self.found.items()}, RANDOM: chance}
-
-    def scores(self, image_ids: Sequence[str]) -> list["BoxScore"]:
-        """The score of each way to ground, with intervals over images; `image_ids` has the image of each phrase."""
-        names, index = np.unique(np.array(image_ids, dtype=object).astype(str), return_inverse=True)
-        found = []
-        for name, columns in self.columns(image_ids).items():
-            sums = np.zeros((len(names), 2))
-            np.add.at(sums, index, columns)
-            (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, np.bincount(index))
-            point, box = columns.mean(0)
-            ends = (float(point_low), float(point_high)), (float(box_low), float(box_high))
-            found.append(BoxScore(name, float(point), ends[0], float(box), ends[1]))
-        return found
+    image_id: str
+    boxes: np.ndarray
+    entropy: np.ndarray | None
+    ways: Mapping[str, tuple[float, float]]
 
 
-def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> bool:
-    return bool((box_iou(box, gold) >= IOU_THRESHOLD).any())
+def judge_ways(
+    sets: Mapping[str, Heads],
+    centre_size: tuple[float, float],
+    attention: Tensor,
+    gold: tuple[Tensor, np.ndarray],
+    regions: tuple[Tensor, Tensor, TokenGrid | None],
+) -> dict[str, tuple[float, float]]:
+    """Whether point and box of a phrase are right, for each set of heads and the baselines.
+
+    `attention` (L, H, R); `gold`: the right regions (R,), and boxes; `regions`: boxes, candidates (R,), and the grid
+    of image tokens. Heads that see no candidate find nothing. The box of chance is found by `box_scores`.
+    """
+    right, gold_boxes = gold
+    boxes, candidates, grid = regions
+    found = {}
+    for name, heads in sets.items():
+        layers, numbers = torch.tensor(heads, device=attention.device).T
+        seen = attention[layers, numbers] * candidates
+        if not seen.any():
+            found[name] = (0.0, 0.0)
+        elif grid is None:
+            token = int(seen.sum(0).argmax())
+            found[name] = (float(right[token]), _fits(boxes[token].tolist(), gold_boxes))
+        else:
+            place = ground_box(seen, candidates, grid)
+            found[name] = (float(right[place.token]), _fits(place.box, gold_boxes))
+    width, height = centre_size
+    centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
+    offsets = ((boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
+    found[CENTRE] = (float(right[offsets.argmin()]), _fits(centre, gold_boxes))
+    found[RANDOM] = (float(right[candidates].float().mean()) if candidates.any() else 0.0, 0.0)
+    return found
+
+
+def box_scores(phrases: Sequence[MappedPhrase], seed: int = 0) -> list[BoxScore]:
+    """The score of each way to ground, with intervals over images.
+
+    Chance points at a random candidate, and takes the box of a phrase of another image.
+    """
+    generator, images = np.random.default_rng(seed), np.array([phrase.image_id for phrase in phrases])
+    columns = {name: np.array([phrase.ways[name] for phrase in phrases]) for name in phrases[0].ways}
+    for index, phrase in enumerate(phrases):
+        others = np.flatnonzero(images != images[index])
+        if len(others):
+            columns[RANDOM][index, 1] = _fits(phrases[generator.choice(others)].boxes[0], phrase.boxes)
+    names, index = np.unique(images, return_inverse=True)
+    found = []
+    for name, values in columns.items():
+        sums = np.zeros((len(names), 2))
+        np.add.at(sums, index, values)
+        (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, np.bincount(index))
+        point, box = values.mean(0)
+        ends = (float(point_low), float(point_high)), (float(box_low), float(box_high))
+        found.append(BoxScore(name, float(point), ends[0], float(box), ends[1]))
+    return found
+
+
+def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:
+    return float((box_iou(box, gold) >= IOU_THRESHOLD).any())
 
 
 # What `steer_heads` steers towards

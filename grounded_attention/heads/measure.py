@@ -29,7 +29,7 @@ from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.quiet import is_quiet
 
-from .boxes import BoxScore, BoxTally
+from .boxes import Heads, MappedPhrase, judge_ways
 from .examples import AuditExample, Images
 from .items import (
     DEFAULT_WORD,
@@ -123,11 +123,6 @@ def audit(
     if not entities.phrases["judged"] and not words.phrases["judged"]:
         raise ValueError(
             f"no phrase can be judged ({entities.summary()}); expected captions with phrases that have gold boxes"
-        )
-    if not entities.fitted + words.fitted:
-        logger.warning(
-            f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
-            "these images, with boxes of the same convention?"
         )
     return measurement.table(entities, words, about)
 
@@ -306,45 +301,48 @@ class Counted:
 
 @dataclass
 class Maps:
-    """What a pass keeps of each phrase, in one process: the entropy of each head, and the boxes of sets of heads.
+    """Keeps, of each phrase, the spatial entropy of each head and the boxes of sets of heads.
 
-    `entropies` and `sizes` have an entry for each phrase with a right answer: (L, H), and width and height of its gold
-    boxes. `boxes`, if given, tallies what sets of heads find. Regions of a detector (`tokens` False) have no entropy.
+    Regions of a detector (`tokens` False) have no entropy. The heads of `sets` are compared with a box of
+    `centre_size` in the centre of each image.
     """
 
     tokens: bool = True
-    boxes: BoxTally | None = None
-    entropies: list[np.ndarray] = field(default_factory=list)
-    sizes: list[np.ndarray] = field(default_factory=list)
-    image_ids: list[str] = field(default_factory=list)
+    sets: Mapping[str, Heads] = field(default_factory=dict)
+    centre_size: tuple[float, float] = (0.5, 0.5)
+    phrases: list[MappedPhrase] = field(default_factory=list)
+    _batches: list[int] = field(default_factory=list)
 
-    def add(self, pooled: Pooled, items: Items, batch: AuditBatch, examples: Sequence[AuditExample]) -> dict[str, Any]:
-        """Reads the map of each item; returns the entropies (M, L, H) of image tokens as a sum of the table."""
+    def add(
+        self, number: int, pooled: Pooled, items: Items, batch: AuditBatch, examples: Sequence[AuditExample]
+    ) -> dict[str, Any]:
+        """Reads the map of each item of a batch; returns the entropies (M, L, H) of image tokens, for the table."""
         scores, _, tokens = pooled
         attention = scores.exp().masked_fill(is_hidden(scores), 0.0) / tokens[..., None]
-        found, grids = [], {}
-        for number, example in enumerate(items.example.tolist()):
-            maps, gold_boxes = attention[number], items.boxes[number]
+        entropies, grids = [], {}
+        for place, example in enumerate(items.example.tolist()):
+            maps, gold_boxes = attention[place], items.boxes[place]
             boxes, candidates = batch.inputs["region_boxes"][example], batch.candidates[example]
             if self.tokens and example not in grids:
                 grids[example] = TokenGrid.of_tokens(boxes, candidates)
-            grid = grids.get(example)
+            grid, entropy, ways = grids.get(example), None, {}
             if grid is not None:
-                entropy = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
-                found.append(entropy.cpu().numpy())
-            self.sizes.append((gold_boxes[:, 2:] - gold_boxes[:, :2]).mean(0))
-            self.image_ids.append(examples[example].image_id)
-            if self.boxes is not None:
-                gold, *seen = (
-                    value.to(maps.device) for value in (torch.from_numpy(items.gold[number]), boxes, candidates)
+                found = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
+                entropies.append(entropy := found.cpu().numpy())
+            if self.sets:
+                right, boxes, candidates = (
+                    value.to(maps.device) for value in (torch.from_numpy(items.gold[place]), boxes, candidates)
                 )
-                self.boxes.add(maps, gold, gold_boxes, (seen[0], seen[1], grid))
-        self.entropies += found
-        return {"entropy": np.stack(found).astype(np.float64)} if found else {}
+                ways = judge_ways(self.sets, self.centre_size, maps, (right, gold_boxes), (boxes, candidates, grid))
+            self.phrases.append(MappedPhrase(examples[example].image_id, gold_boxes, entropy, ways))
+            self._batches.append(number)
+        return {"entropy": np.stack(entropies).astype(np.float64)} if entropies else {}
 
-    def scores(self) -> list[BoxScore]:
-        """How well the sets of heads find boxes."""
-        return [] if self.boxes is None else self.boxes.scores(self.image_ids)
+    def gather(self) -> None:
+        """Takes in the phrases of all processes, in the order of a single process."""
+        found = gather_object(list(zip(self._batches, self.phrases, strict=True)))
+        found.sort(key=lambda pair: pair[0])
+        self._batches, self.phrases = [number for number, _ in found], [phrase for _, phrase in found]
 
 
 class Measurement:
@@ -371,8 +369,10 @@ class Measurement:
         with bar:
             for number, batch in enumerate(_batches(judged, self.batch_size)):
                 if number % state.num_processes == state.process_index:
-                    self._count(batch, counted, maps)
+                    self._count(number, batch, counted, maps)
                 bar.update(len(batch))
+        if maps is not None:
+            maps.gather()
         return counted.gathered()
 
     def _with_boxes(self, examples: Iterable[AuditExample], counted: Counted) -> Iterator[tuple[int, AuditExample]]:
@@ -383,8 +383,10 @@ class Measurement:
             if kept:
                 yield from ((number, prompt) for prompt in self.inputs.prompts(replace(example, phrases=kept)))
 
-    def _count(self, numbered: Sequence[tuple[int, AuditExample]], counted: Counted, maps: Maps | None) -> None:
-        numbers, examples = [number for number, _ in numbered], [example for _, example in numbered]
+    def _count(
+        self, number: int, numbered: Sequence[tuple[int, AuditExample]], counted: Counted, maps: Maps | None
+    ) -> None:
+        numbers, examples = [each for each, _ in numbered], [example for _, example in numbered]
         batch = self.inputs.make(examples)
         for phrases in batch.dropped:
             counted.phrases.update(_DROPPED[each.reason] for each in phrases if each.reason in _DROPPED)
@@ -410,13 +412,18 @@ class Measurement:
             pooled = pool(pairs[name], found)
             sums = item_sums(pooled, found)
             if maps is not None and name == TEXT_TO_REGION:
-                sums |= maps.add(pooled, found, batch, examples)
+                sums |= maps.add(number, pooled, found, batch, examples)
             counted.tallies[name].add(found, sums, [example.image_id for example in examples], numbers)
 
     def table(
         self, entities: Counted, words: Counted | None = None, about: Mapping[str, Any] | None = None
     ) -> HeadTable:
         """The table of what was counted of entities, and of related words."""
+        if not entities.fitted + (0 if words is None else words.fitted):
+            logger.warning(
+                f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
+                "these images, with boxes of the same convention?"
+            )
         relations = {} if words is None else words.groups(TEXT_TO_REGION)
         return HeadTable(
             layers=self.observer.layers,

@@ -21,7 +21,7 @@ from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from .ablation import Ablation, ablate_heads
-from .boxes import BoxScore, BoxTally, Heads
+from .boxes import BoxScore, Heads, MappedPhrase, box_scores
 from .card import CardSection
 from .examples import AuditExample, Images, PromptSettings
 from .items import Rules
@@ -446,11 +446,12 @@ def rank_heads(
     rules = Rules(words, iou_threshold, merged_box)
     run = HeadScorer(model, processor, images, regions, rules, instruction, batch_size, relate, progress)
     examples = list(examples)
-    chosen_on, maps = run.score(examples, "choice")
-    entropies = np.stack(maps.entropies) if maps.entropies else None
+    chosen_on, phrases = run.score(examples, "choice")
+    entropies = np.stack([phrase.entropy for phrase in phrases]) if run.tokens else None  # type: ignore[misc]
     heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.headless)
-    sizes = np.stack(maps.sizes).astype(np.float32).mean(0, dtype=np.float64)
-    centre_size = (float(sizes[0]), float(sizes[1]))
+    sizes = np.stack([(phrase.boxes[:, 2:] - phrase.boxes[:, :2]).mean(0) for phrase in phrases])
+    width, height = sizes.astype(np.float32).mean(0, dtype=np.float64).tolist()
+    centre_size = (width, height)
     sets: dict[str, Heads] = {name_heads(heads): heads}
     if count > 1:
         sets["best head"] = heads[:1]
@@ -477,7 +478,7 @@ def rank_heads(
         heads=tuple(heads),
         chosen_on=chosen_on,
         reported_on=replace(reported_on, about={**(about or {}), **reported_on.about}),
-        boxes=found.scores(),
+        boxes=box_scores(found),
         ablation=ablation,
         about={**(about or {}), "same_split": report is None, "options": options},
         centre_size=centre_size,
@@ -495,7 +496,9 @@ def evaluate_heads(
     centre_size: tuple[float, float] = (0.5, 0.5),
     words: str = "mean",
     instruction: str | None = None,
-    batch_size: int = 4,
+    batch_size: int | None = None,
+    iou_threshold: float = IOU_THRESHOLD,
+    merged_box: bool = False,
     progress: bool = False,
 ) -> list[BoxScore]:
     """Measures the boxes of heads that were chosen before: pointing game and accuracy at an IoU of 0.5.
@@ -510,11 +513,12 @@ def evaluate_heads(
     Returns:
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
-    run = HeadScorer(model, processor, images, regions, Rules(words), instruction, batch_size, None, progress)
+    rules = Rules(words, iou_threshold, merged_box)
+    run = HeadScorer(model, processor, images, regions, rules, instruction, batch_size, None, progress)
     sets: dict[str, Heads] = {name_heads(heads): list(heads)}
     if len(heads) > 1:
         sets.update({name_heads([head]): [head] for head in heads})
-    return run.score(examples, "boxes", sets, centre_size)[1].scores()
+    return box_scores(run.score(examples, "boxes", sets, centre_size)[1])
 
 
 class HeadScorer:
@@ -546,9 +550,9 @@ class HeadScorer:
         title: str,
         sets: Mapping[str, Heads] | None = None,
         centre_size: tuple[float, float] = (0.5, 0.5),
-    ) -> tuple[HeadTable, Maps]:
-        """Scores all heads, and tallies the boxes of sets of heads."""
-        examples, maps = list(examples), Maps(self.tokens, BoxTally(centre_size, sets) if sets else None)
+    ) -> tuple[HeadTable, list[MappedPhrase]]:
+        """Scores all heads, and judges the boxes of sets of heads."""
+        examples, maps = list(examples), Maps(self.tokens, sets or {}, centre_size)
         directions = (TEXT_TO_REGION,) if self.tokens else self.inputs.directions
         counted = self.measurement.run(examples, directions, self.progress and title, maps)
         words = None
@@ -563,7 +567,7 @@ class HeadScorer:
                 "those of these images"
             )
         table = self.measurement.table(counted, words)
-        return table.sorted_images() if self.tokens else table, maps
+        return table.sorted_images() if self.tokens else table, maps.phrases
 
 
 # In a model card

@@ -1,11 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Two processes (gloo) audit as one: the same counts."""
 
+import json
+
 import numpy as np
 import pytest
 
 from grounded_attention.heads.table import AuditResult
-from tests.helpers.audit_steps import BATCHES, run_audit
+from tests.helpers.audit_steps import BATCHES, run_audit, run_rankings
 from tests.helpers.two_processes import run_two
 
 
@@ -37,3 +39,17 @@ def test_two_processes_count_as_one(one_process, two_processes, batch_size, rank
                 np.testing.assert_array_equal(getattr(found, name), getattr(counts, name))
             for name in ("share", "chance"):
                 np.testing.assert_allclose(getattr(found, name), getattr(counts, name), atol=1e-6)
+
+
+@pytest.mark.parametrize("batch_size", BATCHES)
+def test_two_processes_choose_and_box_as_one(two_processes, batch_size):
+    """Each process reads only its batches, but chooses heads and scores boxes by the phrases of all."""
+    one = json.loads(json.dumps(run_rankings(batch_size)))
+    for rank in (0, 1):
+        two = json.loads((two_processes / f"{batch_size}_{rank}" / "rankings.json").read_text())
+        for ours, theirs in zip(one, two, strict=True):
+            assert [(c["layer"], c["head"]) for c in theirs["chosen"]] == [
+                (c["layer"], c["head"]) for c in ours["chosen"]
+            ]
+            assert theirs["boxes"] == ours["boxes"]
+            assert theirs["centre_size"] == ours["centre_size"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from grounded_attention.heads.boxes import BoxTally
+from grounded_attention.heads.boxes import MappedPhrase, box_scores, judge_ways
 from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples, grounded_prompts
 from grounded_attention.heads.ranking import (
     ChosenHeads,
@@ -177,18 +177,29 @@ def test_the_elbow_is_where_values_begin_to_rise():
 
 def test_the_boxes_of_baselines():
     """The centre box fits a centred object; chance is the box of another image."""
-    tally = BoxTally((0.5, 0.5), {})
-    tally.gold = [
-        np.array([[0.25, 0.25, 0.75, 0.75]]),
-        np.array([[0.0, 0.0, 0.1, 0.1]]),
-        np.array([[0.0, 0.0, 0.1, 0.1]]),
-    ]
-    tally.chance = [0.25, 0.01, 0.01]
-    found = tally.columns(("a", "b", "c"))["chance"]
-    assert found[:, 0].tolist() == [0.25, 0.01, 0.01]
-    assert found[0, 1] == 0  # the others are far away
-    alone = tally.columns(("a", "a", "a"))["chance"]
-    assert alone[:, 1].tolist() == [0, 0, 0]
+    boxes = np.array([[[0.25, 0.25, 0.75, 0.75]], [[0.0, 0.0, 0.1, 0.1]], [[0.0, 0.0, 0.1, 0.1]]])
+    points = (0.25, 0.01, 0.01)
+
+    def score(images, name):
+        ways = [{"centre box": (0.0, float(n == 0)), "chance": (point, 0.0)} for n, point in enumerate(points)]
+        phrases = [MappedPhrase(*each) for each in zip(images, boxes, [None] * 3, ways, strict=True)]
+        return {each.name: each for each in box_scores(phrases)}[name]
+
+    assert score("abc", "chance").pointing == pytest.approx(np.mean(points))
+    assert score("abc", "chance").accuracy < 1  # the first one's others are far away
+    assert score("aaa", "chance").accuracy == 0  # no phrase of another image
+    assert score("abc", "centre box").accuracy == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("candidates", [[True, True], [False, False]])
+def test_heads_that_see_no_candidate_find_nothing(candidates):
+    """They do not point at the first region, which may be right; without candidates chance finds nothing either."""
+    gold = np.array([[0.0, 0.0, 1.0, 1.0]])
+    regions = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.1, 0.1]]), torch.tensor(candidates), None
+    right = torch.tensor([True, False]) & regions[1]
+    found = judge_ways({"one": [(0, 0)]}, (0.5, 0.5), torch.zeros(1, 1, 2), (right, gold), regions)
+    assert found["one"] == (0.0, 0.0)
+    assert found["chance"] == (sum(candidates) / 4, 0.0)
 
 
 def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
