@@ -50,7 +50,7 @@ from grounded_attention.heads.ranking import (
     unranked,
 )
 from grounded_attention.heads.reading import reads_pixels
-from grounded_attention.heads.statistics import CORRECTIONS, RELATIONS, SAME_SPLIT
+from grounded_attention.heads.statistics import RELATIONS, SAME_SPLIT
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.utils.plain_text import short_names
@@ -300,10 +300,8 @@ def write(
     if shown:
         tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
         models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
-        correction = (options.correction, CORRECTIONS[options.correction])
-        page = audit_page(
-            models, "Heads that ground", examples=shown, extra=[ranking_section(ranking)], correction=correction
-        )
+        extra = [ranking_section(ranking)]
+        page = audit_page(models, "Heads that ground", examples=shown, extra=extra, correction=options.correction)
         write_text(folder / PAGE, page)
     return folder
 
@@ -369,9 +367,10 @@ def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str
             f"({interval_text(best.interval)}), {'active' if best.active else 'not active'}; "
             f"rule {best.baseline:.1%}, chance {best.chance:.1%}; {best.items} items in {best.images} images"
         )
-    for direction in {} if changes is None else changes.comparisons:
-        changed = changes.significant(direction)  # type: ignore[union-attr]
-        lines.append(f"{direction.replace('_', ' ')}: {changed.sum()} of {changed.size} heads changed")
+    if changes is not None:
+        for direction in changes.comparisons:
+            changed = changes.significant(direction).sum()
+            lines.append(f"{direction.replace('_', ' ')}: {changed} of {changes.tested} heads changed")
     return "\n".join([*lines, f"\n{folder / TABLE} has the tables; ground with {folder / FILE}"])
 
 

@@ -116,10 +116,10 @@ def box_scores(phrases: Sequence[MappedPhrase], seed: int = 0) -> list[BoxScore]
     """
     generator, images = np.random.default_rng(seed), np.array([phrase.image_id for phrase in phrases])
     columns = {name: np.array([phrase.ways[name] for phrase in phrases]) for name in phrases[0].ways}
-    for index, phrase in enumerate(phrases):
-        others = np.flatnonzero(images != images[index])
+    for number, phrase in enumerate(phrases):
+        others = np.flatnonzero(images != phrase.image_id)
         if len(others):
-            columns[RANDOM][index, 1] = _fits(phrases[generator.choice(others)].boxes[0], phrase.boxes)
+            columns[RANDOM][number, 1] = _fits(phrases[generator.choice(others)].boxes[0], phrase.boxes)
     names, index = np.unique(images, return_inverse=True)
     found = []
     for name, values in columns.items():

@@ -100,8 +100,8 @@ def _introduction(result: "HeadTable") -> Iterator[str]:
     for kind, groups in result.entities.items():
         active = groups["all"].active
         yield (
-            f"{NAMES[kind].capitalize()}: {active.sum()} of {active.size} heads are active; an active head gives "
-            f"more than {ACTIVE_SHARE:.0%} of its attention to the candidates on average."
+            f"{NAMES[kind].capitalize()}: {active.sum()} of {result.real.sum()} heads are active; an active head "
+            f"gives more than {ACTIVE_SHARE:.0%} of its attention to the candidates on average."
         )
     if result.choice.split == SAME_SPLIT:
         yield "Heads were chosen on the same items that they are reported on, as in the paper; this overstates them."

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Compares the heads of two checkpoints with a paired test over images, corrected for the number of heads."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,11 @@ class Changes:
         """Mask of the heads that changed, (L, H) bool: corrected p of at most 0.05."""
         return self.corrected[direction] <= LEVEL
 
+    @property
+    def tested(self) -> int:
+        """The number of heads of the models."""
+        return int((self.before.real | self.after.real).sum())
+
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON types."""
         found = {
@@ -60,7 +65,7 @@ class Changes:
         significant = self.significant(direction)
         rises = int((significant & (self.comparisons[direction].difference > 0)).sum())
         text = (
-            f"{direction.replace('_', ' ')}: {significant.sum()} of {significant.size} heads changed, {rises} of them "
+            f"{direction.replace('_', ' ')}: {significant.sum()} of {self.tested} heads changed, {rises} of them "
             f"for the better (paired permutation test by image, {self.correction.replace('_', ' ')}, p ≤ {LEVEL:g})."
         )
         lines = ["| head | before | after | difference | corrected p |", "|---|--:|--:|--:|--:|"]
@@ -160,13 +165,8 @@ def compare(
         direction: permutation_test(before.entities[direction]["all"], after.entities[direction]["all"], draws, seed)
         for direction in shared
     }
-    corrected = {direction: _correct(found.p, after.headless, correction) for direction, found in comparisons.items()}
+    real, correct = before.real | after.real, CORRECTIONS[correction]
+    corrected = {direction: np.ones_like(found.p) for direction, found in comparisons.items()}
+    for direction, found in comparisons.items():
+        corrected[direction][real] = correct(found.p[real])
     return Changes(names, before, after, correction, comparisons, corrected)
-
-
-def _correct(p: np.ndarray, headless: Sequence[int], correction: str) -> np.ndarray:
-    """Corrects the p values (L, H) for the number of heads; layers without heads are no tests."""
-    real = np.setdiff1d(np.arange(len(p)), headless)
-    corrected = np.ones_like(p)
-    corrected[real] = CORRECTIONS[correction](p[real])
-    return corrected

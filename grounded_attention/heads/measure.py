@@ -410,6 +410,9 @@ class Measurement:
         pairs = self.observer.observe(inputs, queries)
         for name, found in wanted.items():
             pooled = pool(pairs[name], found)
+            if not pooled.shares.isfinite().all():
+                names = ", ".join(dict.fromkeys(example.image_id for example in examples))
+                raise ValueError(f"images {names}: the attention is not a number; load the model in another data type")
             sums = item_sums(pooled, found)
             if maps is not None and name == TEXT_TO_REGION:
                 sums |= maps.add(number, pooled, found, batch, examples)

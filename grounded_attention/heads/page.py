@@ -18,12 +18,12 @@ from grounded_attention.reports.attention_explorer import explorer_body, explore
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 
 from .card import MOST_RELATIONS, NAMES
-from .changes import permutation_test
+from .changes import HOLM, Changes, compare
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
 from .ranking import HeadRanking, name_heads, score_texts
-from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT, holm
-from .table import BestHead, HeadCounts, HeadTable
+from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT
+from .table import BestHead, HeadTable
 
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
 STYLE = """
@@ -32,7 +32,6 @@ STYLE = """
 td.better { font-weight: 700; }
 """
 COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
-Correction = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ def audit_page(
     about: Sequence[tuple[str, str]] = (),
     examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
     extra: Sequence[ExtraSection] = (),
-    correction: tuple[str, Correction] = ("Holm", holm),
+    correction: str = HOLM,
 ) -> str:
     """Builds the page; all text from data is escaped."""
     if not results:
@@ -188,44 +187,35 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
             yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, chosen=chosen, **known)
 
 
-def _changes(results: Mapping[str, HeadTable], correction: tuple[str, Correction]) -> Iterator[str]:
+def _changes(results: Mapping[str, HeadTable], correction: str) -> Iterator[str]:
     (first, before), *others = results.items()
+    named = correction.replace("_", " ").title()
     yield _note(
         f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
-        f"images, two-sided, corrected for the number of heads ({correction[0]}); significant where p ≤ {ALPHA:g}."
+        f"images, two-sided, corrected for the number of heads ({named}); significant where p ≤ {ALPHA:g}."
     )
     for name, after in others:
         if (before.layers, before.heads) != (after.layers, after.heads):
             yield _note(f"{name} is not compared, because it has other layers or heads than {first}.")
             continue
         yield f"<h3>{escape(name)} against {escape(first)}</h3>"
-        for kind in before.entities:
-            if kind in after.entities:
-                pair = before.entities[kind][ALL], after.entities[kind][ALL]
-                yield _change(kind, *pair, (first, name), before, correction[1])
+        changes = compare(before, after, (first, name), correction)
+        yield from (_change(changes, kind) for kind in changes.comparisons)
 
 
-def _change(
-    kind: str,
-    before: HeadCounts,
-    after: HeadCounts,
-    names: tuple[str, str],
-    result: HeadTable,
-    correct: Correction,
-) -> str:
-    comparison = permutation_test(before, after)
-    p = correct(comparison.p)
-    sure, rise = p <= ALPHA, comparison.difference
+def _change(changes: Changes, kind: str) -> str:
+    before, after = (table.entities[kind][ALL] for table in (changes.before, changes.after))
+    p, sure, rise = changes.corrected[kind], changes.significant(kind), changes.comparisons[kind].difference
     up, down = int((sure & (rise > 0)).sum()), int((sure & (rise < 0)).sum())
     layer, head = divmod(int(np.abs(rise).argmax()), rise.shape[1])
     caption = (
-        f"{NAMES[kind].capitalize()}: {up} of {p.size} heads are significantly more accurate than in {names[0]}, "
-        f"{down} less accurate. The largest change is that of {result.name(layer, head)}, "
-        f"{100 * rise[layer, head]:+.1f} points (p {_p(p[layer, head])})."
+        f"{NAMES[kind].capitalize()}: {up} of {changes.tested} heads are significantly more accurate than in "
+        f"{changes.names[0]}, {down} less accurate. The largest change is that of "
+        f"{changes.before.name(layer, head)}, {100 * rise[layer, head]:+.1f} points (p {_p(p[layer, head])})."
     )
-    alt = f"Change of each head's accuracy from {names[0]} to {names[1]}, {NAMES[kind]}"
-    known: dict[str, Any] = {"p": p, "layers": result.layers, "names": names, "baseline": result.rule(kind)}
-    return _drawn(changes_figure, alt, caption, before, after, **known)
+    alt = f"Change of each head's accuracy from {changes.names[0]} to {changes.names[1]}, {NAMES[kind]}"
+    known: dict[str, Any] = {"p": p, "layers": changes.before.layers, "names": changes.names}
+    return _drawn(changes_figure, alt, caption, before, after, **known, baseline=changes.before.rule(kind))
 
 
 def _p(value: float) -> str:

@@ -176,7 +176,11 @@ def _index(value: Any) -> int:
 
 
 def choose_heads(
-    counts: HeadCounts, count: int, rank: str = "pointing", entropies: np.ndarray | None = None, headless: Any = ()
+    counts: HeadCounts,
+    count: int,
+    rank: str = "pointing",
+    entropies: np.ndarray | None = None,
+    real: np.ndarray | None = None,
 ) -> list[tuple[int, int]]:
     """Chooses the heads that ground best; `entropies` (n, L, H) are those of the phrases, for "localization"."""
     if rank not in RANKS:
@@ -184,7 +188,7 @@ def choose_heads(
     if rank == "localization":
         if entropies is None:
             raise ValueError(f"rank={rank!r}: for image tokens only, whose maps have a spatial entropy")
-        values = localization_frequency(counts.mean_share, entropies, headless)
+        values = localization_frequency(counts.mean_share, entropies, real)
     else:
         values = np.asarray(counts.mean(rank))
     seeing = counts.seeing
@@ -195,15 +199,15 @@ def choose_heads(
     return [(int(layer), int(head)) for layer, head in zip(*np.unravel_index(order, values.shape), strict=True)]
 
 
-def localization_frequency(share: np.ndarray, entropies: np.ndarray, headless: Sequence[int] = ()) -> np.ndarray:
+def localization_frequency(share: np.ndarray, entropies: np.ndarray, real: np.ndarray | None = None) -> np.ndarray:
     """How often each head is among the ten of lowest spatial entropy, of the heads that look at the image.
 
-    `share` (L, H) is the mean share, `entropies` (n, L, H) are those of the phrases.
+    `share` (L, H) is the mean share, `entropies` (n, L, H) are those of the phrases, `real` (L, H) are the heads that
+    the model has.
     """
-    real = np.setdiff1d(np.arange(len(share)), headless)
+    real = np.ones(share.shape, dtype=bool) if real is None else real
     bend = elbow(share[real])
-    passed = (share > bend) | (share[real].min() == share[real].max())
-    passed[list(headless)] = False
+    passed = real & ((share > bend) | (share[real].min() == share[real].max()))
     entropy = np.where(passed, entropies, np.inf).reshape(len(entropies), -1)
     lowest = np.argsort(entropy, axis=1, kind="stable")[:, : min(LOWEST, int(passed.sum()))]
     frequency = np.bincount(lowest.ravel(), minlength=entropy.shape[1]) / len(entropy)
@@ -448,7 +452,7 @@ def rank_heads(
     examples = list(examples)
     chosen_on, phrases = run.score(examples, "choice")
     entropies = np.stack([phrase.entropy for phrase in phrases]) if run.tokens else None  # type: ignore[misc]
-    heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.headless)
+    heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.real)
     sizes = np.stack([(phrase.boxes[:, 2:] - phrase.boxes[:, :2]).mean(0) for phrase in phrases])
     width, height = sizes.astype(np.float32).mean(0, dtype=np.float64).tolist()
     centre_size = (width, height)

@@ -207,16 +207,17 @@ class BestLayer:
     interval: Interval
 
 
-def choose(counted: Counted, split: str) -> Choice:
-    """Chooses the best head and layer of each group.
+def choose(table: "HeadTable", split: str) -> Choice:
+    """Chooses the best head and layer of each group of a table.
 
     The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
     the first of equals. The best layer has the highest mean accuracy over all its heads.
     """
-    heads = {name: {group: _best(counts) for group, counts in found.items()} for name, found in counted.items()}
+    heads = {kind: {group: _best(counts) for group, counts in found.items()} for kind, found in table.counted.items()}
+    widths = np.maximum(table.real.sum(1), 1)
     layers = {
-        name: {group: int(counts.accuracy.mean(1).argmax()) for group, counts in found.items()}
-        for name, found in counted.items()
+        kind: {group: int((counts.accuracy.sum(1) / widths).argmax()) for group, counts in found.items()}
+        for kind, found in table.counted.items()
     }
     return Choice(split, heads, layers)
 
@@ -262,6 +263,17 @@ class HeadTable:
         """The counts of all phrases, from words to regions."""
         return self.entities[DIRECTIONS[0]][ALL]
 
+    @property
+    def real(self) -> np.ndarray:
+        """(L, H) bool: the heads that the model has; a layer may have fewer than H, or none.
+
+        A layer whose heads see nothing, and that is not `headless`, has windows that end before the image.
+        """
+        seeing = np.any([counts.seeing for found in self.counted.values() for counts in found.values()], axis=0)
+        blind = ~seeing.any(1, keepdims=True)
+        blind[list(self.headless)] = False
+        return seeing | blind
+
     def choose_on(self, other: "HeadTable | str") -> Self:
         """A copy that reports the heads and layers that are best on another split.
 
@@ -275,13 +287,13 @@ class HeadTable:
         if isinstance(other, str):
             if other != SAME_SPLIT:
                 raise ValueError(f"choose_on({other!r}): expected the audit of another split, or {SAME_SPLIT!r}")
-            return replace(self, chosen=choose(self.counted, SAME_SPLIT))
+            return replace(self, chosen=choose(self, SAME_SPLIT))
         if (other.layers, other.heads) != (self.layers, self.heads):
             raise ValueError(
                 f"the audit to choose on has {len(other.layers)} layers of {other.heads} heads, but the reported one "
                 f"has {len(self.layers)} of {self.heads}: give audits of the same model"
             )
-        return replace(self, chosen=choose(other.counted, str(other.about.get("split", "another split"))))
+        return replace(self, chosen=choose(other, str(other.about.get("split", "another split"))))
 
     def sorted_images(self) -> Self:
         """A copy whose images are in the order of their ids."""
@@ -303,7 +315,7 @@ class HeadTable:
     @property
     def choice(self) -> Choice:
         """The heads and layers to report."""
-        return self.chosen or choose(self.counted, SAME_SPLIT)
+        return self.chosen or choose(self, SAME_SPLIT)
 
     def best_heads(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestHead]:
         """The chosen head of each group, with its accuracy and interval here; groups without a choice are skipped."""
@@ -322,9 +334,10 @@ class HeadTable:
             for group, counts in groups.items():
                 layer = self.choice.layers.get(kind, {}).get(group)
                 if layer is not None:
-                    sums = counts.correct[:, layer].mean(1, keepdims=True)
+                    real = self.real[layer]
+                    sums = counts.correct[:, layer, real].mean(1, keepdims=True)
                     low, high = ratio_intervals(sums, counts.items, level, draws)[:, 0]
-                    mean = float(counts.accuracy[layer].mean())
+                    mean = float(counts.accuracy[layer, real].mean())
                     found.append(BestLayer(kind, group, layer, mean, (float(low), float(high))))
         return found
 
@@ -344,12 +357,12 @@ class HeadTable:
         for kind, groups in self.counted.items():
             for group, counts in groups.items():
                 low, high = counts.intervals(level, draws)
-                for place in np.ndindex(counts.accuracy.shape):
+                for place in map(tuple, np.argwhere(self.real)):
                     yield {
                         "kind": kind,
                         "group": group,
                         "layer": self.layers[place[0]],
-                        "head": place[1],
+                        "head": int(place[1]),
                         "accuracy": counts.accuracy[place],
                         "low": low[place],
                         "high": high[place],

@@ -10,7 +10,7 @@ from PIL import Image
 from grounded_attention.heads.changes import permutation_test
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.heads.page import ExtraSection, audit_page
-from grounded_attention.heads.statistics import holm
+from grounded_attention.heads.statistics import benjamini_hochberg, holm
 from grounded_attention.heads.table import AuditResult, HeadCounts
 from tests.helpers.browser import open_browser
 
@@ -110,9 +110,11 @@ def test_changes_are_those_of_the_corrected_test(written):
 
 
 def test_another_correction_is_used_and_named():
-    page = audit_page(RESULTS, correction=("none at all", lambda p: np.ones_like(p)))
-    text = "".join(Reader(page).text)
-    assert "0 of 6 heads are significantly more accurate" in text and "(none at all)" in text
+    before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
+    comparison = permutation_test(before, after)
+    up = int(((benjamini_hochberg(comparison.p) <= 0.05) & (comparison.difference > 0)).sum())
+    text = "".join(Reader(audit_page(RESULTS, correction="benjamini_hochberg")).text)
+    assert f"{up} of 6 heads are significantly more accurate" in text and "(Benjamini Hochberg)" in text
 
 
 def test_text_of_the_data_stays_text(written):

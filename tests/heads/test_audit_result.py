@@ -11,7 +11,8 @@ import pytest
 from grounded_attention.heads import figures
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.page import audit_page
-from grounded_attention.heads.table import SAME_SPLIT, AuditResult, HeadCounts
+from grounded_attention.heads.ranking import localization_frequency
+from grounded_attention.heads.table import SAME_SPLIT, AuditResult, HeadCounts, HeadTable
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -220,3 +221,36 @@ def test_changes_are_found_where_there_are_any(tmp_path):
         compare(before, after, correction="none")
     with pytest.raises(ValueError, match="have split 'test' and 'validation'"):
         compare(before, result(FIRST, "validation"))
+
+
+def test_heads_that_a_layer_lacks_are_not_counted():
+    """Layer 1 has two heads of four, layer 2 none, the heads of layer 3 see nothing of the image."""
+    images, shape = 12, (12, 4, 4)
+    real = np.zeros(shape[1:], dtype=bool)
+    real[0] = real[1, :2] = True
+    correct = np.zeros(shape, dtype=int)
+    correct[:5, 0], correct[:8, 1, :2] = 1, 1
+
+    def table(seed):
+        drawn = correct.copy()
+        drawn[:, 0, 0] = np.random.default_rng(seed).random(images) < seed
+        counts = HeadCounts(
+            tuple(map(str, range(images))), np.ones(images, int), drawn, np.ones(shape) * real * 0.5,
+            np.zeros(images, int), np.ones(images) / 5,
+        )  # fmt: skip
+        return HeadTable(tuple("0123"), 4, {"text_to_region": {"all": counts}}, headless=(2,))
+
+    before, after = table(0), table(1)
+    assert before.real.sum() == 4 + 2 + 4  # windows: they exist
+    (best,) = before.best_layers()
+    assert best.layer == 1 and best.accuracy == pytest.approx(8 / 12)
+    assert best.interval[0] < 8 / 12 < best.interval[1]
+    assert len(before.to_pandas()) == 10
+    assert "of 10 heads are active" in before.to_card_section()
+    changes = compare(before, after)
+    p = changes.comparisons["text_to_region"].p[0, 0]
+    assert changes.corrected["text_to_region"][0, 0] == pytest.approx(10 * p)
+    assert "1 of 10 heads changed" in changes.to_markdown()
+    entropies = np.ones((3, 4, 4))
+    frequency = localization_frequency(before.counts.mean_share, entropies, before.real)
+    assert (frequency[~before.real] == -1).all()

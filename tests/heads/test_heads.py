@@ -133,6 +133,15 @@ def test_a_layer_that_does_not_see_the_image_is_not_ranked():
         rank_heads(model, processor, late, pictures(COUNT), count=5, ablate=0)
 
 
+def test_attention_that_is_not_a_number_is_refused():
+    """The first region would else be the answer."""
+    model, processor = make_pair("llava")
+    with torch.no_grad():
+        next(iter(attention_modules(model).values())).q_proj.weight.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"image 0.*not a number"):
+        rank_heads(model, processor, examples(2), pictures(2), count=2, ablate=0)
+
+
 # The choice
 
 
