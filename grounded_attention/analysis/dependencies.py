@@ -13,23 +13,16 @@ paper measures words other than entities.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.statistics import ACTIVE_SHARE, DRAWS, LEVEL, ratio_intervals
-from grounded_attention.heads.table import HeadCounts
-from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.processing.phrase import Phrase
-from grounded_attention.utils.plain_text import markdown_text
 
 from .dependency_parses import ESCAPES, ROOT, Parse, align_words
 
 logger = logging.getLogger(__name__)
 
 EITHER, DEPENDENT, HEAD = "either", "dependent", "head"
-TOP = 10
 _SHOWN = 3
 
 
@@ -119,84 +112,3 @@ def _depth(parse: Parse, index: int) -> int:
     while (index := parse.words[index].head) != ROOT:
         depth += 1
     return depth
-
-
-@dataclass(frozen=True)
-class RelationRow:
-    """The best head for a relation."""
-
-    relation: str
-    items: int
-    images: int
-    layer: int | None
-    head: int | None
-    accuracy: float
-    low: float
-    high: float
-    share: float
-    baseline: float
-    chance: float
-
-
-def relation_table(
-    relations: Mapping[str, HeadCounts],
-    top: int = TOP,
-    chosen_on: Mapping[str, HeadCounts] | None = None,
-    active: float = ACTIVE_SHARE,
-    level: float = LEVEL,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> list[RelationRow]:
-    """
-    Table 2 of the paper: the best active head for each of the most common relations.
-    """
-    common = sorted(relations, key=lambda name: (-relations[name].total, name))[:top]
-    choices = relations if chosen_on is None else chosen_on
-    return [_row(name, relations[name], _best_head(choices.get(name), active), level, draws, seed) for name in common]
-
-
-def _best_head(counts: HeadCounts | None, active: float) -> tuple[int, int] | None:
-    if counts is None or not (counts.mean_share > active).any():
-        return None
-    ranked = np.where(counts.mean_share > active, counts.accuracy, -1.0)
-    layer, head = divmod(int(ranked.argmax()), ranked.shape[1])
-    return layer, head
-
-
-def _row(
-    name: str, counts: HeadCounts, best: tuple[int, int] | None, level: float, draws: int, seed: int
-) -> RelationRow:
-    layer, head = best or (None, None)
-    accuracy = low = high = share = float("nan")
-    if best is not None:
-        accuracy, share = counts.accuracy[best], counts.mean_share[best]
-        low, high = ratio_intervals(counts.correct[:, *best][:, None], counts.items, level, draws, seed)[:, 0]
-    return RelationRow(
-        relation=name,
-        items=counts.total,
-        images=len(counts.image_ids),
-        layer=layer,
-        head=head,
-        accuracy=float(accuracy),
-        low=float(low),
-        high=float(high),
-        share=float(share),
-        baseline=counts.baseline_accuracy,
-        chance=counts.chance_accuracy,
-    )
-
-
-def relation_markdown(rows: Sequence[RelationRow]) -> str:
-    """The table as Markdown, accuracies in percent."""
-    lines = [
-        "| relation | words | baseline | best active head | interval | layer-head, from 0 |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        relation = markdown_text(row.relation)
-        best = ("no active head", "", "")
-        if row.layer is not None:
-            interval = interval_text((100 * row.low, 100 * row.high), ".1f")
-            best = (f"{100 * row.accuracy:.1f}", interval, f"{row.layer}-{row.head}")
-        lines.append(f"| {relation} | {row.items} | {100 * row.baseline:.1f} | {' | '.join(best)} |")
-    return "\n".join(lines)

@@ -376,12 +376,6 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         self.cls.predictions.bias = nn.Parameter(resized)
         return embeddings
 
-    @property
-    def prediction_heads(self) -> dict[str, nn.Module]:
-        """The heads that predict words and regions from the states of tokens and regions."""
-        heads: dict[str, nn.Module] = {"words": self.cls.predictions}
-        return heads if self.obj_predict_head is None else {**heads, "regions": self.obj_predict_head}
-
     @can_return_tuple
     @auto_docstring(custom_args=REGION_ARGS + PRETRAINING_ARGS + _TARGET_ARGS + PHRASE_ARGS)
     def forward(

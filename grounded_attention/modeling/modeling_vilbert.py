@@ -490,11 +490,6 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
         self.make_phrase_heads()
         self.post_init()
 
-    @property
-    def prediction_heads(self) -> dict[str, nn.Module]:
-        """The heads that predict words and regions from the states of tokens and regions."""
-        return {"words": self.cls.predictions, "regions": self.cls.imagePredictions}
-
     @can_return_tuple
     @auto_docstring(custom_args=REGION_ARGS + _TASK_ARGS + PRETRAINING_ARGS + REGION_TARGET_ARGS + PHRASE_ARGS)
     def forward(

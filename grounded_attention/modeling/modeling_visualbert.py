@@ -363,11 +363,6 @@ class VisualBERTForPreTraining(WordHead, PhraseHeads, VisualBERTPreTrainedModel)
         self.make_phrase_heads()
         self.post_init()
 
-    @property
-    def prediction_heads(self) -> dict[str, nn.Module]:
-        """The heads that predict words from the states of tokens; there is none for regions."""
-        return {"words": self.cls.predictions}
-
     @can_return_tuple
     @auto_docstring(custom_args=REGION_ARGS + _FAMILY_ARGS + PRETRAINING_ARGS + PHRASE_ARGS)
     def forward(

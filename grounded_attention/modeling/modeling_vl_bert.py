@@ -614,11 +614,6 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
     def set_output_embeddings(self, new_embeddings: nn.Linear):
         self.mlm_head.decoder = new_embeddings
 
-    @property
-    def prediction_heads(self) -> dict[str, nn.Module]:
-        """The heads that predict words and region classes from the states of tokens and regions."""
-        return {"words": self.mlm_head, "regions": self.region_head}
-
     @can_return_tuple
     @auto_docstring(
         custom_args=REGION_ARGS

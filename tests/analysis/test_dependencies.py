@@ -10,10 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from grounded_attention.analysis.dependencies import phrase_head, relation_examples, relation_markdown, relation_table
+from grounded_attention.analysis.dependencies import phrase_head, relation_examples
 from grounded_attention.analysis.dependency_parses import align_words, read_conllu, spacy_parses
 from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.table import HeadCounts
 from grounded_attention.processing.phrase import Phrase
 
 BALL, CUBE = ([[0.1, 0.1, 0.3, 0.3]], [[0.5, 0.5, 0.9, 0.9], [0.6, 0.1, 0.7, 0.2]])
@@ -309,39 +308,3 @@ def test_spacy_that_is_missing_or_does_not_parse(monkeypatch):
 
 
 # The table
-
-
-def counts_of(correct, share, images=10):
-    """(L, H) right answers of 2 items an image, and share an item."""
-    correct = np.array(correct, dtype=np.int64)[None].repeat(images, 0)
-    correct[: images // 2] = np.minimum(correct[: images // 2] + 1, 2)
-    shares = 2 * np.array(share, dtype=np.float64)[None].repeat(images, 0)
-    ids, items = tuple(map(str, range(images))), np.full(images, 2)
-    return HeadCounts(ids, items, correct, shares, np.arange(images) % 2, np.full(images, 0.4))
-
-
-def test_best_active_head_of_the_most_common_relations():
-    relations = {
-        "rare": counts_of([[1, 0]], [[0.9, 0.9]], images=2),
-        "det": counts_of([[0, 2], [1, 0]], [[0.5, 0.125], [0.25, 0.75]]),
-        "amod": counts_of([[2, 0], [0, 0]], [[0.19, 0.2], [0.1, 0.0]], images=8),
-    }
-    det, amod = relation_table(relations, top=2, draws=200)
-    assert (det.relation, det.items, det.images) == ("det", 20, 10)
-    assert (det.layer, det.head, det.accuracy, det.share) == (1, 0, 0.75, 0.25), "head 0-1 is better but not active"
-    assert (det.baseline, det.chance) == (0.25, 0.2)
-    expected = relations["det"].intervals(draws=200)[:, 1, 0]
-    np.testing.assert_array_equal([det.low, det.high], expected)
-    assert (amod.relation, amod.layer, amod.head) == ("amod", None, None) and np.isnan([amod.accuracy, amod.low]).all()
-    text = relation_markdown([det, amod])
-    assert (
-        "| det | 20 | 25.0 | 75.0 |" in text and "| 1-0 |" in text and "| amod | 16 | 25.0 | no active head |" in text
-    )
-
-
-def test_heads_chosen_on_another_split():
-    reported = {"det": counts_of([[0, 2]], [[0.5, 0.5]]), "obj": counts_of([[0, 2]], [[0.5, 0.5]])}
-    other = {"det": counts_of([[2, 0]], [[0.5, 0.5]])}
-    same, (det, obj) = relation_table(reported)[0], relation_table(reported, chosen_on=other)
-    assert (same.head, same.accuracy) == (1, 1.0)
-    assert (det.head, det.accuracy) == (0, 0.25) and obj.head is None

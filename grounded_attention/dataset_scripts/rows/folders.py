@@ -27,7 +27,6 @@ _READINGS = {
     LABEL_STUDIO: (Reading("xywh", 100.0),),
 }
 _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
-_COCO_KEYS = {"images", "annotations"}
 
 
 def open_folder(folder: Path) -> Source:
