@@ -349,6 +349,14 @@ LIKE_A_SET = {
     "a conversation as a text that is no UGround": {"image": "p.png", "conversations": json.dumps(TURNS)},
     "a point and the size of its picture": {"image": "p.png", "text": "the dog", "x": 0.3, "y": 0.5, "width": 400,
                                             "height": 300},
+    "a caption that is not of Ref-L4": {"image": "p.png", "caption": "the dog", "bbox": SMALL, "bbox_id": 3},
+    "samples that are not of RefCOCO-M": {"image": "p.png", "samples": [{"sentence": "the dog", "bbox": SMALL}]},
+    "targets that are not of V*": {"image": "p.png", "question": "?", "target_object": ["dog"], "bbox": [SMALL]},
+    "two names and then three boxes": {
+        "images": ["p.png"],
+        "messages": [{"role": "user", "content": "<image>Find <ref-object> and <ref-object>."},
+                     {"role": "assistant", "content": "<bbox><bbox><bbox>"}],
+        "objects": {"ref": ["the dog", "the cat"], "bbox": [BOX, BOX, BOX], "bbox_type": "norm1"}},
     "one box and two pictures": {"images": ["p.png", "p.png"], "text": "the dog", "bbox": TALL},
     "one box and a turn with two pictures": {"images": ["p.png", "p.png"], "messages": [
         {"role": "user", "content": "<image><image>Find the dog."},

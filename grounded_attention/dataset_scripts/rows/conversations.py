@@ -318,6 +318,7 @@ def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any]) -> list[Ra
         raise RowError("objects: image_id and bbox", found=found, expected="one image_id for each bbox")
     places: list[tuple[int, int, int]] = []  # of each name: the text, and its characters there
     owners: list[int] = []  # of each <bbox>: the name before it
+    unclear = False  # names that do not stand together with their boxes
     number = -1
     used = 0
     for message in messages:
@@ -338,6 +339,8 @@ def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any]) -> list[Ra
                     if used >= len(lists):
                         raise RowError("objects: too few bbox", found=len(lists), expected="one for each <bbox>")
                     owners.append(len(places) - 1)
+                    last = places[-1][0] if places else number
+                    unclear |= not places or (last != number and sum(each[0] == last for each in places) > 1)
                     filled += json.dumps([*_short(lists[used])])
                     used += 1
             part[key] = filled + text[end:]
@@ -352,7 +355,10 @@ def _fill(messages: list[dict[str, Any]], objects: Mapping[str, Any]) -> list[Ra
             raise RowError("objects: a ref that is in no text", found=refs[len(places)], expected="<ref-object>")
         places.append((there[0], *there[1]))
     if len(refs) != len(lists):
-        owner = [max(each, 0) for each in owners] + [len(refs) - 1] * (len(lists) - len(owners))
+        if len(refs) > 1 and (unclear or len(owners) < len(lists)):
+            expected = f"{len(refs)} bbox, or <bbox> behind <ref-object>"
+            raise RowError("objects: whose boxes are they?", found=f"{len(lists)} bbox", expected=expected)
+        owner = [max(each, 0) for each in owners] + [0] * (len(lists) - len(owners))
     else:
         owner = [*range(len(lists))]
     phrases = []

@@ -40,7 +40,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
 
 def _targets(record: "Columns", question: str, targets: list[str]) -> RawRow:
     """V*: boxes x, y, width, height, one for each target; words of the question where they are there."""
-    boxes = boxes_of(record, XYWH_PIXELS)
+    boxes = boxes_of(record, XYWH_PIXELS if "options" in record else ())
     if len(boxes) != len(targets):
         raise RowError("bbox and target_object", found=(len(boxes), len(targets)), expected="a box for each target")
     text, phrases = question, []

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import chain
@@ -304,9 +304,3 @@ def as_path(value: Any) -> str | None:
     if isinstance(value, Path):
         value = str(value)
     return value if isinstance(value, str) and len(value) < 1000 and not value.startswith("data:") else None
-
-
-def named(names: Sequence[str], numbers: Mapping[Any, str]) -> Iterator[str]:
-    """Names of classes that are given as names or as numbers."""
-    for each in names:
-        yield numbers.get(each, str(each))

@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 COUNTED = (200, 2000)
 # Records that are read for it at most while no box was found.
 LOOKED_AT = 2000
+_POINTS = (Reading("point"),)  # a key of decisions: points of which nothing else is known
 _WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
 # Names of columns that a user may give.
 COLUMNS = (
@@ -292,8 +293,7 @@ class GroundedRows:
                     except ValueError:
                         continue  # reported when rows are made
                     sizes[image] = size
-                    key = (Reading("point"),) * (len(box.numbers) == 2 and not box.readings) or box.readings
-                    samples.setdefault(key, []).append(Sample(box.numbers, size, box.area, box.hull))
+                    samples.setdefault(_kind(box), []).append(Sample(box.numbers, size, box.area, box.hull))
                     count += 1
         return samples, True
 
@@ -313,10 +313,14 @@ class GroundedRows:
 
     def _decide(self, samples: Mapping[tuple[Reading, ...], Sequence[Sample]]) -> None:
         assert self._shape is not None or not samples
-        for key, some in samples.items():
-            readings = () if key == (Reading("point"),) else key
-            self._decisions[key] = decide(some, readings, self._said, self._told_by(), file=self._source.name)
+        for kind, some in samples.items():
+            self._decide_kind(kind, some)
         self._tell()
+
+    def _decide_kind(self, kind: tuple[Reading, ...], samples: Sequence[Sample], **place: str) -> None:
+        readings = () if kind == _POINTS else kind
+        told_by, file = self._told_by(), self._source.name
+        self._decisions[kind] = decide(samples, readings, self._said, told_by, file=file, **place)
 
     def _told_by(self) -> str:
         assert self._shape is not None
@@ -449,26 +453,23 @@ class GroundedRows:
 
     def _box(self, box: RawBox, size: tuple[int, int], name: str) -> list[float] | None:
         """x1, y1, x2, y2 in [0, 1]; None if nothing of it is in the picture."""
-        is_point = len(box.numbers) == 2
-        key = (Reading("point"),) * (is_point and not box.readings) or box.readings
-        if key not in self._decisions:  # a kind that the first rows do not have
-            self._decisions[key] = decide(
-                [Sample(box.numbers, size, box.area, box.hull)],
-                () if key == (Reading("point"),) else key,
-                self._said,
-                self._told_by(),
-                file=self._source.name,
-                where=name,
-            )
+        kind = _kind(box)
+        if kind not in self._decisions:  # one that the first rows do not have
+            self._decide_kind(kind, [Sample(box.numbers, size, box.area, box.hull)], where=name)
             self._tell()
-        x1, y1, x2, y2 = (float(each) for each in self._decisions[key].reading.corners(box.numbers, size))
+        x1, y1, x2, y2 = (float(each) for each in self._decisions[kind].reading.corners(box.numbers, size))
         inside = x1 <= 1 and y1 <= 1 and x2 >= 0 and y2 >= 0
         if not inside or x1 > x2 or y1 > y2:
             return None
         clipped = [min(max(each, 0.0), 1.0) for each in (x1, y1, x2, y2)]
-        if not is_point and (clipped[0] == clipped[2] or clipped[1] == clipped[3]):
+        if len(box.numbers) == 4 and (clipped[0] == clipped[2] or clipped[1] == clipped[3]):
             return None
         return clipped
+
+
+def _kind(box: RawBox) -> tuple[Reading, ...]:
+    """What boxes of one convention share: the readings that their place allows; points without any are a kind."""
+    return box.readings or _POINTS * (len(box.numbers) == 2)
 
 
 def _says_the_same(key: str, renamed: Mapping[str, Any]) -> bool:

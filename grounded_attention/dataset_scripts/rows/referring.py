@@ -160,11 +160,11 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     elif isinstance(record.get("answer"), list) and {"question_id", "segmentation", "iscrowd"} & record.keys():
         # lmms-lab/RefCOCO and its siblings
         readings, name = XYWH_PIXELS, "answer"
-    elif {"caption", "bbox_id"} <= record.keys() or "ori_category_id" in record or "is_rewrite" in record:  # Ref-L4
+    elif "ori_category_id" in record or len({"bbox_id", "bbox_area", "is_rewrite"} & record.keys()) > 1:  # Ref-L4
         readings, name = XYWH_PIXELS, "caption"
     elif "proposal" in record:  # OpenRef
         readings = XYWH_SHARES
-    elif {"expression", "dataset_name"} <= record.keys():  # Visual-CoT's referring expressions
+    elif {"img_path", "expression", "dataset_name"} <= record.keys():  # Visual-CoT's referring expressions
         readings = XYXY_PIXELS
     if name is None:
         raise RowError("no text", found=list(record), expected=f"one of {', '.join(TEXT_NAMES[:8])}")
@@ -195,7 +195,8 @@ def read_samples(record: "Columns", context: "Context") -> Iterator[RawRow]:
     name = "samples" if "samples" in record else "refs"
     for each in items(record[name], name):
         texts = texts_of(each.get("sentences", each.get("sentence", each.get("label"))), f"{name}, sentences")
-        yield from each_text(record, texts, boxes_of(each, XYWH_PIXELS))
+        is_known = "sentences" in each and {"mask", "label", "supercategory"} & each.keys()
+        yield from each_text(record, texts, boxes_of(each, XYWH_PIXELS if is_known else ()))
 
 
 def has_elements(record: "Columns") -> bool:
