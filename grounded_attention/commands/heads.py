@@ -221,7 +221,7 @@ def build_parser() -> argparse.ArgumentParser:
         type=seed_number,
         default=0,
         metavar="N",
-        help="seed of random heads in the ablation (default: 0)",
+        help="seed of random heads in the ablation, and of the halves of --data (default: 0)",
     )
     add("--explore", type=count, default=0, metavar="N", help="write heads.html, a page to click, with N images")
     add("--card", metavar="FILE_OR_DIR", help="put what was measured into this model card, or the card of this folder")

@@ -86,13 +86,14 @@ def _introduction(result: "HeadTable") -> Iterator[str]:
     kinds = ", ".join(dict.fromkeys(NAMES.get(kind, kind) for kind in result.counted))
     yield f"How often each attention head attends most to the right place ({kinds}){f', on {where}' if where else ''}."
     word = about.get("word", "last")
-    attending = "sub-words on average attend" if word == "mean" else f"{word} sub-word attends"
+    whole = {"mean": "its sub-words on average attend", "prompt": "the last token of its prompt attends"}
+    attending = whole.get(word, f"its {word} sub-word attends")
     gold = "the box around all gold boxes" if about.get("merged_box") else "any gold box"
     if (covered := about.get("coverage_threshold")) is None:
         right = f"with an overlap (IoU) of at least {about.get('iou_threshold', 0.5):g} with {gold}"
     else:
         right = f"if {gold} covers at least {covered:.0%} of it; a box that covers so much of no token has one, too"
-    yield f"The answer of a head to a phrase is the {result.region} that its {attending} to most. It is right {right}."
+    yield f"The answer of a head to a phrase is the {result.region} that {attending} to most. It is right {right}."
     if result.region != "region":
         yield "The regions of this model are its image tokens."
     if about.get("instruction"):
@@ -164,8 +165,3 @@ def _limits(result: "HeadTable") -> Iterator[str]:
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
             f"were skipped, {cut} were cut with their text, {empty} have no token."
         )
-
-
-def put_in_card(result: "HeadTable", path: str | Path, changes: str = "") -> Path:
-    """Writes the section of an audit into a model card, replacing an earlier one; returns the card."""
-    return AUDIT.put("\n".join([audit_section(result), *([changes] if changes else [])]), path)

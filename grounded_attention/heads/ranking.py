@@ -127,7 +127,7 @@ class ChosenHeads:
         return cls.from_dict(read_json(found), f"{name}/{FILE}")
 
     def check(self, model: Any) -> None:
-        """Checks that a model has these layers and heads.
+        """Checks that a model, or the model of a configuration, has these layers and heads.
 
         Raises:
             ValueError: if the heads were chosen for a model of another size.
@@ -135,8 +135,9 @@ class ChosenHeads:
         found_calls = find_calls(model)
         widths = dict(zip(layer_names(found_calls), call_layers(found_calls), strict=True))
         calls = {widths[call.name]: call.num_heads for call in found_calls}
-        own = hasattr(unwrap_model(model).config, "grounding_calls")
-        found = (len(calls) if own else model.config.get_text_config().num_hidden_layers, max(calls.values()))
+        config = getattr(unwrap_model(model), "config", model)
+        own = hasattr(config, "grounding_calls")
+        found = (len(calls) if own else config.get_text_config().num_hidden_layers, max(calls.values()))
         layers = self.layers if self.layers is not None else found[0]
         width = self.heads_per_layer if self.heads_per_layer is not None else found[1]
         beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]

@@ -57,6 +57,9 @@ def test_the_heads_of_a_file_are_supervised(tmp_path):
     assert made.supervision.options["direct"]["heads"] == [[0, 0], [1, 2]] and len(record["heads"]) == 2
     with pytest.raises(RecipeError, match=r"supervision\.heads\.file"):
         read_choice({"file": str(tmp_path / "nowhere")})
+    (tmp_path / "heads.json").write_text(json.dumps({**content, "layers": ["0", "1", "2"]}))
+    with pytest.raises(RecipeError, match="3 layers of 3 heads"):  # of another model, with indices that fit
+        check_heads(recipe)
 
 
 def test_best_and_worst_are_the_ends_of_one_order():

@@ -80,6 +80,11 @@ def check_heads(recipe: Recipe) -> None:
     wanted = "layers" if choice.kind == "layers" else "heads"
     for name in recipe.methods:
         _check_method(name, wanted, {part: recipe.supervision.options.get(part, {}) for part in split_name(name)})
+    if "file" in recipe.supervision.heads:
+        try:
+            ChosenHeads.from_file(recipe.supervision.heads["file"]).check(_config(recipe.model))
+        except ValueError as error:
+            raise RecipeError(f"{KEY}.file: {error}") from error
     _check_sizes(choice, *model_sizes(recipe.model))
 
 
@@ -101,17 +106,19 @@ def _check_method(name: str, wanted: str, options: Mapping[str, Mapping[str, Any
 
 def model_sizes(model: Model) -> tuple[list[int], int]:
     """The layers with heads, and the number of heads per layer, of the recipe's model; reads its configuration."""
+    calls = find_calls(_config(model))
+    return call_layers(calls), min(call.num_heads for call in calls)
+
+
+def _config(model: Model) -> Any:
     name = model.source or model.bert
     with recipe_key_errors(f"model.{'source' if model.source else 'bert'} {name}" if name else "model.config"):
         if model.source:
-            config = read_model_config(model.source, **model.config)
-        elif is_vision_language(model):
-            config = AutoConfig.for_model(**model.config)
-        else:
-            made: Any = FAMILIES[family_name(model)].config_class
-            config = made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})
-    calls = find_calls(config)
-    return call_layers(calls), min(call.num_heads for call in calls)
+            return read_model_config(model.source, **model.config)
+        if is_vision_language(model):
+            return AutoConfig.for_model(**model.config)
+        made: Any = FAMILIES[family_name(model)].config_class
+        return made(**{**(read_bert_config(model.bert) if model.bert else {}), **model.config})
 
 
 def _check_sizes(choice: HeadChoice, layers: list[int], heads: int) -> None:
