@@ -19,6 +19,8 @@ class FamilyInputs(TransformersKwargs, total=False):
     region_class_labels: torch.Tensor | None
 
 
+FAMILY_INPUTS = tuple(name for name in FamilyInputs.__annotations__ if name not in TransformersKwargs.__annotations__)
+
 PRETRAINING_ARGS = """
         labels (`torch.LongTensor` of shape `(batch_size, text_length)`, *optional*):
             Vocabulary indices of the masked words, -100 elsewhere.
@@ -155,6 +157,7 @@ __all__ = [
     "ALIGNMENT_ARGS",
     "ANSWER_ARGS",
     "CHOICE_ARGS",
+    "FAMILY_INPUTS",
     "PHRASE_ARGS",
     "PHRASE_GROUNDING_ARGS",
     "POOLED_ANSWER_ARGS",

@@ -5,12 +5,15 @@ import math
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from datasets import Dataset
+from transformers import Trainer, TrainingArguments
 
 from grounded_attention.supervision import align
 from grounded_attention.supervision import method as method_file
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import COUNTS, GroundingCollator
+from tests.helpers.exported import MAKERS
+from tests.helpers.exported import tiny_model as tiny_model_of
 from tests.helpers.tiny_trainer import IMAGES, METHODS, assert_same, logged, make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
 
@@ -162,3 +165,13 @@ def test_one_process_uses_one_of_several_gpus(tmp_path, caplog):
     assert next(iter(trainer.get_train_dataloader()))["input_ids"].shape[0] == 4
     assert trainer.args.n_gpu == 1 and trainer.args.eval_batch_size == trainer.args.per_device_eval_batch_size
     assert "one of the 2 GPUs" in caplog.text and "accelerate launch --multi_gpu --num_processes 2" in caplog.text
+
+
+@pytest.mark.parametrize("family", MAKERS)
+@pytest.mark.parametrize("head", ["vgp", "vqa"])
+def test_a_plain_trainer_keeps_the_inputs_of_families(tmp_path, family, head):
+    """Columns that the signature of `forward` does not have are dropped in silence."""
+    rows, arguments = Dataset.from_dict({"a": [1]}), TrainingArguments(str(tmp_path), use_cpu=True, report_to="none")
+    trainer = Trainer(tiny_model_of(family, head), arguments, train_dataset=rows)
+    trainer._set_signature_columns_if_needed()
+    assert {"input_ids", "region_token_type_ids", "task_ids", "pixel_values"} <= set(trainer._signature_columns)

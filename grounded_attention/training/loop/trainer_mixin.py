@@ -84,7 +84,8 @@ class GroundingTrainerMixin(SavedWeights):
 
     The loss of the Trainer stays as it is; the attention loss is added to it. It is divided by the number of grounded
     rows of all micro-batches and processes of the step, so accumulation gives the loss of one large batch. It is
-    logged as `loss_<direction>`.
+    logged as `loss_<direction>`. In an evaluation each batch is divided by its own number, so `eval_loss` is a mean of
+    batches, as in transformers.
 
     Args:
         *args: arguments of the Trainer.
