@@ -343,3 +343,32 @@ def test_a_wrong_convention_is_caught(case, folder):
     with pytest.raises(UnclearBoxes) as error:
         grounded_rows(source, boxes=wrong)
     assert wrong in str(error.value) and str(source) in str(error.value)
+
+
+EXACT = {
+    "Kosmos-2, centres of cells": ("<phrase> kite</phrase><object><patch_index_0044><patch_index_0863></object>",
+                                   [[12.5 / 32, 1.5 / 32, 31.5 / 32, 26.5 / 32]]),
+    "Kosmos-2, edges of one row": ("<phrase> kite</phrase><object><patch_index_0033><patch_index_0035></object>",
+                                   [[1 / 32, 1 / 32, 4 / 32, 2 / 32]]),
+    "Florence-2, the middle of steps": ("kite<loc_100><loc_200><loc_600><loc_900>",
+                                        [[0.1005, 0.2005, 0.6005, 0.9005]]),
+    "after the thoughts": ("<think>a kite <box>(1,2),(3,4)</box></think>A kite <box>(100,200),(600,900)</box>",
+                           [BOX]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", EXACT, ids=str)
+def test_marks_are_read_to_the_last_digit(case, folder):
+    answer, boxes = EXACT[case]
+    (row,) = grounded_rows(write(folder, [messages("Describe.", answer)]))
+    assert np.allclose([box for phrase in row["phrases"] for box in phrase["boxes"]], boxes, atol=1e-9)
+
+
+def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(folder):
+    rows = [{"image": "p.png", "text": f"kite {n}", "bbox": INVERTED} for n in range(200)]
+    rows[7]["bbox"] = [390, 200, 80, 60]
+    assert grounded_rows(write(folder, rows)).report.convention == "xywh pixels"
+    for number in range(20):
+        rows[number] = {**rows[number], "bbox": [390, 200, 80, 60]}
+    with pytest.raises(UnclearBoxes):
+        grounded_rows(write(folder, rows))
