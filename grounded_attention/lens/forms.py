@@ -99,7 +99,8 @@ def localization_heads(
     allowed = torch.ones_like(sums, dtype=torch.bool)
     allowed[:skip_layers] = False
     lit = (maps[:, :, -1] > BOTTOM).any(-1)
-    entropy = spatial_entropy(maps.flatten(0, 1), means=2.0, noise=NOISE).view_as(sums)
+    # Many heads have one place, an entropy of 0 up to rounding; the order of layers decides among them.
+    entropy = spatial_entropy(maps.flatten(0, 1), means=2.0, noise=NOISE).view_as(sums).round(decimals=5)
     width = sums.shape[1]
 
     def ranked(kept: Tensor, values: Tensor) -> list[int]:

@@ -32,7 +32,7 @@ from grounded_attention.utils.whole_files import write_text
 
 from .crop import SIDE, crop_box
 from .forms import FORMS, find_sinks, localization_heads, relative, rollout_rows, without_sinks
-from .sequences import Sequenced, Word, add_answer, generate, read_means, read_prompt, read_rows
+from .sequences import Sequenced, Word, add_answer, generate, read_means, read_prompt, read_rows, rows_at_once
 
 # The neutral prompt of "MLLMs Know Where to Look", whose attention on the image means nothing.
 NEUTRAL = "Write a general description of the image."
@@ -303,8 +303,7 @@ def look(
     lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options)
     if not again:
         return lens
-    chosen = lens.heads or _choose(model, heads, prompt)[0]
-    crop = _where_to_crop(model, patches, prompt, pictures, chosen)
+    crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
     cropped = [pictures[0], pictures[0].crop(crop), *pictures[1:]]
     second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options)
     return replace(lens, second=second, crop=crop)
@@ -337,9 +336,7 @@ def _look(
         chosen_from = "attention rollout over all layers"
         attention = _rollout(model, whole.inputs, rows, columns)[None]
     else:
-        chosen, chosen_from = _choose(model, heads, prompt)
-        read = read_rows(model, whole.inputs, rows, columns, {layer for layer, _ in chosen})
-        attention = torch.stack([read[layer][head] for layer, head in chosen])
+        chosen, chosen_from, attention = _read(model, heads, prompt, whole.inputs, rows)
     # Of each word the mean of its tokens.
     weights = torch.zeros(len(whole.words), len(rows))
     places = {row: place for place, row in enumerate(rows)}
@@ -439,8 +436,24 @@ def _read_form(form: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in FORMS if name in named)
 
 
-def _choose(model: Any, heads: GivenHeads, prompt: Sequenced) -> tuple[tuple[tuple[int, int], ...], str]:
-    """The heads to show, (layer, head), and how they were chosen."""
+def _read(
+    model: Any, heads: GivenHeads, prompt: Sequenced, inputs: Mapping[str, Any], rows: Sequence[int]
+) -> tuple[tuple[tuple[int, int], ...], str, Tensor]:
+    """The heads to show, (layer, head), how they were chosen, and their attention from rows, (K, Q, R)."""
+    columns, read = prompt.batch["region_positions"][0], {}
+    chosen, chosen_from = _choose(model, heads)
+    if not chosen:
+        # One pass serves the choice too, where the rows of all heads fit.
+        together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
+        every = read_rows(model, inputs, [prompt.prompt_length - 1, *together], columns)
+        chosen = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
+        read = {layer: each[:, 1:] for layer, each in every.items()} if together else {}
+    read = read or read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen})
+    return chosen, chosen_from, torch.stack([read[layer][head] for layer, head in chosen])
+
+
+def _choose(model: Any, heads: GivenHeads) -> tuple[tuple[tuple[int, int], ...], str]:
+    """The heads to show, (layer, head), and how they were chosen; none if they are to be chosen without labels."""
     calls = {int(call.name.removeprefix("layer ")): call.num_heads for call in find_calls(model)}
     every = tuple((layer, head) for layer, count in calls.items() for head in range(count))
     if isinstance(heads, str) and heads == "auto":
@@ -456,9 +469,7 @@ def _choose(model: Any, heads: GivenHeads, prompt: Sequenced) -> tuple[tuple[tup
                 except ValueError as error:
                     reason = str(error)
         if known is None:
-            return _without_labels(
-                model, prompt
-            ), f"chosen for this prompt without labels (Localization Heads); {reason}"
+            return (), f"chosen for this prompt without labels (Localization Heads); {reason}"
         heads = known
     if isinstance(heads, str) and heads == "all":
         return every, "all heads"
@@ -480,13 +491,13 @@ def _choose(model: Any, heads: GivenHeads, prompt: Sequenced) -> tuple[tuple[tup
     return chosen, "given"
 
 
-def _without_labels(model: Any, prompt: Sequenced) -> tuple[tuple[int, int], ...]:
-    columns, images = prompt.batch["region_positions"][0], prompt.token_images
-    read = read_rows(model, prompt.inputs, [prompt.prompt_length - 1], columns)
+def _without_labels(read: Mapping[int, Tensor], prompt: Sequenced) -> tuple[tuple[int, int], ...]:
+    """Chooses heads by the attention of the end of the prompt, layer -> (H, R)."""
+    images = prompt.token_images
     width = max(each.shape[0] for each in read.values())
-    attention = torch.zeros(len(read), width, len(columns))
+    attention = torch.zeros(len(read), width, len(images))
     for place, each in enumerate(read.values()):
-        attention[place, : each.shape[0]] = each[:, 0]
+        attention[place, : each.shape[0]] = each
     shares = [(attention * (images == image)).sum() for image in range(int(images.max()) + 1)]
     shown = images == int(torch.stack(shares).argmax())
     maps = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown).maps(attention * shown)
@@ -514,19 +525,15 @@ def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: list[I
     has_template = getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template
     chat: Any = make_conversation(NEUTRAL, None, len(pictures)) if has_template else NEUTRAL
     prompt = read_prompt(patches, chat, (), pictures)
-    columns = prompt.batch["region_positions"][0]
-    read = read_rows(model, prompt.inputs, [prompt.prompt_length - 1], columns, {layer for layer, _ in heads})
-    return torch.stack([read[layer][head, 0] for layer, head in heads])
+    return _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])[2][:, 0]
 
 
 def _where_to_crop(
-    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: list[Image.Image], heads: Heads
+    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: list[Image.Image], heads: GivenHeads
 ) -> tuple[int, int, int, int]:
     """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
-    columns = prompt.batch["region_positions"][0]
-    read = read_rows(model, prompt.inputs, [prompt.prompt_length - 1], columns, {layer for layer, _ in heads})
-    asked = torch.stack([read[layer][head, 0] for layer, head in heads]).mean(0)
-    ratio = relative(asked, _neutral_rows(model, patches, pictures, heads).mean(0))
+    chosen, _, asked = _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])
+    ratio = relative(asked[:, 0].mean(0), _neutral_rows(model, patches, pictures, chosen).mean(0))
     shown = prompt.token_images == 0
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)
     settings = getattr(patches.processor.image_processor, "crop_size", None) or {}

@@ -134,6 +134,12 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
     return made[0, prompt.prompt_length :].tolist()
 
 
+def rows_at_once(model: Any, layers: int, columns: int) -> int:
+    """How many rows of all heads of some layers one pass reads."""
+    width = max(unwrap_model(model).config.get_text_config().num_attention_heads, 1)
+    return max(1, MOST_BYTES // (4 * layers * width * max(1, columns)))
+
+
 @torch.no_grad()
 def read_rows(
     model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
@@ -154,8 +160,7 @@ def read_rows(
     base = getattr(inner, "base_model", inner)
     device = next(inner.parameters()).device
     layers = head_layers(model) if layers is None else sorted({*layers})
-    width = max(inner.config.get_text_config().num_attention_heads, 1)
-    step = max(1, MOST_BYTES // (4 * len(layers) * width * max(1, len(columns))))
+    step = rows_at_once(model, len(layers), len(columns))
     read: dict[int, list[Tensor]] = {}
     with supervise(inner):
         for start in range(0, len(rows), step):

@@ -71,6 +71,13 @@ def test_a_map_without_a_component_ranks_last():
     assert localization_heads(maps, skip_layers=0, most=0, chord=False) == [(0, 1), (0, 2), (0, 0)]
 
 
+def test_rounding_does_not_order_heads():
+    """One bright place each, of different brightness: entropies are 0 up to rounding, so the first heads win."""
+    maps = torch.full((1, 40, 12, 12), 0.01)
+    maps[0, :, 1:4, 1:5] = torch.rand(40, 3, 4, generator=torch.Generator().manual_seed(0)) + 0.5
+    assert localization_heads(maps, skip_layers=0, most=0, chord=False) == [(0, head) for head in range(40)]
+
+
 def test_a_cell_wider_than_the_window_is_a_window():
     """The published code divides by 0 cells and takes the corner of the image."""
     values = np.zeros((3, 3))

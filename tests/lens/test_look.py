@@ -114,12 +114,19 @@ def test_tokens_that_end_a_turn_are_no_words():
     assert decode_each(tokenizer, [*tokenizer("a dog", add_special_tokens=False)["input_ids"], end])[0] == "a dog"
 
 
-def test_one_pass_and_a_pass_for_each_row_read_the_same(monkeypatch):
-    model, processor = make_pair("qwen2_5_vl")
-    read = [look(model, processor, picture(), TEXT, answer="a dog", heads="all").attention]
+@pytest.mark.parametrize("heads", ["auto", "all"])
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "paligemma", "qwen3_5"])
+def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypatch):
+    model, processor = make_pair(family)
+    passes = []
+    model.base_model.register_forward_pre_hook(lambda *given: passes.append(given))
+    one = look(model, processor, picture(), TEXT, answer="a small cat", heads=heads)
+    assert len(passes) == 1
     monkeypatch.setattr("grounded_attention.lens.sequences.MOST_BYTES", 1)
-    read.append(look(model, processor, picture(), TEXT, answer="a dog", heads="all").attention)
-    np.testing.assert_allclose(*read, atol=1e-6)
+    many = look(model, processor, picture(), TEXT, answer="a small cat", heads=heads)
+    assert len(passes) > len(one.words)
+    assert one.heads == many.heads
+    np.testing.assert_allclose(one.attention, many.attention, atol=1e-6)
 
 
 @pytest.mark.parametrize("family", ["llama4", "kimi_k25", "llava"])
