@@ -2,24 +2,34 @@
 """ViLBERT and LXMERT: an index of a token never reaches the axis of the regions, and padding never matters."""
 
 import math
+import re
 
 import pytest
 import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from grounded_attention import modeling
 from grounded_attention.families import FAMILIES
-from grounded_attention.modeling import LXMERTForVGP, ViLBertConfig, ViLBertForVGP, ViLBertModel
-from grounded_attention.modeling.attention_calls import layer_names
-from grounded_attention.supervision import get_method, row_plans
+from grounded_attention.heads.attention_grounding import AttentionGrounding
+from grounded_attention.modeling import ViLBertConfig, VisualBERTConfig, VLBertConfig
+from grounded_attention.modeling.attention_calls import (
+    DIRECTION_STREAMS,
+    REGIONS,
+    SEQUENCE,
+    TEXT,
+    layer_names,
+    one_stream_calls,
+)
+from grounded_attention.supervision import get_method, row_plans, supervise
 from grounded_attention.supervision.attention_function import supervised_implementation
-from grounded_attention.supervision.rollout import rollout_layers
+from grounded_attention.supervision.rollout import attention_rollout, rollout_blocks, rollout_layers
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 SIZES = [(9, 4), (4, 7)]
 MAKE = {"vilbert": make_vilbert, "lxmert": make_lxmert}
-VGP = {"vilbert": ViLBertForVGP, "lxmert": LXMERTForVGP}
+VGP = {"vilbert": modeling.ViLBertForVGP, "lxmert": modeling.LXMERTForVGP}
 B, F = 3, 16
 
 families = pytest.mark.parametrize("family", MAKE)
@@ -199,35 +209,107 @@ def test_gradient_checkpointing_gives_supervision_the_same_gradient(family):
     torch.testing.assert_close(*gradients)
 
 
-@sizes
-@families
-def test_rollout_has_a_block_for_every_pair_of_streams(family, words, regions):
-    """The definition by one square matrix of the whole input for every call."""
-    batch = make_batch(words, regions)
-    model = MAKE[family](FAMILIES[family].base_model)
-    method = get_method("direct")
-    method.prepare(model)
-    observed = run(model, batch, attention_mean=True, output_attentions=True).attentions
-    found = rollout_layers(observed)
-    joint, before, name, wanted = torch.eye(words + regions), None, None, {}
+def rollout_squares(family, batch):
+    """Of each call of words and regions: one square matrix of the whole input (B, N, N), from the eager maps."""
+    words, regions = batch["phrase_mask"].shape[2], batch["phrase_regions"].shape[2]
+    model = MAKE[family](VGP[family], "eager")
+    with torch.no_grad():
+        maps = run(model, batch, output_attentions=True).attentions
+    joint, before, name, found = torch.eye(words + regions).repeat(B, 1, 1), None, None, {}
     places = {"text": slice(0, words), "regions": slice(words, None)}
-    for report in observed:
-        call = report.call
+    for call, attention in zip(model.config.attention_calls, maps, strict=True):
         if call.name != name:
-            before, name = joint.expand(B, -1, -1), call.name
+            before, name = joint, call.name
         rows, columns = places[call.query_stream], places[call.key_stream]
         step = torch.eye(words + regions).repeat(B, 1, 1)
-        step[:, rows, columns] += report.mean
+        step[:, rows, columns] += attention.mean(1)
         step[:, rows] = step[:, rows] / step[:, rows].sum(-1, keepdim=True)
         # The directions of one name read the same state: rows of this stream are new, the others stay.
-        joint = joint.expand(B, -1, -1).clone()
+        joint = joint.clone()
         joint[:, rows] = (step @ before)[:, rows]
         if call.directions:
-            wanted[name] = joint
-    assert layer_names(model.config.grounding_calls) == list(wanted)
-    for blocks, square in zip(found, wanted.values(), strict=True):
+            found[name] = joint
+    return found, places
+
+
+@sizes
+@families
+def test_rollout_in_blocks_is_that_of_one_matrix(family, words, regions):
+    batch = make_batch(words, regions)
+    model, method = MAKE[family](VGP[family]), get_method("semi_direct")
+    method.prepare(model)
+    found = rollout_layers(run(model, batch, attention_mean=True, output_attentions=True).attentions)
+    squares, places = rollout_squares(family, batch)
+    assert layer_names(model.config.grounding_calls) == list(squares)
+    for blocks, square in zip(found, squares.values(), strict=True):
         for (stream, source), block in blocks.items():
             torch.testing.assert_close(block, square[:, places[stream], places[source]], **CLOSE)
+    for direction, (total, count) in method.losses(run(model, batch, **method.forward_kwargs(batch)), batch).items():
+        sides = [places[stream] for stream in DIRECTION_STREAMS[direction]]
+        cells = [
+            -sum(math.log(block[example, row, g] / block[example, row, columns].sum()) for g in gold) / len(gold)
+            for block in (square[:, sides[0], sides[1]] for square in squares.values())
+            for example, row, gold, columns in grounded_rows(batch, direction)
+        ]
+        assert (total / count).item() == pytest.approx(sum(cells) / len(cells), rel=1e-4)
+
+
+@families
+def test_chosen_heads_are_those_of_their_layer(family):
+    model, batch = MAKE[family](VGP[family]), make_batch(9, 4)
+    method = get_method("direct", heads=[[0, 1], [1, 0]], directions=["region_to_text"])
+    method.prepare(model)
+    found = method.losses(run(model, batch, **method.forward_kwargs(batch)), batch)
+    maps = cross_maps(family, batch)["region_to_text"]
+    wanted = get_method("direct", directions=["region_to_text"]).maps_losses(
+        [maps[0][:, [1]], maps[1][:, [0]]], batch, [(REGIONS, TEXT)] * 2
+    )
+    torch.testing.assert_close(found, wanted)
+
+
+@families
+@torch.no_grad()
+def test_grounding_is_measured_over_calls(family):
+    model, batch, metric = MAKE[family](VGP[family]), make_batch(9, 4), AttentionGrounding()
+    supervise(model)
+    metric.update(run(model, batch, **metric.forward_kwargs(batch)), batch)
+    figures = metric.compute(metric.state())
+    cells = list(grounded_rows(batch, "text_to_region"))
+    assert figures["text_to_region_tokens"] == len(cells)
+    squares, _ = rollout_squares(family, batch)
+    for layer, (maps, square) in enumerate(
+        zip(cross_maps(family, batch)["text_to_region"], squares.values(), strict=True)
+    ):
+        rollout = [int(square[e, row, 9:][seen].argmax()) in gold for e, row, gold, seen in cells]
+        assert figures["text_to_region_rollout_by_layer"][layer] == pytest.approx(sum(rollout) / len(cells))
+        for head in range(maps.shape[1]):
+            right = [int(maps[e, head, row].argmax()) in gold for e, row, gold, _ in cells]
+            assert figures["text_to_region_by_head"][layer][head] == pytest.approx(sum(right) / len(cells))
+
+
+@families
+@pytest.mark.parametrize("options", [{"layers": ["cross 2"]}, {"layers": [2]}, {"heads": [4]}], ids=str)
+def test_what_no_call_has_is_refused(family, options):
+    ((option, value),) = options.items()
+    with pytest.raises(ValueError, match=rf"{option} {re.escape(str(value))}"):
+        get_method("direct", **options).prepare(MAKE[family](VGP[family]))
+
+
+def test_the_calls_of_one_stream_and_its_rollout():
+    """Its blocks are the rollout of Abnar and Zuidema."""
+    for config in (VLBertConfig(num_hidden_layers=2), VisualBERTConfig(num_hidden_layers=2)):
+        assert config.grounding_calls == one_stream_calls(2, 12)
+        assert layer_names(config.grounding_calls) == ["layer 0", "layer 1"]
+        assert all(call.directions == ("text_to_region", "region_to_text") for call in config.grounding_calls)
+    assert VisualBERTConfig(bypass_transformer=True).grounding_calls == ()
+    means = list(torch.rand(3, 2, 5, 5).softmax(-1))
+    blocks = rollout_blocks(means, one_stream_calls(3, 4))
+    assert [list(each) for each in blocks] == [[(SEQUENCE, SEQUENCE)]] * 3
+    expected = torch.eye(5).expand(2, -1, -1)
+    for mean, rollout, after in zip(means, attention_rollout(means), blocks, strict=True):
+        expected = (mean + torch.eye(5)) / 2 @ expected
+        torch.testing.assert_close(rollout, expected)
+        assert torch.equal(after[SEQUENCE, SEQUENCE], rollout)
 
 
 @families
@@ -283,7 +365,7 @@ def test_schedules_that_cannot_be(fields, message):
 
 
 def test_task_tokens_need_the_task():
-    model = make_vilbert(ViLBertModel, task_specific_tokens=True)
+    model = make_vilbert(modeling.ViLBertModel, task_specific_tokens=True)
     batch = make_batch(9, 4)
     with pytest.raises(ValueError, match="task_ids are missing"):
         run(model, batch)
@@ -316,7 +398,7 @@ def packed_kernel(lengths):
 @sizes
 @families
 @pytest.mark.parametrize("supervised", [False, True])
-@pytest.mark.parametrize("name", ["flash_attention_2", "kernels-community/flash-attn2", "someone/kernel"])
+@pytest.mark.parametrize("name", ["flash_attention_2", "someone/kernel"])
 def test_flash_attention_between_streams_leaves_out_padded_keys(family, words, regions, supervised, name, monkeypatch):
     """Its own function would apply the mask of the keys to the queries of the other stream."""
     batch, lengths = make_batch(words, regions), []

@@ -1,19 +1,12 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The shared heads over a model of two streams, whose states of text, regions and both together differ in width."""
+"""The heads of VGP over ViLBERT, whose states of text, regions and both together differ in width."""
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from grounded_attention.modeling import VisualBERTConfig, VLBertConfig
-from grounded_attention.modeling.task_heads import NO_CANDIDATE
-from tests.helpers.toy_two_streams import (
-    WIDTH,
-    ToyForReferringExpression,
-    ToyForVGP,
-    ToyForVisualQuestionAnswering,
-    toy_model,
-)
+from grounded_attention.modeling import ViLBertForVGP, VisualBERTConfig, VLBertConfig
+from tests.helpers.tiny_two_streams import make_vilbert
 
 B, T, R = 2, 5, 4
 # Tokens of the phrases of each row; the second row has one.
@@ -27,8 +20,9 @@ def make_inputs() -> dict[str, torch.Tensor]:
     masks = [torch.ones(B, size, dtype=torch.long) for size in (T, R)]
     masks[0][1, 3:], masks[1][0, 3:] = 0, 0
     return {
-        "text": torch.randn(B, T, WIDTH, generator=generator),
-        "regions": torch.randn(B, R, WIDTH, generator=generator),
+        "input_ids": torch.randint(1, 40, (B, T), generator=generator),
+        "region_features": torch.randn(B, R, 16, generator=generator),
+        "region_boxes": torch.rand(B, R, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
         "attention_mask": masks[0],
         "region_attention_mask": masks[1],
     }
@@ -42,10 +36,11 @@ def make_phrases() -> torch.Tensor:
 
 
 def test_paraphrases_are_scored_from_the_states_of_their_streams():
-    model, inputs = toy_model(cls=ToyForVGP, grounding_head=True, grounding_hidden_size=6), make_inputs()
+    model, inputs = make_vilbert(ViLBertForVGP, grounding_head=True, grounding_hidden_size=6), make_inputs()
     found = model(**inputs, phrase_mask=make_phrases(), phrase_pairs=PAIRS)
-    base, heads = model.toy(**inputs), (model.vgp_head, model.grounding_head)
-    assert base.region_hidden_state.shape[-1] == 24 != base.text_hidden_state.shape[-1]
+    base, heads = model.vilbert(**inputs), (model.vgp_head, model.grounding_head)
+    widths = [state.shape[-1] for state in (base.text_hidden_state, base.region_hidden_state, base.pooler_output)]
+    assert widths == [24, 18, 20]
     torch.testing.assert_close(found.identification_logits, model.identification_head(base.pooler_output))
     states = {key: base.text_hidden_state[key[0], tokens].amax(0) for key, tokens in PHRASES.items()}
     for row, pair in ((0, 0), (0, 1), (1, 0)):
@@ -61,58 +56,29 @@ def test_paraphrases_are_scored_from_the_states_of_their_streams():
 
 
 def test_captions_can_be_identified_from_the_first_word():
-    model, inputs = toy_model(cls=ToyForVGP, identification_pooling="cls"), make_inputs()
-    expected = model.identification_head(model.toy(**inputs).text_hidden_state[:, 0])
+    model, inputs = make_vilbert(ViLBertForVGP, identification_pooling="cls"), make_inputs()
+    expected = model.identification_head(model.vilbert(**inputs).text_hidden_state[:, 0])
     torch.testing.assert_close(model(**inputs).identification_logits, expected)
 
 
 def test_the_loss_of_paraphrases_reaches_both_streams():
-    model = toy_model(cls=ToyForVGP)
+    model = make_vilbert(ViLBertForVGP)
     labels = {"identification_labels": torch.tensor([1, -100]), "vgp_labels": torch.tensor([[2, 0], [-100, -100]])}
     found = model(**make_inputs(), phrase_mask=make_phrases(), phrase_pairs=PAIRS, **labels)
     named = F.cross_entropy(found.identification_logits[:1], torch.tensor([1]))
     torch.testing.assert_close(found.loss, named + F.cross_entropy(found.vgp_logits[0], torch.tensor([2, 0])))
     found.loss.backward()
-    for stream in model.toy.own[0].values():
-        assert stream.query.weight.grad.abs().sum() > 0
+    for stream in (model.vilbert.encoder.layer, model.vilbert.encoder.v_layer):
+        assert all(parameter.grad.abs().sum() > 0 for parameter in stream[0].parameters() if parameter.dim() > 1)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_boxes_are_read_off_the_words_of_a_layer(layer):
-    model, inputs = toy_model(cls=ToyForVGP, box_layer=layer), make_inputs()
-    states = model.toy(**inputs, output_hidden_states=True).hidden_states[layer + 1]
+    model, inputs = make_vilbert(ViLBertForVGP, box_layer=layer), make_inputs()
+    states = model.vilbert(**inputs, output_hidden_states=True).hidden_states[layer + 1]
     found = model(**inputs)
     torch.testing.assert_close(found.pred_boxes, (states @ model.box_head.weight.T + model.box_head.bias).sigmoid())
     assert found.hidden_states is None
-
-
-def test_regions_are_scored_from_their_own_states():
-    model, inputs = toy_model(cls=ToyForReferringExpression), make_inputs()
-    targets = torch.tensor([[0.0, 1, 0, 1], [-100, 0, 1, 0]])
-    found, states = model(**inputs, region_targets=targets), model.toy(**inputs).region_hidden_state
-    head, losses = model.referring_head, []
-    for row in range(B):
-        for region in range(R):
-            if not inputs["region_attention_mask"][row, region]:
-                assert found.logits[row, region] == NO_CANDIDATE
-                continue
-            score = head.classifier(F.gelu(head.dense(states[row, region])))[0]
-            torch.testing.assert_close(found.logits[row, region], score)
-            if targets[row, region] >= 0:
-                losses.append(F.binary_cross_entropy_with_logits(score, targets[row, region]))
-    assert len(losses) == 6
-    torch.testing.assert_close(found.loss, torch.stack(losses).mean())
-
-
-def test_answers_are_scored_from_the_words_stream():
-    model, inputs = toy_model(cls=ToyForVisualQuestionAnswering, answers=["a", "b", "c"]), make_inputs()
-    labels = torch.tensor([[0.3, 1, 0], [0, 0, 0.6]])
-    found = model(**inputs, answer_positions=torch.tensor([2, 1]), labels=labels)
-    states = model.toy(**inputs).text_hidden_state
-    expected = torch.stack([model.answer_head(states[0, 2]), model.answer_head(states[1, 1])])
-    torch.testing.assert_close(found.logits, expected)
-    summed = F.binary_cross_entropy_with_logits(expected, labels, reduction="none").sum(1)
-    torch.testing.assert_close(found.loss, summed.mean())
 
 
 def test_a_family_of_one_stream_has_one_width():

@@ -10,6 +10,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from grounded_attention.supervision import SupervisedAttention, supervise, supervised_implementation
 from grounded_attention.supervision import head_mean as head_mean_file
 from grounded_attention.supervision.attention_function import attend_rows
+from grounded_attention.supervision.row_plans import RowPlans
 from tests.helpers.supervision_models import (
     HEADS,
     LAYERS,
@@ -169,17 +170,19 @@ def test_flex_attention_reports_the_same(uncompiled):
             torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
 
 
-KERNELS = (
-    "flash_attention_2",
-    "flash_attention_3",
-    "flash_attention_4",
-    "kernels-community/flash-attn2",
-    "someone/kernel@v1:forward",
-)
+def mistral():
+    """A causal model that sees a window of 4 keys."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 32}
+    config = AutoConfig.for_model("mistral", **sizes, num_key_value_heads=2, vocab_size=9, sliding_window=4)
+    return AutoModel.from_config(config).eval()
+
+
+KERNELS = ("flash_attention_2", "flash_attention_4", "kernels-community/flash-attn2", "someone/kernel@v1:forward")
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("make", [bert, llama])
+@pytest.mark.parametrize("make", [bert, llama, mistral])
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_gets_its_own_name_and_mask(monkeypatch, make, padded, name):
     """With a stand-in for the kernel: what it is told, and that its (B, N) mask and its causality are honoured."""
@@ -282,44 +285,19 @@ def test_capped_scores_and_sinks(kind, back_end, share, uncompiled):
             torch.testing.assert_close(part[example].exp()[..., : len(kept)], expected, atol=1e-5, rtol=1e-4)
 
 
-def test_the_window_of_a_kernel_is_that_of_its_rows(monkeypatch):
-    """Mistral's window of 4 keys on a stand-in for FlashAttention, against the mask of SDPA."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": HEADS, "intermediate_size": 32}
-    config = AutoConfig.for_model("mistral", **sizes, num_key_value_heads=2, vocab_size=9, sliding_window=4)
-    model, inputs = AutoModel.from_config(config).eval(), embeddings()
-    queries = ((torch.tensor([[12, 14], [5, 6]]), torch.tensor([[8, 9, 11], [2, 3, 4]])),)
-    expected = run(supervised(model), inputs, attention_queries=queries)
-
-    def kernel(module, query, key, value, attention_mask, sliding_window=None, **kwargs):
-        seen = torch.ones(LENGTH, LENGTH, dtype=torch.bool).tril().triu(1 - sliding_window)
-        return ALL_ATTENTION_FUNCTIONS["sdpa"](module, query, key, value, seen.expand(2, 1, -1, -1), **kwargs)
-
-    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._local_mapping, "someone/windows", kernel)
-    own_mask = ALL_MASK_ATTENTION_FUNCTIONS["flash_attention_2"]
-    monkeypatch.setitem(ALL_MASK_ATTENTION_FUNCTIONS._global_mapping, "someone/windows", own_mask)
-    model.config._attn_implementation_internal = "someone/windows"
-    found = run(supervised(model), inputs, attention_queries=queries)
-    for here, there in zip(found, expected, strict=True):
-        torch.testing.assert_close(here.pairs[0][0].exp(), there.pairs[0][0].exp())
-
-
 def test_unknown_back_end_is_refused():
-    model = bert()
-    model.config._attn_implementation_internal = "paged|eager"
-    with pytest.raises(ValueError, match=r"'paged\|eager' cannot be supervised; expected one of sdpa, eager"):
-        supervised_implementation(model)
-
-
-def test_names_stay_once_supervised():
     model = supervised(bert())
     assert supervised_implementation(model) == supervised_implementation(model.config) == "supervised_sdpa"
+    model.config._attn_implementation_internal = "paged|eager"
+    with pytest.raises(ValueError, match=r"'paged\|eager'"):
+        supervised_implementation(model)
 
 
 @pytest.mark.usefixtures("fresh_compiler")
 def test_compiles_in_one_graph():
     model, inputs = supervised(bert()), embeddings()
     asked = {"attention_mask": PADDING, "attention_queries": ((ROWS, COLUMNS), MANY), "attention_mean": True}
+    asked["attention_plans"] = RowPlans()
     expected = run(model, inputs, **asked)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     found = run(compiled, inputs, **asked)

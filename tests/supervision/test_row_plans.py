@@ -8,7 +8,7 @@ from grounded_attention import get_method
 from grounded_attention.supervision import row_plans
 from grounded_attention.supervision.attention_function import attend_rows
 from grounded_attention.supervision.row_plans import RowPlans
-from tests.helpers.supervision_models import LAYERS, LENGTH, PADDING, bert, embeddings, gradients, supervised
+from tests.helpers.supervision_models import LAYERS, LENGTH, PADDING, bert, embeddings, gradients
 
 
 @pytest.fixture
@@ -119,17 +119,6 @@ def test_arguments_that_are_used_again_keep_few_plans(made):
     for _ in range(100):
         attend(plans, pair, full_mask())
     assert len(plans._known) <= row_plans._MOST_PLANS < len(made)
-
-
-@pytest.mark.usefixtures("fresh_compiler")
-def test_compiled_models_take_the_arguments_of_a_method():
-    model, inputs, method = supervised(bert()), embeddings(), get_method("direct")
-    expected = model(inputs_embeds=inputs, **method.forward_kwargs(batch())).attentions
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    for _ in range(2):
-        found = compiled(inputs_embeds=inputs, **method.forward_kwargs(batch())).attentions
-        for here, there in zip(found, expected, strict=True):
-            torch.testing.assert_close(here.pairs, there.pairs)
 
 
 @pytest.mark.parametrize("width", [1, 2, 7, 15, 16, 17])

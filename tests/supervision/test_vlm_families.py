@@ -119,7 +119,7 @@ def test_semi_direct_is_the_rollout_of_eager_maps(model_type):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("model_type", ["llava_next", "smolvlm"])
+@pytest.mark.parametrize("model_type", ["llava_next", "smolvlm", "qwen3_vl"])
 def test_grounding_is_measured_on_tokens_with_a_place(model_type):
     """`AttentionGrounding` chooses among the candidates; newlines are none."""
     model, inputs, batch = make_batch(model_type, "left")
