@@ -116,14 +116,17 @@
       context.imageSmoothingEnabled = true;
       context.drawImage(small, x1 * width, y1 * height, (x2 - x1) * width, (y2 - y1) * height);
       context.globalAlpha = 1;
-      if (n === word.image && state.choice === 0) {
-        const [left, up, right, down] = word.box;
-        for (const [style, size] of [["#fff", 5], ["#d55e00", 2.5]]) {
+      const outline = ([left, up, right, down], colour) => {
+        for (const [style, size] of [["#fff", 5], [colour, 2.5]]) {
           context.strokeStyle = style;
           context.lineWidth = size;
           context.strokeRect(left * width, up * height, (right - left) * width, (down - up) * height);
         }
-      }
+      };
+      if (n === word.image && state.choice === 0) outline(word.box, "#d55e00");
+      context.setLineDash([8, 6]);
+      if (n === 0) lens.boxes.forEach((said) => outline(said, "#0072b2"));
+      context.setLineDash([]);
       canvas.setAttribute("aria-label", `image ${n + 1}, coloured by the attention of a word`);
     }
     show(state.word, true);

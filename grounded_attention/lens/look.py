@@ -18,6 +18,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
+from transformers.utils import logging
 
 from grounded_attention.heads.atlas import find_in_atlas
 from grounded_attention.heads.boxes import GroundedBox, ground_box
@@ -33,6 +34,8 @@ from grounded_attention.utils.whole_files import write_text
 from .crop import SIDE, crop_box
 from .forms import FORMS, find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import Sequenced, Word, add_answer, generate, read_means, read_prompt, read_rows, rows_at_once
+
+logger = logging.get_logger(__name__)
 
 # The neutral prompt of "MLLMs Know Where to Look", whose attention on the image means nothing.
 NEUTRAL = "Write a general description of the image."
@@ -111,6 +114,8 @@ class Lens:
         token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
         second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
         crop (`tuple[int, ...]`, *optional*): the crop of the first image, x1, y1, x2, y2 in pixels.
+        boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says, in the words of the
+            model's family: x1, y1, x2, y2 in [0, 1]; the page draws them.
     """
 
     answer: str
@@ -126,6 +131,7 @@ class Lens:
     token_images: np.ndarray
     second: "Lens | None" = None
     crop: tuple[int, int, int, int] | None = None
+    boxes: tuple[tuple[float, ...], ...] = ()
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
@@ -241,6 +247,7 @@ class Lens:
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
         about = {"heads": [list(head) for head in self.heads], "heads_from": self.heads_from, "form": list(self.form)}
         again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
+        about["boxes"] = [[round(edge, 5) for edge in box] for box in self.boxes]
         return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
 
 
@@ -364,8 +371,17 @@ def _look(
         share=share.numpy().astype(np.float32),
         token_boxes=prompt.batch["region_boxes"][0].numpy(),
         token_images=token_images.numpy(),
+        boxes=_said_boxes(patches, pictures[0], whole.texts[-1]),
     )
     return lens, prompt
+
+
+def _said_boxes(patches: PatchGroundingProcessor, image: Image.Image, answer: str) -> tuple[tuple[float, ...], ...]:
+    try:
+        return tuple(tuple(box) for box in patches.box_dialect(image).read_all(answer))
+    except ValueError as error:
+        logger.warning(f"the answer's boxes are not drawn: {error}")
+        return ()
 
 
 def check_suffix(path: str | Path) -> Path:

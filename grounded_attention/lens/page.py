@@ -29,7 +29,8 @@ LONGEST = 768  # pixels, longer side of a picture
 CELLS, MOST_BYTES = 32, 400_000
 HINT = (
     "Point at a word, or click it to keep it; arrow keys go from word to word. Colours show where the model looked "
-    "when it read the word, light is much. The frame is the box of that place."
+    "when it read the word, light is much. The frame is the box of that place; dashed frames are boxes "
+    "that the answer says."
 )
 
 
@@ -82,6 +83,7 @@ def _lens(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
     return {
         "name": name,
         "answer": lens.answer,
+        "boxes": [[round(edge, 4) for edge in box] for box in lens.boxes],
         "about": f"{', '.join(lens.form)}; {_heads(lens)}",
         "texts": list(lens.texts),
         "images": [_picture(image) for image in lens.images],

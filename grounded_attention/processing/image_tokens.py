@@ -90,8 +90,7 @@ class ImageTokenFamily:
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
         around (`tuple[str, str]`, *optional*): Names of the processor's tokens that it puts before and after an image.
         arguments (`dict`, *optional*): What the processor needs beside texts and images.
-        boxes (`str`, *optional*, defaults to `"thousandths"`): The scale of boxes in texts: "thousandths", "pixels" of
-            the resized image, "shares" or "tokens".
+        boxes (`str`, *optional*, defaults to `"plain"`): How it writes boxes, one of [`BOX_DIALECTS`].
     """
 
     processor: str
@@ -104,7 +103,7 @@ class ImageTokenFamily:
     adds_special_tokens: bool = True
     around: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    boxes: str = "thousandths"
+    boxes: str = "plain"
 
 
 _PAN_AND_SCAN = {
@@ -120,41 +119,41 @@ _IMAGE_START_END = ("image_start_token", "image_end_token")
 _BOI_EOI = ("boi_token", "eoi_token")
 
 IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
-    "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="shares"),
-    "llava_next": ImageTokenFamily("LlavaNextProcessor", layout_llava_next, boxes="shares"),
-    "vipllava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="shares"),
-    "llava_next_video": ImageTokenFamily("LlavaNextVideoProcessor", layout_llava_next, boxes="shares"),
-    "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="shares"),
-    "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl),
-    "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="pixels"),
-    "qwen3_vl": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
-    "qwen3_vl_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
-    "qwen3_5": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
-    "qwen3_5_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl),
-    "qwen2_5_omni_thinker": ImageTokenFamily("Qwen2_5OmniProcessor", layout_qwen_vl, boxes="pixels"),
-    "qwen3_omni_moe_thinker": ImageTokenFamily("Qwen3OmniMoeProcessor", layout_qwen_vl),
-    "glm4v": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl),
-    "glm4v_moe": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl),
-    "glm46v": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
+    "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="llava"),
+    "llava_next": ImageTokenFamily("LlavaNextProcessor", layout_llava_next, boxes="llava"),
+    "vipllava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="llava"),
+    "llava_next_video": ImageTokenFamily("LlavaNextVideoProcessor", layout_llava_next, boxes="llava"),
+    "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="llava"),
+    "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl, boxes="qwen2_vl"),
+    "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="qwen2_5_vl"),
+    "qwen3_vl": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
+    "qwen3_vl_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
+    "qwen3_5": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
+    "qwen3_5_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
+    "qwen2_5_omni_thinker": ImageTokenFamily("Qwen2_5OmniProcessor", layout_qwen_vl, boxes="qwen2_5_vl"),
+    "qwen3_omni_moe_thinker": ImageTokenFamily("Qwen3OmniMoeProcessor", layout_qwen_vl, boxes="qwen3_vl"),
+    "glm4v": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl, boxes="glm4v"),
+    "glm4v_moe": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl, boxes="glm4v"),
+    "glm46v": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl, boxes="glm4v"),
     "glm_ocr": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
     "glmga": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
     "exaone4_5": ImageTokenFamily("Exaone4_5_Processor", layout_qwen_vl),
     "paddleocr_vl": ImageTokenFamily("PaddleOCRVLProcessor", layout_qwen_vl),
-    "ernie4_5_vl_moe": ImageTokenFamily("Ernie4_5_VLMoeProcessor", layout_qwen_vl),
+    "ernie4_5_vl_moe": ImageTokenFamily("Ernie4_5_VLMoeProcessor", layout_qwen_vl, boxes="ernie"),
     "video_llama_3": ImageTokenFamily("VideoLlama3Processor", layout_qwen_vl),
     "cosmos3_edge": ImageTokenFamily(
         "Cosmos3EdgeProcessor", layout_qwen_vl, arguments={"return_mm_token_type_ids": True}
     ),
     "cohere_compass": ImageTokenFamily("CohereCompassProcessor", layout_qwen_vl),
     "hyperclovax_vision_v2": ImageTokenFamily("HyperCLOVAXVisionV2Processor", layout_qwen_vl),
-    "lfm3_vl": ImageTokenFamily("Lfm3VlProcessor", layout_qwen_vl),
+    "lfm3_vl": ImageTokenFamily("Lfm3VlProcessor", layout_qwen_vl, boxes="lfm2_vl"),
     "minimax_m3_vl": ImageTokenFamily(
         "MiniMaxM3VLProcessor", layout_qwen_vl, around=("VISION_START_TOKEN", "VISION_END_TOKEN")
     ),
     "muse_glimmer": ImageTokenFamily("MuseGlimmerProcessor", layout_qwen_vl, around=_IMAGE_START_END),
     "muse_spark": ImageTokenFamily("MuseSparkProcessor", layout_qwen_vl, around=_IMAGE_START_END),
-    "minicpmv4_6": ImageTokenFamily("MiniCPMV4_6Processor", layout_minicpmv),
-    "minicpmv4_7": ImageTokenFamily("MiniCPMV4_7Processor", layout_minicpmv),
+    "minicpmv4_6": ImageTokenFamily("MiniCPMV4_6Processor", layout_minicpmv, boxes="minicpm"),
+    "minicpmv4_7": ImageTokenFamily("MiniCPMV4_7Processor", layout_minicpmv, boxes="minicpm"),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
     "paligemma": ImageTokenFamily(
@@ -163,7 +162,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         after_images=Token("bos_token"),
         prompt_end="\n",
         adds_special_tokens=False,
-        boxes="tokens",
+        boxes="paligemma",
     ),
     "gemma3": ImageTokenFamily(
         "Gemma3Processor",
@@ -172,7 +171,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         image_token=Token("tokenizer.image_token"),
         placeholder=Token("boi_token"),
     ),
-    "internvl": ImageTokenFamily("InternVLProcessor", layout_internvl, settings=_TILES, around=_START_END_IMAGE),
+    "internvl": ImageTokenFamily(
+        "InternVLProcessor", layout_internvl, settings=_TILES, around=_START_END_IMAGE, boxes="internvl"
+    ),
     "qianfan_ocr": ImageTokenFamily(
         "QianfanOCRProcessor",
         layout_internvl,
@@ -190,12 +191,12 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "ovis2": ImageTokenFamily("Ovis2Processor", layout_ovis2, image_token=Token("<IMG_ATOM>")),
     "mistral3": ImageTokenFamily("PixtralProcessor", layout_pixtral),
     "lighton_ocr": ImageTokenFamily("LightOnOcrProcessor", layout_pixtral),
-    "gemma4": ImageTokenFamily("Gemma4Processor", layout_gemma4, around=_BOI_EOI),
-    "gemma4_unified": ImageTokenFamily("Gemma4UnifiedProcessor", layout_gemma4, around=_BOI_EOI),
+    "gemma4": ImageTokenFamily("Gemma4Processor", layout_gemma4, around=_BOI_EOI, boxes="gemma4"),
+    "gemma4_unified": ImageTokenFamily("Gemma4UnifiedProcessor", layout_gemma4, around=_BOI_EOI, boxes="gemma4"),
     "deepseek_vl": ImageTokenFamily("DeepseekVLProcessor", layout_deepseek_vl),
     "janus": ImageTokenFamily("JanusProcessor", layout_deepseek_vl, around=_IMAGE_START_END),
     "llama4": ImageTokenFamily("Llama4Processor", layout_llama4, image_token=Token("img_patch_token")),
-    "lfm2_vl": ImageTokenFamily("Lfm2VlProcessor", layout_lfm2_vl),
+    "lfm2_vl": ImageTokenFamily("Lfm2VlProcessor", layout_lfm2_vl, boxes="lfm2_vl"),
     "kimi_k25": ImageTokenFamily("Kimi_K25Processor", layout_kimi_k25),
     "hunyuan_vl": ImageTokenFamily(
         "HunYuanVLProcessor",

@@ -13,9 +13,10 @@ import torch
 from PIL import Image
 
 from ..utils.open_images import open_image
+from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import GroundedBatch, as_batch
-from .image_layouts import ImageLayout, layout_text
+from .image_layouts import ImageLayout, ImageSettings, layout_text
 from .image_tokens import (
     ImageTokenFamily,
     get_image_token_family,
@@ -92,6 +93,22 @@ class PatchGroundingProcessor:
     def tokenizer(self) -> Any:
         """The tokenizer of the model's processor."""
         return self.processor.tokenizer
+
+    def box_dialect(self, image: Any = None, name: str | None = None) -> BoxDialect:
+        """How the model writes boxes and points of an image.
+
+        Args:
+            image (*optional*): The image, as for [`open_image`]; pixels and padded squares are not the same for all.
+            name (`str`, *optional*): One of [`BOX_DIALECTS`], for a model that was taught another one than its family.
+
+        Returns:
+            [`BoxDialect`]: Its prompt, writer and reader.
+        """
+        dialect = BOX_DIALECTS[name or self.family.boxes]
+        if image is None:
+            return fit_dialect(dialect, None)
+        given = {**self.family.settings, **self.image_settings}
+        return fit_dialect(dialect, ImageSettings(self.processor, given, *open_image(image, "image").size, True))
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
         """Saves the processor of the model; the settings of this class are not stored."""

@@ -15,6 +15,7 @@ COLUMNS = {
     "vqa_accuracy": "VQA",
     "question_accuracy": "questions",
     "box_accuracy": "acc@0.5",
+    "point_accuracy": "point",
     "boxes_off_scale": "off scale",
     "best_head": "best head",
     "all_heads": "all heads",
@@ -29,6 +30,7 @@ NOTES = {
     "answers_accuracy": "exact: greedy decoding gives the gold answer",
     "vqa_accuracy": "VQA: official accuracy of the generated answer",
     "box_accuracy": "acc@0.5: the generated box has an IoU of 0.5 or more",
+    "point_accuracy": "point: the generated point, or the middle of the box, is in the right box",
     "boxes_off_scale": "off scale: generated boxes with a number beyond the scale of the model, all misses",
     "best_head": "best head, all heads: the image token that a word of a phrase attends to most is in its box; the "
     "head is chosen on validation",

@@ -9,10 +9,10 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.item_scores import Scored
 from grounded_attention.metrics.vqa_accuracy import normalise_answer, vqa_accuracy
+from grounded_attention.processing.box_dialects import BOX_DIALECTS
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 from .generation_rows import EXPRESSION, QUESTION
-from .written_boxes import BoxSpelling
 
 logger = logging.get_logger(__name__)
 
@@ -44,13 +44,18 @@ def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], lengt
     return {"generated": [text.strip() for text in texts]}
 
 
-def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
-    """Scores generated answers."""
+def score_generated(batch: Mapping[str, Any]) -> Scored:
+    """Scores generated answers.
+
+    Of a box its overlap with the right one counts, and whether the point that the answer names, or the middle of its
+    box, is in the right one (ScreenSpot's measure).
+    """
     columns = [batch[name] for name in ("kind", "answer", "answers", "box", "generated")]
     scores: dict[str, list[float | None]] = {
-        name: [None] * len(columns[0]) for name in ("vqa_accuracy", "question_accuracy", "box_accuracy")
+        name: [None] * len(columns[0])
+        for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy")
     }
-    spellings = batch.get("box_spelling") or [BoxSpelling((scale, scale))] * len(columns[0])
+    dialects = batch.get("box_dialect") or [BOX_DIALECTS["plain"]] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
     for number, (kind, answer, answers, box, found) in enumerate(zip(*columns, strict=True)):
         if kind == QUESTION and len(answers or ()) > 1:
@@ -58,15 +63,21 @@ def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
         elif kind == QUESTION and answer:
             scores["question_accuracy"][number] = float(normalise_answer(found) == normalise_answer(answer))
         elif kind == EXPRESSION and box is not None:
-            read = None
+            read = point = None
             try:
-                read = spellings[number].read(found)
+                read, point = dialects[number].read(found), dialects[number].read_point(found)
             except ValueError as error:
                 off_scale[number] = str(error)
-                logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_scale chooses another scale")
+                logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")
             scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= IOU_THRESHOLD)
+            scores["point_accuracy"][number] = float(point is not None and in_box(point, box))
     totals = {"boxes_off_scale": sum(map(bool, off_scale))} if any(box is not None for box in columns[3]) else {}
     return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale})
+
+
+def in_box(point: Sequence[float], box: Sequence[float]) -> bool:
+    """Whether a point x, y is in a box x1, y1, x2, y2, its edges included."""
+    return box[0] <= point[0] <= box[2] and box[1] <= point[1] <= box[3]
 
 
 def _overlap(box: Sequence[float], gold: Sequence[float]) -> float:

@@ -11,14 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 from torch import Tensor
+from transformers.utils import logging
 
 from grounded_attention.metrics.answer_likelihood import AnswerLikelihood, answer_tokens, one_example
 from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.object_hallucination import ObjectHallucination
 from grounded_attention.modeling.task_losses import cross_entropy_sum
+from grounded_attention.processing.box_dialects import BOX_DIALECTS, BoxDialect
 from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.reports.failures import MEANT, Box, Judged
-from grounded_attention.utils.schema import Count, Index, Section, Weight
+from grounded_attention.utils.schema import Index, Section, Weight, check_names
 
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
@@ -26,7 +28,8 @@ from .judges import JudgeContext, Rows
 from .region_words import count_region_words, region_word_loss
 from .row_phrases import phrases_of_text
 from .task import Batch, Examples, LossComponent, Metric, Task, identify
-from .written_boxes import BoxSpelling, box_spelling
+
+logger = logging.get_logger(__name__)
 
 STATES = "output_hidden_states"  # asked for by batches whose loss reads them
 # What processors of transformers make for their models, and what models may report.
@@ -56,17 +59,18 @@ class GroundedGenerationOptions(Section):
 
     caption_prompt: str = "Describe the image."
     expressions: Literal["locate", "describe"] = "locate"
-    locate_prompt: str = "Where is {text}?"
+    locate_prompt: str | None = None
     describe_prompt: str = "What is at {box}?"
     question_prompt: str = "{text}"
     generate: Index = 0
-    box_scale: Count | None = None
+    box_dialect: str | None = None
     region_words: Weight = 0.0
     turns: Index = 0
 
     def __post_init__(self) -> None:
+        check_names([self.box_dialect] if self.box_dialect else [], BOX_DIALECTS, "box_dialect=")
         for name, part in (("locate_prompt", TEXT), ("describe_prompt", BOX), ("question_prompt", TEXT)):
-            if getattr(self, name).count(part) != 1:
+            if getattr(self, name) is not None and getattr(self, name).count(part) != 1:
                 raise ValueError(f"{name} is {getattr(self, name)!r}, expected a text with {part} once")
 
 
@@ -109,8 +113,10 @@ class Chat:
         return Chat([self.messages[turn] for turn in kept], phrases)
 
 
-def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, boxes: BoxSpelling | None = None) -> Chat:
-    """Makes the chat of a row of [`to_rows`], with boxes as `boxes` writes them, or to `box_scale` or 1000."""
+def make_chat(
+    row: Mapping[str, Any], options: GroundedGenerationOptions, dialect: BoxDialect = BOX_DIALECTS["plain"]
+) -> Chat:
+    """Makes the chat of a row of [`to_rows`], with the prompt and the boxes of a dialect."""
     text, phrases = row["text"], row["phrases"]
     if row["kind"] == CONVERSATION:
         texts = [each["text"] for each in row["messages"]]
@@ -118,10 +124,11 @@ def make_chat(row: Mapping[str, Any], options: GroundedGenerationOptions, boxes:
     if row["kind"] == CAPTION:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
-        box = (boxes or BoxSpelling((options.box_scale or 1000,) * 2)).write(row["box"])
         if options.expressions == "describe":
+            box = dialect.write_box(row["box"])
             return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
-        return Chat([(options.locate_prompt.replace(TEXT, text), box)], _moved(phrases, options.locate_prompt))
+        prompt = options.locate_prompt or dialect.prompt
+        return Chat([(prompt.replace(TEXT, text), dialect.write([row["box"]], text))], _moved(phrases, prompt))
     prompt = options.question_prompt.replace(TEXT, text)
     return Chat([(prompt, row["answer"])], _moved(phrases, options.question_prompt))
 
@@ -167,11 +174,14 @@ class GroundedGeneration(Task):
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         options = self.options
         rows = examples.rows
-        if options.box_scale is None:
-            spellings = [box_spelling(processor, image) for image in examples.images or [None] * len(rows)]
-        else:
-            spellings = [BoxSpelling((options.box_scale,) * 2)] * len(rows)
-        chats = [make_chat(row, options, spelling) for row, spelling in zip(rows, spellings, strict=True)]
+        images = examples.images or [None] * len(rows)
+        dialects = [processor.box_dialect(image, options.box_dialect) for image in images]
+        if not (options.box_dialect or dialects[0].documented) and any(row["kind"] == EXPRESSION for row in rows):
+            logger.warning_once(
+                f"{type(processor.processor).__name__}: no form of boxes is documented for this family: its answers "
+                "are taught and read as [x1, y1, x2, y2] up to 1000; options.box_dialect names another form"
+            )
+        chats = [make_chat(row, options, dialect) for row, dialect in zip(rows, dialects, strict=True)]
         for row, chat in zip(rows, chats, strict=True):
             if examples.training and not all(answer.strip() for _, answer in chat.messages):
                 raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
@@ -188,7 +198,7 @@ class GroundedGeneration(Task):
             texts["prompt_inputs"] = prompt_inputs(processor, [chat.messages[0][0] for chat in chats], examples.images)
             texts |= {name: [row.get(name) for row in rows] for name in ("kind", "answers", "sampling")}
             located = [row["kind"] == EXPRESSION and options.expressions == "locate" for row in rows]
-            texts["box_spelling"] = spellings
+            texts["box_dialect"] = dialects
             texts["box"] = [row["box"] if each else None for row, each in zip(rows, located, strict=True)]
         return {**inputs.reported(), **identify(rows), **texts}
 

@@ -12,12 +12,13 @@ from tokenizers import AddedToken
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.lens.look import look
+from grounded_attention.lens.page import lens_page
 from grounded_attention.lens.sequences import add_answer, decode_each, generate, read_prompt, read_rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_files import save_llava
-from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_tokenizer, type_of
+from tests.helpers.tiny_vlm_models import make_model, make_pair
+from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, make_tokenizer, type_of
 
 TEXT = "what is the small cat near two red balls ?"
 FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
@@ -283,3 +284,13 @@ def test_files(tmp_path):
     assert Image.open(tmp_path / "lens.png").width > 100
     with pytest.raises(ValueError, match=r"lens\.txt"):
         lens.save(tmp_path / "lens.txt")
+
+
+def test_boxes_that_an_answer_says_are_drawn():
+    processor = make_processor("llava", byte_pairs=True)
+    model = make_model("llava", processor.tokenizer)
+    lens = look(model, processor, picture(), TEXT, answer="at [0.1, 0.2, 0.5, 0.75]", heads="all")
+    assert lens.boxes == (pytest.approx((0.1, 0.2, 0.5, 0.75)),)
+    assert '"boxes":[[0.1,0.2,0.5,0.75]]' in lens_page([lens]).replace(" ", "")
+    other = look(model, processor, picture(), TEXT, answer="at [10, 20, 50, 75]", heads="all")
+    assert other.boxes == ()  # not on the scale of LLaVA

@@ -12,6 +12,7 @@ from PIL import Image
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.metrics.answer_likelihood import AnswerLikelihood
+from grounded_attention.processing.box_dialects import BOX_DIALECTS
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.generated_answers import generate_answers, prompt_inputs, score_generated
@@ -191,13 +192,16 @@ def test_scores_of_generated_answers():
         "answers": [["2"] * 3 + ["3"] * 7, ["red"], None, None, None, None, None],
         "box": [None, None, None, box, box, box, None],
         "generated": ["two", "A Red.", "red", "[10, 10, 50, 50]", "[10, 10, 50, 29]", "no box 1 2 3", "a dog"],
+        "box_dialect": [BOX_DIALECTS["plain_100"]] * 7,
     }
-    scores = score_generated(batch, 100).scores
+    scores = score_generated(batch).scores
     assert scores["vqa_accuracy"] == [pytest.approx(0.9), *[None] * 6]
     assert scores["question_accuracy"] == [None, 1.0, *[None] * 5]
     assert scores["box_accuracy"] == [None, None, None, 1.0, 0.0, 0.0, None]
+    # The middle of the second box is in the right one.
+    assert scores["point_accuracy"] == [None, None, None, 1.0, 1.0, 0.0, None]
     batch["generated"][3] = "[10, 10, 50, 101]"
-    scored = score_generated(batch, 100)
+    scored = score_generated(batch)
     assert scored.scores["box_accuracy"][3] == 0.0 and scored.totals == {"boxes_off_scale": 1}
     assert "101" in scored.notes["off_scale"][3] and scored.notes["off_scale"][4:] == [None] * 3
 

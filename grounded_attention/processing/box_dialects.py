@@ -1,0 +1,335 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Boxes and points in the words of each family of vision-language models: asked for, written and read.
+
+A family has one scale. A number beyond it is an error, and is never read on another scale that it would fit.
+"""
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from .image_layouts import ImageSettings, qwen_size
+
+_NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
+_GAP = r"(?:\s*[,;]\s*|\s+)"
+_BARE_PAIR = rf"{_NUMBER}{_GAP}{_NUMBER}"
+_PAIR = rf"({_NUMBER}){_GAP}({_NUMBER})"
+
+
+def _four(pair: str) -> str:
+    """The pattern of [x, y, x, y], (x, y), (x, y) and [[x, y], [x, y]]."""
+    return rf"[\[(]\s*{pair}(?:{_GAP}|\s*[\])]\s*[,;]?\s*[\[(]\s*){pair}\s*,?\s*[\])]"
+
+
+_FOUR = _four(_PAIR)
+# With a key, and those that follow in the same list.
+_KEYED_BOXES = re.compile(rf"box\w*\W{{0,6}}?{_four(_BARE_PAIR)}(?:\s*[,;]\s*{_four(_BARE_PAIR)})*", re.IGNORECASE)
+_KEYS = ("x_?1|x_?min|left", "y_?1|y_?min|top", "x_?2|x_?max|right", "y_?2|y_?max|bottom")
+_KEYED = [re.compile(rf"\b(?:{key})\b[\"'*` ]*[:=][* ]*({_NUMBER})", re.IGNORECASE) for key in _KEYS]
+_RUN = re.compile(rf"(?<![\w.]){_NUMBER}(?:{_GAP}{_NUMBER})*(?!\w)")
+_THOUGHTS = re.compile(r"(?:.*(?:</think(?:ing)?>|◁/think▷))?(.*?)(?:(?:<think(?:ing)?>|◁think▷).*)?", re.DOTALL)
+_POINTS = re.compile(r"<points?\b.*?(?:</points?>|$)|\bpoint\w*[\"'*` ]*[:=]\s*[\[(][-\d\s.,;\[\]()]*", re.DOTALL)
+# A click's arguments or a tag's attributes, a pair after <point>, and pairs in brackets.
+_POINT_FORMS = (rf"\bx\d*={_NUMBER}[,\s]+y\d*={_NUMBER}", rf"<point>\W*{_PAIR}", rf"[\[(]\s*{_PAIR}\s*[\])]")
+_COORDS = re.compile(r"<points\b[^>]*\bcoords=[\"']([^\"'>]*)")
+# Tokens of PaliGemma, Florence-2 and Rex-Omni: order of the numbers, middle and number of the steps.
+_TOKENS = (
+    (r"<loc(\d{4})>\s*", (1, 0, 3, 2), 0.0, 1024),
+    (r"<loc_(\d+)>\s*", (0, 1, 2, 3), 0.5, 1000),
+    (r"<(\d{1,3})>", (0, 1, 2, 3), 0.0, 999),
+)
+_NAMES = ("x1", "y1", "x2", "y2", "x", "y")
+_CELLS = 32  # along an edge, of Kosmos-2
+_CELL_PAIR = re.compile(r"<patch_index_(\d{4})>\s*<patch_index_(\d{4})>")
+
+
+@dataclass(frozen=True)
+class BoxDialect:
+    """How a family of models writes boxes and points.
+
+    Args:
+        prompt (`str`, *optional*): Asks for the box of `{text}`.
+        box (`str`, *optional*): One box, with `{x1}`, `{y1}`, `{x2}`, `{y2}` in the order of the family; a family
+            that writes points has its middle, `{x}` and `{y}`.
+        item (`str`, *optional*): A `{box}` in an answer, with its words, `{text}`, or those as JSON, `{json}`.
+        answer (`str`, *optional*): An answer: its `{items}`.
+        join (`str`, *optional*): What stands between items.
+        scale (`float` or `str`, *optional*, defaults to 1000): What the right and the lower edge of the image are
+            called; or `"pixels"` of the resized image, or `"square"`: shares of the square to which it is padded.
+        number (`str`, *optional*, defaults to `"d"`): Format of a number; `""` is a decimal without zeros at its end.
+        most (`int`, *optional*): The largest number, if it is below the scale.
+        middle (`float`, *optional*, defaults to 0): What is added to a number that names a step.
+        documented (`bool`, *optional*, defaults to `True`): Whether the family's authors or users have described it.
+        limits, frame: Of one image, see [`box_dialect`]: the largest x and y, and the edges of the image.
+    """
+
+    prompt: str = "Where is {text}?"
+    box: str = "[{x1}, {y1}, {x2}, {y2}]"
+    item: str = "{box}"
+    answer: str = "{items}"
+    join: str = ", "
+    scale: float | Literal["pixels", "square"] = 1000
+    number: str = "d"
+    most: int | None = None
+    middle: float = 0.0
+    documented: bool = True
+    limits: tuple[float, float] | None = None
+    frame: tuple[float, float, float, float] | None = None
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The largest x and y of the image."""
+        if self.limits is None and self.scale == "pixels":
+            raise ValueError("boxes in pixels of the resized image need the image: box_dialect(processor, image)")
+        return self.limits or ((1, 1) if isinstance(self.scale, str) else (self.scale, self.scale))
+
+    def _edges(self) -> list[tuple[float, float]]:
+        """First number and length of the image, for each number of a box or point."""
+        left, top, right, bottom = self.frame or (0, 0, *self.bounds)
+        return [(left, right - left), (top, bottom - top)] * 2
+
+    def write_box(self, box: Sequence[float]) -> str:
+        """Writes a box (x1, y1, x2, y2), divided by width and height of the image, clipped to it."""
+        clipped = [min(max(float(value), 0.0), 1.0) for value in box]
+        middle = [sum(clipped[place::2]) / 2 for place in (0, 1)]
+        written, edges = {}, [*self._edges(), *self._edges()[:2]]
+        for name, value, (start, size) in zip(_NAMES, [*clipped, *middle], edges, strict=True):
+            exact = start + value * size
+            if self.number.endswith("d"):
+                whole = math.floor(exact - self.middle + 0.5)
+                written[name] = format(whole if self.most is None else min(whole, self.most), self.number)
+            else:
+                written[name] = format(exact, self.number) if self.number else str(round(exact, 3))
+        first = [min(int(value * _CELLS), _CELLS - 1) for value in clipped[:2]]
+        last = [max(math.ceil(value * _CELLS - 1), low) for value, low in zip(clipped[2:], first, strict=True)]
+        written |= {name: f"{row * _CELLS + column:04d}" for name, (column, row) in (("first", first), ("last", last))}
+        return _fill(self.box, written)
+
+    def write(self, boxes: Sequence[Sequence[float]], text: str = "") -> str:
+        """Writes an answer: the boxes of some words."""
+        items = [
+            _fill(self.item, {"box": self.write_box(box), "json": json.dumps(text, ensure_ascii=False), "text": text})
+            for box in boxes
+        ]
+        return _fill(self.answer, {"items": self.join.join(items), "text": text})
+
+    def read(self, text: str) -> list[float] | None:
+        """Reads the first box of an answer: JSON, perhaps cut, brackets, tokens, keys such as x1, or numbers.
+
+        Thoughts and points are left out.
+
+        Args:
+            text (`str`): The answer.
+
+        Returns:
+            `list[float]`, *optional*: x1, y1, x2, y2 in [0, 1], in order and clipped to the image; None without a box,
+            or if it has no area.
+
+        Raises:
+            ValueError: If a number is beyond the scale.
+        """
+        return next(self._boxes(text), None)
+
+    def read_all(self, text: str) -> list[list[float]]:
+        """Reads all boxes with an area, as [`read`] does."""
+        return [box for box in self._boxes(text) if box is not None]
+
+    def read_point(self, text: str) -> list[float] | None:
+        """Reads the first point of an answer, x and y in [0, 1]: JSON, tags, a click, brackets; or a box's middle."""
+        answer = _clean(text)
+        if coords := _COORDS.search(answer):  # image, then number of the point, x and y
+            found = re.findall(_NUMBER, coords[1])[2:4]
+        elif (box := self.read(text)) is not None:
+            return [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
+        else:
+            places = (re.search(form, answer) for form in _POINT_FORMS)
+            match = next((place for place in places if place), None)
+            found = re.findall(_NUMBER, re.sub(r"\b[xy]\d*=", " ", match[0])) if match else []
+        return self._shares([float(number) for number in found[:2]]) if len(found) > 1 else None
+
+    def _boxes(self, text: str) -> Iterator[list[float] | None]:
+        answer = _POINTS.sub(" ", _clean(text))
+        for first, last in _CELL_PAIR.findall(answer):
+            (top, left), (bottom, right) = divmod(int(first), _CELLS), divmod(int(last), _CELLS)
+            # Middles of cells; of one row or one column their edges.
+            outer = 0.0 if left == right or top == bottom else 0.5
+            cells = (left + outer, top + outer, right + 1 - outer, bottom + 1 - outer)
+            yield BoxDialect(scale=_CELLS)._corners(cells)
+        for token, order, middle, steps in _TOKENS:
+            if groups := re.findall(token * 4, answer):
+                scale = BoxDialect(scale=steps)
+                yield from (scale._corners([float(group[at]) + middle for at in order]) for group in groups)
+                return
+        flipped = -1 < self.box.find("{y1}") < self.box.find("{x1}")
+        for numbers, keyed in _find_numbers(answer):
+            values = [float(number) for number in numbers]
+            yield self._corners([values[at] for at in (1, 0, 3, 2)] if flipped and not keyed else values)
+
+    def _corners(self, numbers: Sequence[float]) -> list[float] | None:
+        shares = self._shares(numbers)
+        (x1, x2), (y1, y2) = sorted(shares[::2]), sorted(shares[1::2])
+        return [x1, y1, x2, y2] if x1 < x2 and y1 < y2 else None
+
+    def _shares(self, numbers: Sequence[float]) -> list[float]:
+        limits = self.bounds
+        fractions = max(numbers) <= 1 < min(limits) and any(number % 1 for number in numbers)
+        if fractions or any(not 0 <= number <= limits[place % 2] for place, number in enumerate(numbers)):
+            found = ", ".join(f"{number:g}" for number in numbers)
+            known = "x from 0 to {:g} and y from 0 to {:g}".format(*limits)
+            raise ValueError(f"the box [{found}] is not on the scale of {known}")
+        pairs = zip(numbers, self._edges(), strict=False)
+        return [min(max((number - start) / size, 0.0), 1.0) for number, (start, size) in pairs]
+
+
+def _fill(template: str, values: dict[str, str]) -> str:
+    """Fills in the names in braces that are known; other braces are those of JSON."""
+    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), template)
+
+
+def _clean(text: str) -> str:
+    """A text without thoughts, wide digits and quotes around numbers."""
+    text = unicodedata.normalize("NFKC", text)
+    thoughts = _THOUGHTS.fullmatch(text)
+    return re.sub(rf"[\"']({_NUMBER})[\"']", r"\1", thoughts[1] if thoughts else text)
+
+
+def _find_numbers(text: str) -> Iterator[tuple[Sequence[str], bool]]:
+    """The four numbers of each box that a text has, and whether keys name them: with a key, in brackets, or bare."""
+    keyed = " ".join(found[0] for found in _KEYED_BOXES.finditer(text))
+    if boxes := re.findall(_FOUR, keyed) or re.findall(_FOUR, text):
+        yield from ((box, False) for box in boxes)
+        return
+    named = [each[1] for key in _KEYED if (each := key.search(text))]
+    if len(named) == 4:
+        yield named, True
+        return
+    corners = re.findall(rf"[\[(]\s*{_PAIR}\s*[\])]", text)
+    if len(corners) > 1:
+        yield [*corners[0], *corners[1]], False
+        return
+    # Other brackets are polygons or points. A number before those of a box is of its label, as in "dog 2".
+    runs = [re.findall(_NUMBER, run) for run in _RUN.findall(re.sub(r"[\[(][^\[\]()]*[\])]", " ; ", text))]
+    yield from ((run[len(run) % 4 :][:4], False) for run in runs if len(run) > 3)
+
+
+_JSON_PROMPT = "Locate {text} in this image and output the bbox coordinates in JSON format."
+_REGION_PROMPT = "Please provide the bounding box coordinate of the region this sentence describes: "
+_ITEM, _FENCE = '\t{"bbox_2d": {box}, "label": {json}}', "```json\n[\n{items}\n]\n```"
+_QWEN_3 = BoxDialect(_JSON_PROMPT, item=_ITEM, answer=_FENCE, join=",\n")
+
+# By the authors' cards and code, or their answers to users. `plain` is for families without a documented form.
+BOX_DIALECTS: dict[str, BoxDialect] = {
+    "plain": BoxDialect(documented=False),
+    "plain_999": BoxDialect(scale=999, documented=False),
+    "plain_100": BoxDialect(scale=100, number="", documented=False),
+    "plain_1": BoxDialect(scale=1, number="", documented=False),
+    "qwen_vl": BoxDialect(
+        "Where is <ref>{text}</ref>?", "({x1},{y1}),({x2},{y2})", "<ref>{text}</ref><box>{box}</box>", join=""
+    ),
+    "qwen2_vl": BoxDialect(
+        'Output the bounding box in the image corresponding to the instruction "{text}" with grounding.',
+        "<|box_start|>({x1},{y1}),({x2},{y2})<|box_end|>",
+        answer="<|object_ref_start|>{text}<|object_ref_end|>{items}",
+        join="",
+    ),
+    "qwen2_5_vl": replace(_QWEN_3, scale="pixels"),
+    "qwen3_vl": _QWEN_3,
+    "internvl": BoxDialect(_REGION_PROMPT + "<ref>{text}</ref>", answer="<ref>{text}</ref><box>[{items}]</box>"),
+    "minicpm": BoxDialect(
+        _REGION_PROMPT + "<ref>{text}</ref>",
+        "<box>{x1} {y1} {x2} {y2}</box>",
+        answer="<ref>{text}</ref>{items}",
+        join="",
+    ),
+    "paligemma": BoxDialect(
+        "detect {text}",
+        "<loc{y1}><loc{x1}><loc{y2}><loc{x2}>",
+        "{box} {text}",
+        join=" ; ",
+        scale=1024,
+        number="04d",
+        most=1023,
+    ),
+    "gemma4": BoxDialect(
+        'Detect {text} and output the boxes as JSON with "box_2d" and "label".',
+        "[{y1}, {x1}, {y2}, {x2}]",
+        '{"box_2d": {box}, "label": {json}}',
+        "```json\n[{items}]\n```",
+    ),
+    "llava": BoxDialect(_REGION_PROMPT + "{text}", scale="square", number=""),
+    "shikra": BoxDialect(box="[{x1},{y1},{x2},{y2}]", join=";", scale=1, number=".3f"),
+    "ferret": BoxDialect(),
+    "glm4v": BoxDialect(
+        "Please pinpoint the bounding box [[x1,y1,x2,y2], …] in the image as per the given description. {text}",
+        "[{x1},{y1},{x2},{y2}]",
+        answer="<|begin_of_box|>[{items}]<|end_of_box|>",
+    ),
+    "kimi_vl": BoxDialect(_JSON_PROMPT, item='{"bbox_2d": {box}}', scale=1, number=""),
+    "deepseek_vl2": BoxDialect(
+        "<|ref|>{text}<|/ref|>.", answer="<|ref|>{text}<|/ref|><|det|>[{items}]<|/det|>", scale=999
+    ),
+    "florence2": BoxDialect(
+        "<CAPTION_TO_PHRASE_GROUNDING>{text}",
+        "<loc_{x1}><loc_{y1}><loc_{x2}><loc_{y2}>",
+        answer="{text}{items}",
+        join="",
+        most=999,
+        middle=0.5,
+    ),
+    "kosmos2": BoxDialect(
+        "<grounding><phrase> {text}</phrase>",
+        "<patch_index_{first}><patch_index_{last}>",
+        answer="<phrase> {text}</phrase><object>{items}</object>",
+        join="</delimiter_of_multi_objects/>",
+    ),
+    "ernie": _QWEN_3,
+    "lfm2_vl": BoxDialect(
+        'Detect {text}. Answer with a JSON array of {"image_id": 0, "bbox_2d": [xmin, ymin, xmax, ymax], "label"}, '
+        "integers from 0 to 1000.",
+        item='{"image_id": 0, "bbox_2d": {box}, "label": {json}}',
+        answer="[{items}]",
+    ),
+    "molmo": BoxDialect(
+        "Point to {text}.", 'x="{x}" y="{y}"', '<point {box} alt="{text}">{text}</point>', scale=100, number=""
+    ),
+    "molmo2": BoxDialect(
+        "Point to {text}.", "1 {x} {y}", answer='<points coords="1 {items}">{text}</points>', number="03d"
+    ),
+    "rex_omni": BoxDialect(
+        "Detect {text}. Output the bounding box coordinates in [x0, y0, x1, y1] format.",
+        "<{x1}><{y1}><{x2}><{y2}>",
+        answer="<|object_ref_start|>{text}<|object_ref_end|><|box_start|>{items}<|box_end|>",
+        join=",",
+        scale=999,
+    ),
+    "cogvlm": BoxDialect(
+        "Where is {text}? Please provide coordinates [[x0,y0,x1,y1]].",
+        "[{x1},{y1},{x2},{y2}]",
+        answer="[{items}]",
+        join=";",
+        number="03d",
+    ),
+    "internlm_xcomposer2": BoxDialect(),
+    "ovis2_5": BoxDialect(
+        "Where is <ref>{text}</ref>?", "<box>({x1},{y1}),({x2},{y2})</box>", join="", scale=1, number=""
+    ),
+}
+
+
+def fit_dialect(dialect: BoxDialect, settings: ImageSettings | None) -> BoxDialect:
+    """The dialect for one image, or without one (whose boxes in pixels are then to 1000)."""
+    if settings is None:
+        return replace(dialect, limits=(1000, 1000)) if dialect.scale == "pixels" else dialect
+    if dialect.scale == "pixels":
+        rows, columns = qwen_size(settings)
+        return replace(dialect, limits=(columns, rows))
+    if dialect.scale != "square":
+        return dialect
+    padded = settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square")
+    longest = max(settings.width, settings.height)
+    x, y = ((1 - edge / longest) / 2 if padded else 0.0 for edge in (settings.width, settings.height))
+    return replace(dialect, frame=(x, y, 1 - x, 1 - y))
