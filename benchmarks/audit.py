@@ -31,7 +31,7 @@ from grounded_attention.commands.command_line import run
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.items import (
     DEFAULT_WORD,
-    AuditBatch,
+    HeadBatch,
     RegionInputs,
     Rules,
     ground,
@@ -144,7 +144,7 @@ def _examples(count: int, regions: int) -> list[AuditExample]:
     return examples
 
 
-def _process(examples: list[AuditExample], regions: int) -> AuditBatch:
+def _process(examples: list[AuditExample], regions: int) -> HeadBatch:
     processor = VLBertProcessor(
         BertTokenizer(vocab={word: number for number, word in enumerate(VOCABULARY)}), max_regions=regions
     )

@@ -7,9 +7,10 @@ from .families import FAMILIES, Family
 from .heads.attention_grounding import AttentionGrounding
 from .heads.boxes import box_columns
 from .heads.examples import AuditExample, grounded_examples
+from .heads.heads_file import ChosenHeads
 from .heads.measure import audit
 from .heads.pipeline import PatchGroundingPipeline
-from .heads.ranking import ChosenHeads, HeadRanking, evaluate_heads, rank_heads
+from .heads.ranking import HeadRanking, evaluate_heads, rank_heads
 from .heads.table import AuditResult, HeadTable
 from .lens.look import Lens, look
 from .lens.page import lens_page

@@ -92,7 +92,7 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
     from accelerate import PartialState
     from transformers.utils import logging
 
-    from grounded_attention.heads.ranking import ChosenHeads, name_heads
+    from grounded_attention.heads.heads_file import ChosenHeads, name_heads
     from grounded_attention.modeling import pipeline_visual_grounding
     from grounded_attention.modeling.caption_phrases import find_phrases
     from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
@@ -131,8 +131,8 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
     """The boxes that a few heads of a vision-language model give."""
     from transformers.utils import logging
 
+    from grounded_attention.heads.heads_file import ChosenHeads, name_heads
     from grounded_attention.heads.pipeline import PatchGroundingPipeline
-    from grounded_attention.heads.ranking import ChosenHeads, name_heads
 
     from .vlm_options import load_vlm
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from accelerate import PartialState
@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_N
 from grounded_attention.dataset_scripts.rows.splitting import is_held_out
 from grounded_attention.heads.atlas import find_revision, publish_heads
 from grounded_attention.heads.boxes import BoxScore
-from grounded_attention.heads.card import AUDIT
+from grounded_attention.heads.card import AUDIT, HEADS, boxes_table, put_heads_in_card
 from grounded_attention.heads.changes import Changes, compare
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
 from grounded_attention.heads.examples import (
@@ -31,26 +31,22 @@ from grounded_attention.heads.examples import (
     grounded_examples,
     picture_name,
 )
+from grounded_attention.heads.heads_file import FILE, ChosenHeads, name_heads
 from grounded_attention.heads.items import DEFAULT_WORD, Rules
-from grounded_attention.heads.page import audit_page, ranking_section
+from grounded_attention.heads.measure import Maps, Measurement
+from grounded_attention.heads.page import heads_page, ranking_section
 from grounded_attention.heads.ranking import (
-    FILE,
-    HEADS,
     TABLE,
-    ChosenHeads,
     HeadRanking,
-    HeadScorer,
     Relate,
-    boxes_table,
     evaluate_heads,
-    name_heads,
-    put_heads_in_card,
     rank_heads,
     score_texts,
     unranked,
 )
 from grounded_attention.heads.reading import reads_pixels
 from grounded_attention.heads.statistics import RELATIONS, SAME_SPLIT
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.training.loop.data import check_regions
 from grounded_attention.utils.plain_text import short_names
@@ -80,32 +76,51 @@ def load_examples(
     if options.data not in BUILDERS:
         return _examples_of_rows(options, splits)
     builder_class = BUILDERS[options.data]
-    given = {**getattr(builder_class, "AUDIT_OPTIONS", {}), **parse_options(builder_class, options.options)}
+    given = parse_options(builder_class, options.options)
     if options.config is not None:
         if options.config not in builder_class.builder_configs:
             known = ", ".join(builder_class.builder_configs)
             raise DataError(f"{options.data} has no such --config", found=options.config, expected=known)
         given["config_name"] = options.config
-    with PartialState().main_process_first():
-        builder = builder_class(data_dir=options.data_dir, splits=list(dict.fromkeys(splits)), **given)
-        try:
-            builder.download_and_prepare()
-        except (OSError, ValueError) as error:
-            if options.chosen_by_default and f"'{options.choose_on}'" in str(error):
-                hint = f"by default heads are chosen on this split; give another one with --choose-on, or {SAME_SPLIT}"
-                raise ValueError(f"{error}; {hint}") from error
-            raise
-    rows = builder.as_dataset()
-    found = []
-    for split in splits:
-        part = rows[str(builder.config.SPLIT_NAMES.get(split, split))]
-        part = part.select(range(min(options.limit or len(part), len(part))))
-        if regions is not None:
-            check_regions([part], regions)
-        found.append(list(entity_examples(part) if regions is not None else grounded_examples(part)))
-        if regions is None:
-            check_pictures(options.images, (example.image_id for example in found[-1]))
+    try:
+        parts = rows_of_builder(options.data, options.data_dir, splits, options.limit, given)
+    except (OSError, ValueError) as error:
+        if options.chosen_by_default and f"'{options.choose_on}'" in str(error):
+            hint = f"by default heads are chosen on this split; give another one with --choose-on, or {SAME_SPLIT}"
+            raise ValueError(f"{error}; {hint}") from error
+        raise
+    if regions is not None:
+        check_regions(parts, regions)
+        return [list(entity_examples(part)) for part in parts]
+    found = [list(grounded_examples(part)) for part in parts]
+    for examples in found:
+        check_pictures(options.images, (example.image_id for example in examples))
     return found
+
+
+def rows_of_builder(
+    name: str, data_dir: str, splits: Sequence[str], limit: int | None, given: Mapping[str, Any]
+) -> list[Any]:
+    """The first rows of each split of a data set of `data build`, all without a limit."""
+    builder_class = BUILDERS[name]
+    given = {**getattr(builder_class, "AUDIT_OPTIONS", {}), **given}
+    with PartialState().main_process_first():
+        builder = builder_class(data_dir=data_dir, splits=list(dict.fromkeys(splits)), **given)
+        builder.download_and_prepare()
+    rows = builder.as_dataset()
+    parts = [rows[str(builder.config.SPLIT_NAMES.get(split, split))] for split in splits]
+    return [part.select(range(min(limit or len(part), len(part)))) for part in parts]
+
+
+def one_of_each_image(
+    examples: Iterable[AuditExample], count: int | None = None, least: int = 1
+) -> list[AuditExample]:
+    """The first example with enough phrases, of each of the first images."""
+    found: dict[str, AuditExample] = {}
+    for example in examples:
+        if len(example.phrases) >= least and (count is None or len(found) < count):
+            found.setdefault(example.image_id, example)
+    return list(found.values())
 
 
 def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
@@ -193,13 +208,13 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
         raise ValueError(f"--publish: {options.model} is no model of the Hub, so the atlas cannot name its revision")
     paths = list(filter(None, (options.model, options.against)))
     names = short_names(paths, NAME_PARTS)
-    Rules(options.words, options.iou, options.merged_box)
+    rules = Rules(options.words, options.iou, options.merged_box)
     same = options.choose_on == SAME_SPLIT
     splits = [options.split] if same else [options.split, options.choose_on]
     reported_on, *others = load_examples(options, splits, regions)
     models = [load(path, name, options, regions) for path, name in zip(paths, names, strict=True)]
     images = images_of(models, options)
-    settings: dict[str, Any] = {"regions": regions, "instruction": options.instruction, "relate": relate(options)}
+    relating, table = relate(options), cast("Mapping[str, Any] | None", regions)
     ranking = rank_heads(
         models[0].model,
         models[0].processor,
@@ -216,14 +231,17 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
         merged_box=options.merged_box,
         progress=not options.quiet,
         about={**about(options, models[0], regions), "choose_on": options.choose_on},
-        **settings,
+        regions=table,
+        instruction=options.instruction,
+        relate=relating,
     )
     changes = None
     if options.against is not None:
-        rules, quiet = Rules(options.words, options.iou, options.merged_box), options.quiet
-        other, found = models[1], {**settings, "batch_size": options.batch_size, "progress": not quiet}
-        scorer = HeadScorer(other.model, other.processor, images, rules=rules, **found)
-        before = scorer.score(reported_on, "before")[0]
+        other, read = models[1], (table, rules, options.instruction, options.batch_size)
+        measurement = Measurement(other.model, other.processor, images, *read, for_choice=True)
+        related = () if relating is None else relating(reported_on)
+        passed: dict[str, Any] = {"relations": related, "progress": not options.quiet}
+        before = measurement.score(reported_on, "before", maps=Maps(measurement.tokens), **passed)
         before.about.update(about(options, other, regions))
         changes = compare(before, ranking.reported_on, (names[1], names[0]), options.correction)
     if not PartialState().is_main_process:
@@ -269,21 +287,18 @@ def explore(
     models: Sequence[Loaded], examples: Sequence[AuditExample], regions: Any, options: argparse.Namespace
 ) -> dict[str, list[ExampleAttention]]:
     """The attention of all heads of each model in a few texts: the first with phrases, of each of the first images."""
-    of_image: dict[str, AuditExample] = {}
-    for example in examples:
-        if example.phrases and len(of_image) < options.explore:
-            of_image.setdefault(example.image_id, example)
-    first, pictures = list(of_image.values()), images_of(models, options)
+    first, pictures = one_of_each_image(examples, options.explore), images_of(models, options)
+    return {loaded.name: capture(loaded, first, regions, pictures, options.instruction) for loaded in models}
+
+
+def capture(
+    loaded: Loaded, examples: Sequence[AuditExample], regions: Any, pictures: Any, instruction: str | None
+) -> list[ExampleAttention]:
+    """The attention of all heads of one model in a few texts."""
+    model, processor = loaded.model, loaded.processor
     if regions is None:
-        return {
-            loaded.name: capture_patches(loaded.model, loaded.processor, first, pictures, options.instruction)
-            for loaded in models
-        }
-    names = regions.class_names
-    return {
-        loaded.name: capture_examples(loaded.model, loaded.processor, first, regions, pictures, names)
-        for loaded in models
-    }
+        return capture_patches(model, processor, examples, pictures, instruction)
+    return capture_examples(model, processor, examples, regions, pictures, regions.class_names)
 
 
 # Output
@@ -301,7 +316,7 @@ def write(
         tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
         models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
         extra = [ranking_section(ranking)]
-        page = audit_page(models, "Heads that ground", examples=shown, extra=extra, correction=options.correction)
+        page = heads_page(models, "Heads that ground", examples=shown, extra=extra, correction=options.correction)
         write_text(folder / PAGE, page)
     return folder
 
@@ -336,13 +351,15 @@ def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str) -> Non
 
 def _json(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
     table, content = ranking.reported_on, ranking.to_dict()
-    best = [
-        {**asdict(one), "layer": table.layers[one.layer], "heads_chosen_on": table.choice.split}
-        for one in table.best_heads()
-    ]
+    best = [{**one, "heads_chosen_on": table.choice.split} for one in best_of(table)]
     found = {name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")}
     changed = {} if changes is None else {"changes": changes.to_dict()}
     return to_json({"folder": str(folder), **found, "best": best, **changed})
+
+
+def best_of(table: HeadTable) -> list[dict[str, Any]]:
+    """The best head of each kind and group, for JSON."""
+    return [{**asdict(one), "layer": table.layers[one.layer]} for one in table.best_heads()]
 
 
 def _summary(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:

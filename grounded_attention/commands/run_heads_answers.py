@@ -11,7 +11,8 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.boxes import CENTRE, RANDOM, BoxScore
-from grounded_attention.heads.ranking import HeadRanking, name_heads
+from grounded_attention.heads.heads_file import name_heads
+from grounded_attention.heads.ranking import HeadRanking
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data

@@ -7,28 +7,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from accelerate import PartialState
-
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves
-from grounded_attention.heads.boxes import ground_box
 from grounded_attention.heads.changes import Changes
-from grounded_attention.heads.example_attention import ExampleAttention, capture_examples, capture_patches
-from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
+from grounded_attention.heads.example_attention import ExampleAttention
+from grounded_attention.heads.examples import AuditExample, make_batch
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.items import DEFAULT_WORD
-from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.pipeline import ground_batch
 from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
-from grounded_attention.heads.reading import get_observer, read_phrases, reads_pixels
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.reports.patch_pictures import PatchAttention
-from grounded_attention.training.experiments.models import check_width, make_processor
-from grounded_attention.training.recipes.adapters import load_base_model
-from grounded_attention.training.recipes.recipe import Data, Model
-from grounded_attention.utils.finite_weights import check_finite
+from grounded_attention.training.recipes.recipe import Data
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
-from .vlm_options import add_vlm_options, load_vlm
+from .heads_models import Loaded, load
+from .heads_work import capture
+from .vlm_options import default_options
 
 BUILDER = "flickr30k_entities"
 CHOSEN_ON, REPORTED = "validation", "test"
@@ -97,10 +92,12 @@ def measure_method(
     options: argparse.Namespace,
 ) -> Measured:
     """Chooses the heads of one model on one split, reports them on the other, and captures attention in examples."""
-    model, processor = _load(run, name, regions, options.cpu)
+    source = str(run.folder / name)
+    settings = default_options(model=source, tokenizer=None, device="cpu" if options.cpu else None)
+    loaded = load(source, name, settings, regions)
     ranking = rank_heads(
-        model,
-        processor,
+        loaded.model,
+        loaded.processor,
         examples[CHOSEN_ON],
         run.picture,
         report=examples[REPORTED],
@@ -113,48 +110,23 @@ def measure_method(
         relate=relate,
         about={"model": name, "data": BUILDER, "split": REPORTED, "choose_on": CHOSEN_ON, "regions": run.region_name},
     )
-    if regions is None:
-        shown = capture_patches(model, processor, explored, run.picture, run.instruction)
-        gold = [[phrase.boxes for phrase in example.phrases] for example in explored]
-        return Measured(ranking, shown, look(run, model, processor, ranking, explored), gold)
-    return Measured(ranking, capture_examples(model, processor, explored, regions, run.picture, regions.class_names))
+    shown = capture(loaded, explored, regions, run.picture, run.instruction)
+    if regions is not None:
+        return Measured(ranking, shown)
+    gold = [[phrase.boxes for phrase in example.phrases] for example in explored]
+    return Measured(ranking, shown, look(run, loaded, ranking.chosen, explored), gold)
 
 
 def look(
-    run: Run, model: Any, processor: Any, ranking: HeadRanking, examples: Sequence[AuditExample]
+    run: Run, loaded: Loaded, chosen: ChosenHeads, examples: Sequence[AuditExample]
 ) -> list[list[PatchAttention]]:
     """Where the chosen heads look: for each example the attention of its phrases."""
-    settings = PromptSettings(ranking.about["options"]["words"], run.instruction)
-    layers, heads = torch.tensor(ranking.heads).T
     shown = []
-    observer = get_observer(model)
     for example in examples:
-        batch = make_batch(processor, [example], run.picture, settings)
-        attention = read_phrases(observer, batch, settings.words)[:, 0].cpu()  # (L, H, P, R)
-        candidates = batch["region_candidate_mask"][0]
-        grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates)
-        found = [ground_box(attention[layers, heads, n], candidates, grid) for n in range(len(example.phrases))]
-        texts = [example.caption[phrase.start : phrase.end] for phrase in example.phrases]
+        batch = make_batch(loaded.processor, [example], run.picture, chosen.settings)
+        (boxes,) = ground_batch(loaded.model, batch, [example], chosen)
+        texts = (example.caption[phrase.start : phrase.end] for phrase in example.phrases)
         shown.append(
-            [
-                PatchAttention(text, each.map, grid.frame, each.box, each.share)
-                for text, each in zip(texts, found, strict=True)
-            ]
+            [PatchAttention(text, b.map, b.frame, b.box, b.share) for text, b in zip(texts, boxes, strict=True)]
         )
     return shown
-
-
-def _load(run: Run, name: str, regions: Any, cpu: bool) -> tuple[Any, Any]:
-    """The model in evaluation mode on this process's device, and its processor."""
-    source = str(run.folder / name)
-    if regions is None:
-        parser = argparse.ArgumentParser()
-        add_vlm_options(parser)
-        parser.set_defaults(model=source)
-        return load_vlm(parser.parse_args(["--device", "cpu"] if cpu else []))
-    processor = make_processor(Model(source=source))
-    model: Any = load_base_model(source).eval().to(PartialState().device)
-    check_finite(model, source)
-    if not reads_pixels(model):
-        check_width(model, processor, str(run.data.regions), regions.feature_size)
-    return model, processor

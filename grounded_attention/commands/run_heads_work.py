@@ -4,7 +4,7 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,13 +18,14 @@ from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
-from grounded_attention.heads.card import AUDIT, CARD
+from grounded_attention.heads.card import AUDIT, CARD, HEADS
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.example_attention import best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
 from grounded_attention.heads.examples import AuditExample, entity_examples
-from grounded_attention.heads.page import ExtraSection, audit_page
-from grounded_attention.heads.ranking import FILE, HEADS, Relate
+from grounded_attention.heads.heads_file import FILE
+from grounded_attention.heads.page import ExtraSection, heads_page
+from grounded_attention.heads.ranking import Relate
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.reports.patch_pictures import patch_comparison_figure
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
@@ -39,7 +40,7 @@ from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
-from .heads_work import put_in_card, write_files
+from .heads_work import best_of, one_of_each_image, put_in_card, rows_of_builder, write_files
 from .run_heads_answers import COLUMNS, TASK, measure_answers, table, write_answers
 from .run_heads_models import BUILDER, CHOSEN_ON, REPORTED, Measured, Run, measure_method
 
@@ -85,19 +86,10 @@ def find_run(options: argparse.Namespace) -> Run:
 def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
     """Split -> the captions with phrases of its first images; of a vision-language model one for each image."""
     given = {key: value for key, value in run.data.options.items() if key in options_of(BUILDERS[BUILDER])}
-    builder = BUILDERS[BUILDER](data_dir=run.data.data_dir, splits=[CHOSEN_ON, REPORTED], **given)
-    builder.download_and_prepare()
-    found = {}
-    for split, rows in builder.as_dataset().items():
-        examples = list(entity_examples(rows.select(range(min(limit, len(rows))))))
-        if run.reads_tokens:
-            of_image: dict[str, AuditExample] = {}
-            for example in examples:
-                if example.phrases:
-                    of_image.setdefault(example.image_id, example)
-            examples = list(of_image.values())
-        found[str(split)] = examples
-    return found
+    splits = (CHOSEN_ON, REPORTED)
+    parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, given)
+    chosen = one_of_each_image if run.reads_tokens else list
+    return {split: chosen(entity_examples(rows)) for split, rows in zip(splits, parts, strict=True)}
 
 
 def relations_of(data: Data) -> tuple[Relate | None, str]:
@@ -115,14 +107,12 @@ def relations_of(data: Data) -> tuple[Relate | None, str]:
 
 def to_explore(run: Run, examples: Sequence[AuditExample], count: int) -> list[AuditExample]:
     """The first caption with several grounded phrases, for each of the first images whose file exists."""
-    found: dict[str, AuditExample] = {}
-    for example in examples:
-        if len(found) == count:
-            break
-        grounded = tuple(phrase for phrase in example.phrases if len(phrase.boxes))
-        if len(grounded) > 1 and example.image_id not in found and run.picture_path(example.image_id).is_file():
-            found[example.image_id] = replace(example, phrases=grounded)
-    return list(found.values())
+    grounded = (
+        replace(example, phrases=tuple(phrase for phrase in example.phrases if len(phrase.boxes)))
+        for example in examples
+        if run.picture_path(example.image_id).is_file()
+    )
+    return one_of_each_image(grounded, count, least=2)
 
 
 def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, PreparedData] | None:
@@ -196,7 +186,7 @@ def write(run: Run, found: Mapping[str, Measured], folder: Path, relations: str,
     shown = {name: measured.shown for name, measured in found.items() if measured.shown}
     limits = NOT_SHOWN + (SCENES if read_scenes(Path(run.data.data_dir)) else "")
     extra = [*_answers(answers), *_maps(found, folder), ExtraSection("What this does not show", limits)]
-    page = audit_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
+    page = heads_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
     if any(measured.looks for measured in found.values()):
         _draw_looks(run, found, folder / "pictures")
@@ -307,7 +297,7 @@ def _changed(measured: Measured, direction: str) -> str:
 def _json(found: Mapping[str, Measured], page: Path, answers: Any) -> dict[str, Any]:
     methods = {
         name: {
-            "best": [{**asdict(b), "layer": measured.table.layers[b.layer]} for b in measured.table.best_heads()],
+            "best": best_of(measured.table),
             "changes": None if measured.changes is None else measured.changes.to_dict(),
             "perturbation": None if measured.curves is None else measured.curves.summary(),
         }

@@ -32,6 +32,13 @@ def add_vlm_options(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
 
 
+def default_options(**known: Any) -> argparse.Namespace:
+    """What the options of `add_vlm_options` are if none is given, and what is known of them."""
+    parser = argparse.ArgumentParser()
+    add_vlm_options(parser)
+    return parser.parse_args([], argparse.Namespace(**known))
+
+
 def is_vision_language_model(name: str, revision: str | None) -> bool:
     """Whether a model reads images as tokens; False if it cannot be read, for its own loader finds the error."""
     from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES

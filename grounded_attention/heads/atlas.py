@@ -19,8 +19,7 @@ from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import first_sentences
 
-from .ranking import ChosenHeads
-from .table import FILE
+from .heads_file import FILE, ChosenHeads
 
 VARIABLE = "GROUNDED_ATTENTION_ATLAS"
 ENTRY = "atlas"  # the part of an entry that says whose heads they are

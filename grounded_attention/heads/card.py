@@ -1,17 +1,19 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Sections that commands put into the card of a trained model, each at its own place; the section of an audit."""
+"""Sections that commands put into the card of a trained model, each at its own place: the audit, the chosen heads."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from grounded_attention.metrics.intervals import interval_text
-from grounded_attention.utils.bounded_files import read_text
+from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
+from .boxes import BoxScore
+from .heads_file import FILE, ChosenHeads, find_file, name_heads
 from .statistics import ACTIVE_SHARE, SAME_SPLIT
 
 if TYPE_CHECKING:
@@ -165,3 +167,75 @@ def _limits(result: "HeadTable") -> Iterator[str]:
             f"{phrases.get('judged', 0)} phrases were judged; {phrases.get('without_boxes', 0)} without a gold box "
             f"were skipped, {cut} were cut with their text, {empty} have no token."
         )
+
+
+# The chosen heads
+
+HEADS = CardSection(
+    "the heads",
+    "<!-- heads: grounded-attention heads --card puts its section here -->",
+    "<!-- end of the heads -->",
+)
+
+
+def boxes_table(boxes: Sequence[BoxScore]) -> str:
+    """Pointing game and box accuracy of heads and baselines as a Markdown table."""
+    rows = ["| attention of | pointing | 95 % | box, IoU ≥ 0.5 | 95 % |", "|---|---:|---:|---:|---:|"]
+    for score in boxes:
+        ends = interval_text(score.pointing_interval), interval_text(score.accuracy_interval)
+        rows.append(
+            f"| {markdown_text(score.name)} | {score.pointing:.1%} | {ends[0]} | {score.accuracy:.1%} | {ends[1]} |"
+        )
+    return "\n".join(rows)
+
+
+def heads_section(content: Mapping[str, Any]) -> str:
+    """The chosen heads and their boxes as Markdown; it starts with a second-level heading."""
+    chosen, about = ChosenHeads.from_dict(content, FILE), content["about"]
+    rows = ["| head | pointing | 95 % | lift | share |", "|---|---:|---:|---:|---:|"]
+    for one in content["chosen"]:
+        ends = interval_text(tuple(one["pointing_interval"]))
+        name = name_heads([(one["layer"], one["head"])])
+        rows.append(f"| {name} | {one['pointing']:.1%} | {ends} | {one['lift']:.2f} | {one['share']:.1%} |")
+    flattered = " (the same phrases: this flatters the heads)" if about.get("same_split") else ""
+    text = (
+        f"The {len(chosen.heads)} heads that find phrases best, by {markdown_text(str(about['options']['rank']))}, on "
+        f"{markdown_text(_data(about) or 'unnamed data')}{flattered}. `{FILE}` names them for "
+        '`pipeline("visual-grounding", model=...)`. *Pointing*: the image token with the most attention of the phrase '
+        "is on its object. *Lift*: attention on the object's tokens, over their part of the image. *Share*: attention "
+        "on the image."
+    )
+    boxes = boxes_table([BoxScore(**score) for score in content["boxes"]])
+    return "\n\n".join(["## Heads that ground", text, "\n".join(rows), boxes]) + "\n"
+
+
+def _data(about: Mapping[str, Any]) -> str:
+    """The data and their split."""
+    split = f"split {about['split']}" if about.get("split") else None
+    return ", ".join(str(part) for part in (about.get("data"), split) if part)
+
+
+def put_heads_in_card(content: Mapping[str, Any], path: str | Path) -> Path:
+    """Writes the section into a model card, replacing an earlier one; returns the card."""
+    return HEADS.put(heads_section(content), path)
+
+
+def heads_before(model: str | None) -> str | None:
+    """
+    A sentence about the heads of the model that a training starts from.
+    """
+    found = find_file(model) if model else None
+    if found is None:
+        return None
+    try:
+        content = read_json(found)
+        ChosenHeads.from_dict(content, str(found))
+    except ValueError:  # the training that the card is about has ended; it did not need this file
+        return None
+    heads = ", ".join(
+        name_heads([(one["layer"], one["head"])]) + (f" ({one['pointing']:.1%})" if "pointing" in one else "")
+        for one in content["chosen"]
+    )
+    data = _data(content["about"])
+    where = f" on {markdown_text(data)}" if data else ""
+    return f"Before training, `{FILE}` of the starting model names these heads as the best ones{where}: {heads}."

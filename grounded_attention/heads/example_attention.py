@@ -101,6 +101,15 @@ class ExampleAttention:
         share = float(rows.sum())
         return (rows / share if share > 0 else np.full(len(rows), 1 / len(rows))), share
 
+    def of_phrase(self, phrase: Phrase, layer: int, head: int | None = None) -> np.ndarray | None:
+        """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1."""
+        words = [
+            word
+            for word, (start, end) in enumerate(self.words)
+            if phrase.start <= start and end <= phrase.end and self.text(word)[0].isalnum()
+        ]
+        return np.mean([self.over_regions(word, layer, head)[0] for word in words], axis=0) if words else None
+
     def word_attention(self, word: int, layer: int, head: int | None = None) -> WordAttention:
         """The input of `attention_pictures` for one word."""
         from grounded_attention.reports.attention_pictures import WordAttention
@@ -255,20 +264,6 @@ def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "
     record = SimpleNamespace(boxes=item.boxes, features=item.features, classes=classes)
     example = AuditExample(image_id, caption, ())
     return capture_examples(pipe.model, pipe.processor, [example], {image_id: record}, lambda _: image, names)[0]
-
-
-def phrase_attention(
-    example: ExampleAttention, phrase: Phrase, layer: int, head: int | None = None
-) -> np.ndarray | None:
-    """The distribution of a phrase's attention over the regions: the mean of its words, each with the sum 1."""
-    words = [
-        word
-        for word, (start, end) in enumerate(example.words)
-        if phrase.start <= start and end <= phrase.end and example.text(word)[0].isalnum()
-    ]
-    if not words:
-        return None
-    return np.mean([example.over_regions(word, layer, head)[0] for word in words], axis=0)
 
 
 def _with_words(example: AuditExample) -> tuple[AuditExample, list[tuple[int, int]]]:

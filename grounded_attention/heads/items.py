@@ -53,7 +53,7 @@ class Rules:
 
 
 @dataclass(frozen=True, eq=False)
-class AuditBatch:
+class HeadBatch:
     """A batch, and what an audit has to know about it."""
 
     inputs: Mapping[str, Any]
@@ -104,7 +104,7 @@ class _Grounded:
     boxes: np.ndarray
 
 
-def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounded]:
+def ground(batch: HeadBatch, examples: Sequence[AuditExample]) -> list[_Grounded]:
     """Finds the phrases of the batch of `examples`, and their answers; a phrase cut with its text is skipped."""
     found = []
     for row, example in enumerate(examples):
@@ -115,7 +115,7 @@ def ground(batch: AuditBatch, examples: Sequence[AuditExample]) -> list[_Grounde
     return found
 
 
-def text_items(grounded: Sequence[_Grounded], batch: AuditBatch, word: str) -> Items:
+def text_items(grounded: Sequence[_Grounded], batch: HeadBatch, word: str) -> Items:
     """Makes the items from words (one of `WORDS`) to regions; the baseline chooses the most confident candidate."""
     columns = _columns(batch.candidates)
     chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), batch.scores, strict=True)]
@@ -138,7 +138,7 @@ def _most_confident(columns: np.ndarray, scores: np.ndarray | None) -> int:
     return int(candidates[0 if scores is None else np.argmax(scores[: len(candidates)])])
 
 
-def region_items(grounded: Sequence[_Grounded], batch: AuditBatch, word: str = DEFAULT_WORD) -> Items:
+def region_items(grounded: Sequence[_Grounded], batch: HeadBatch, word: str = DEFAULT_WORD) -> Items:
     """Makes the items from regions to words; the baseline rule chooses the first word of the caption."""
     columns = _columns(batch.words)
     queried: dict[tuple[int, int], tuple[np.ndarray, list[str]]] = {}
@@ -191,7 +191,7 @@ def _items(
 # Batches
 
 
-class AuditInputs(ABC):
+class HeadInputs(ABC):
     """Makes the batches of an audit."""
 
     processor: Any
@@ -202,7 +202,7 @@ class AuditInputs(ABC):
     about: dict[str, Any]
 
     @abstractmethod
-    def make(self, examples: Sequence[AuditExample]) -> AuditBatch:
+    def make(self, examples: Sequence[AuditExample]) -> HeadBatch:
         """Makes the batch of examples whose phrases all have gold boxes."""
 
     def prompts(self, example: AuditExample) -> Iterable[AuditExample]:
@@ -210,7 +210,7 @@ class AuditInputs(ABC):
         return (example,)
 
 
-class RegionInputs(AuditInputs):
+class RegionInputs(HeadInputs):
     """The inputs of models that read regions."""
 
     directions, batch_size, rule = DIRECTIONS, 32, CONFIDENT
@@ -221,7 +221,7 @@ class RegionInputs(AuditInputs):
         self.processor, self.regions, self.rules, self.images = processor, regions, rules, images
         self.about = {"word": rules.word, "iou_threshold": rules.iou_threshold, "merged_box": rules.merged}
 
-    def make(self, examples: Sequence[AuditExample]) -> AuditBatch:
+    def make(self, examples: Sequence[AuditExample]) -> HeadBatch:
         records = [self.regions[example.image_id] for example in examples]
         for example, record in zip(examples, records, strict=True):
             if hasattr(record, "width"):
@@ -235,7 +235,7 @@ class RegionInputs(AuditInputs):
                 gold[row, number] = self.rules.hits(boxes[row], phrase.boxes) & candidates[row].numpy()
         words = batch["attention_mask"].bool().cpu() & _are_words(batch["input_ids"].cpu(), self.processor.tokenizer)
         scores = [getattr(record, "scores", None) for record in records]
-        return AuditBatch(batch, mask, gold, candidates, words, scores, getattr(batch, "dropped_phrases", ()))
+        return HeadBatch(batch, mask, gold, candidates, words, scores, getattr(batch, "dropped_phrases", ()))
 
     def _process(self, examples: Sequence[AuditExample], records: Sequence[Any]) -> Any:
         if self.images is None:
@@ -251,7 +251,7 @@ class RegionInputs(AuditInputs):
         )
 
 
-class PatchInputs(AuditInputs):
+class PatchInputs(HeadInputs):
     """The inputs of vision-language models, whose image tokens are the regions.
 
     An image token answers a phrase as in training: a gold box covers enough of it, or no token more of a small box.
@@ -286,14 +286,14 @@ class PatchInputs(AuditInputs):
     def prompts(self, example: AuditExample) -> Iterable[AuditExample]:
         return self.settings.split(example)
 
-    def make(self, examples: Sequence[AuditExample]) -> AuditBatch:
+    def make(self, examples: Sequence[AuditExample]) -> HeadBatch:
         if self.rules.merged:
             examples = [_with_merged_boxes(example) for example in examples]
         batch = make_batch(self.processor, examples, self.images, self.settings)
         candidates, places = batch["region_candidate_mask"].bool(), batch["text_positions"]
         ids = batch["input_ids"].gather(1, places.clamp(min=0))
         asking = {"text_positions": ask_at_the_end(batch)} if self.rules.word == "prompt" else {}
-        return AuditBatch(
+        return HeadBatch(
             # A cache would keep the states of all tokens for a next one, which does not come.
             {**batch, **asking, "use_cache": False},
             batch["phrase_mask"].numpy(),

@@ -34,8 +34,8 @@ from .examples import AuditExample, Images
 from .items import (
     DEFAULT_WORD,
     FIRST,
-    AuditBatch,
-    AuditInputs,
+    HeadBatch,
+    HeadInputs,
     Items,
     PatchInputs,
     RegionInputs,
@@ -45,7 +45,7 @@ from .items import (
     text_items,
 )
 from .maps import TokenGrid, spatial_entropy
-from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, get_observer
+from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, get_observer, reads_pixels
 from .statistics import ALL
 from .table import SUMS, HeadCounts, HeadTable
 
@@ -113,37 +113,13 @@ def audit(
         ValueError: if an option is unknown, the attention of the model cannot be read, or no phrase can be judged.
         Errors of the region table, such as a missing image, are passed on.
     """
-    inputs = make_inputs(model, processor, regions, Rules(word, iou_threshold, merged_box), images, instruction)
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(f"batch_size={batch_size}: expected 1 or more")
-    directions = _check_directions(directions, inputs, model)
-    measurement = Measurement(model, inputs, batch_size)
-    entities = measurement.run(examples, directions, progress and "entities")
-    words = measurement.run(relations, (TEXT_TO_REGION,), progress and "relations")
-    if not entities.phrases["judged"] and not words.phrases["judged"]:
-        raise ValueError(
-            f"no phrase can be judged ({entities.summary()}); expected captions with phrases that have gold boxes"
-        )
-    return measurement.table(entities, words, about)
+    rules = Rules(word, iou_threshold, merged_box)
+    measurement = Measurement(model, processor, images, regions, rules, instruction, batch_size)
+    directions = _check_directions(directions, measurement.inputs, model)
+    return measurement.score(examples, "entities", directions, relations, progress=progress, about=about)
 
 
-def make_inputs(
-    model: Any,
-    processor: Any,
-    regions: Mapping[str, Any] | None,
-    rules: Rules,
-    images: Images | None,
-    instruction: str | None,
-) -> AuditInputs:
-    """What makes batches for a model that reads regions, or for a vision-language model (`regions` is None)."""
-    if regions is None:
-        return PatchInputs(model, processor, images, rules, instruction)
-    if instruction is not None:
-        raise ValueError(f"instruction={instruction!r}: only for a vision-language model, which has no region table")
-    return RegionInputs(processor, regions, rules, images)
-
-
-def _check_directions(directions: Sequence[str] | None, inputs: AuditInputs, model: Any) -> tuple[str, ...]:
+def _check_directions(directions: Sequence[str] | None, inputs: HeadInputs, model: Any) -> tuple[str, ...]:
     """The directions to audit, in the order of `DIRECTIONS`."""
     if directions is None:
         return inputs.directions
@@ -314,7 +290,7 @@ class Maps:
     _batches: list[int] = field(default_factory=list)
 
     def add(
-        self, number: int, pooled: Pooled, items: Items, batch: AuditBatch, examples: Sequence[AuditExample]
+        self, number: int, pooled: Pooled, items: Items, batch: HeadBatch, examples: Sequence[AuditExample]
     ) -> dict[str, Any]:
         """Reads the map of each item of a batch; returns the entropies (M, L, H) of image tokens, for the table."""
         scores, _, tokens = pooled
@@ -346,13 +322,64 @@ class Maps:
 
 
 class Measurement:
-    """Passes of one model over examples."""
+    """Passes of one model over examples.
 
-    def __init__(self, model: Any, inputs: AuditInputs, batch_size: int | None = None, only_reachable: bool = False):
+    To choose heads (`for_choice`), phrases that no image token shows are left out, and rows of image tokens are not
+    read. Phrases that no region of a detector fits always count, as wrong ones.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        images: Images | None,
+        regions: Mapping[str, Any] | None,
+        rules: Rules,
+        instruction: str | None = None,
+        batch_size: int | None = None,
+        for_choice: bool = False,
+    ):
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: expected 1 or more")
         self.observer: Observer = get_observer(model)
-        self.inputs, self.batch_size = inputs, batch_size or inputs.batch_size
-        self.only_reachable = only_reachable
+        self.inputs: HeadInputs
+        if regions is None:
+            self.inputs = PatchInputs(model, processor, images, rules, instruction)
+        elif instruction is None:
+            pictures = images if reads_pixels(self.observer.model) else None
+            self.inputs = RegionInputs(processor, regions, rules, pictures)
+        else:
+            raise ValueError(
+                f"instruction={instruction!r}: only for a vision-language model, which has no region table"
+            )
+        self.batch_size, self.tokens = batch_size or self.inputs.batch_size, regions is None
+        self.only_reachable = for_choice and self.tokens
         model.eval()
+
+    def score(
+        self,
+        examples: Iterable[AuditExample],
+        title: str,
+        directions: Sequence[str] | None = None,
+        relations: Iterable[AuditExample] = (),
+        *,
+        progress: bool = False,
+        maps: Maps | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> HeadTable:
+        """The table of the phrases of examples, and of related words."""
+        if directions is None:
+            directions = (TEXT_TO_REGION,) if self.only_reachable else self.inputs.directions
+        entities = self.run(examples, directions, progress and title, maps)
+        words = self.run(relations, (TEXT_TO_REGION,), progress and "relations")
+        if not entities.phrases["judged"] + (0 if maps is not None else words.phrases["judged"]):
+            hint = ", which image tokens show: are they those of these images?" if self.tokens else ""
+            raise ValueError(
+                f"{title}: no phrase can be judged ({entities.summary()}); expected texts with phrases that "
+                f"have gold boxes{hint}"
+            )
+        table = self.table(entities, words, about)
+        return table.sorted_images() if self.only_reachable else table
 
     def run(
         self,
@@ -418,27 +445,24 @@ class Measurement:
                 sums |= maps.add(number, pooled, found, batch, examples)
             counted.tallies[name].add(found, sums, [example.image_id for example in examples], numbers)
 
-    def table(
-        self, entities: Counted, words: Counted | None = None, about: Mapping[str, Any] | None = None
-    ) -> HeadTable:
+    def table(self, entities: Counted, words: Counted, about: Mapping[str, Any] | None) -> HeadTable:
         """The table of what was counted of entities, and of related words."""
-        if not entities.fitted + (0 if words is None else words.fitted):
+        if not entities.fitted + words.fitted:
             logger.warning(
                 f"no region fits a gold box ({entities.summary()}), so every head is wrong: are these the regions of "
                 "these images, with boxes of the same convention?"
             )
-        relations = {} if words is None else words.groups(TEXT_TO_REGION)
         return HeadTable(
             layers=self.observer.layers,
             heads=self.observer.heads,
             entities={name: counts for name in entities.tallies if (counts := entities.groups(name))},
-            relations={name: counts for name, counts in relations.items() if name != ALL},
+            relations={name: counts for name, counts in words.groups(TEXT_TO_REGION).items() if name != ALL},
             about={
                 **(about or {}),
                 **self.inputs.about,
                 "baseline": self.inputs.rule if entities.scored and not entities.unscored else FIRST,
                 "phrases": dict(entities.phrases),
-                **({"relation_words": dict(words.phrases)} if words is not None and words.phrases["judged"] else {}),
+                **({"relation_words": dict(words.phrases)} if words.phrases["judged"] else {}),
             },
             headless=self.observer.headless,
         )

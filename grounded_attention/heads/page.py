@@ -21,7 +21,8 @@ from .card import MOST_RELATIONS, NAMES
 from .changes import HOLM, Changes, compare
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
-from .ranking import HeadRanking, name_heads, score_texts
+from .heads_file import name_heads
+from .ranking import HeadRanking, score_texts
 from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT
 from .table import BestHead, HeadTable
 
@@ -66,7 +67,7 @@ def ranking_section(ranking: HeadRanking) -> ExtraSection:
     )
 
 
-def audit_page(
+def heads_page(
     results: Mapping[str, HeadTable],
     title: str = "Grounding audit",
     *,

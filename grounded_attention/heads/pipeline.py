@@ -21,8 +21,8 @@ from grounded_attention.utils.open_images import open_image
 
 from .boxes import GroundedBox, ground_box
 from .examples import AuditExample, make_batch
+from .heads_file import ChosenHeads, has_adapter
 from .maps import TokenGrid
-from .ranking import ChosenHeads, has_adapter
 from .reading import get_observer, read_phrases
 
 _INPUTS = ("image", "caption", "phrases")
@@ -98,14 +98,9 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
             for phrase, tokens in zip(prompt.phrases, mask, strict=False):
                 if not tokens.any():
                     raise ValueError(f"phrase {prompt.caption[phrase.start : phrase.end]!r} has no token of its own")
-        attention = read_phrases(get_observer(self.model), batch, self.chosen.settings.words).cpu()
         found: list[list[GroundedBox]] = [[] for _ in items]
-        for index, prompt in enumerate(prompts):
-            candidates = batch["region_candidate_mask"][index]
-            grid = TokenGrid.of_tokens(batch["region_boxes"][index], candidates)
-            for number in range(len(prompt.phrases)):
-                heads = [attention[layer, index, head, number] for layer, head in self.chosen.heads]
-                found[int(prompt.image_id)].append(ground_box(torch.stack(heads), candidates, grid))
+        for prompt, boxes in zip(prompts, ground_batch(self.model, batch, prompts, self.chosen), strict=True):
+            found[int(prompt.image_id)] += boxes
         return {"items": [{"item": item, "boxes": boxes} for item, boxes in zip(items, found, strict=True)]}
 
     def postprocess(  # type: ignore[override]
@@ -132,6 +127,20 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
             }
             for phrase, one in zip(item.phrases, found["boxes"], strict=True)
         ]
+
+
+def ground_batch(
+    model: Any, batch: Mapping[str, Any], prompts: Sequence[AuditExample], chosen: ChosenHeads
+) -> list[list[GroundedBox]]:
+    """The box that the chosen heads give each phrase of the prompts of a batch."""
+    attention = read_phrases(get_observer(model), batch, chosen.settings.words).cpu()  # (L, B, H, P, R)
+    layers, heads = torch.tensor(chosen.heads).T
+    found = []
+    for index, prompt in enumerate(prompts):
+        candidates = batch["region_candidate_mask"][index]
+        grid, maps = TokenGrid.of_tokens(batch["region_boxes"][index], candidates), attention[layers, index, heads]
+        found.append([ground_box(maps[:, number], candidates, grid) for number in range(len(prompt.phrases))])
+    return found
 
 
 def _read_heads(given: GivenHeads) -> ChosenHeads:

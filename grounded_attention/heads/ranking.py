@@ -1,37 +1,32 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Chooses the heads of a model that ground phrases, on one split, and reports them on another; reads `heads.json`.
+"""Chooses the heads of a model that ground phrases, on one split, and reports them on another.
 
 Shape letters: n phrases, L layers, H heads.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers.utils import cached_file
 
 from grounded_attention.metrics.intervals import interval_text
-from grounded_attention.modeling.attention_calls import layer_names
-from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
-from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from .ablation import Ablation, ablate_heads
-from .boxes import BoxScore, Heads, MappedPhrase, box_scores
-from .card import CardSection
-from .examples import AuditExample, Images, PromptSettings
+from .boxes import BoxScore, Heads, box_scores
+from .card import boxes_table
+from .examples import AuditExample, Images
+from .heads_file import ChosenHeads, name_heads
 from .items import Rules
-from .measure import Maps, Measurement, make_inputs
-from .reading import TEXT_TO_REGION, reads_pixels
+from .measure import Maps, Measurement
 from .statistics import SAME_SPLIT
-from .table import FILE, FORMAT, HeadCounts, HeadTable, head_entry
+from .table import HeadCounts, HeadTable, head_entry
 
 TABLE, FIGURE = "heads.md", "heads.png"
-MAKE = "make it with `grounded-attention heads`"
 # The table lists the chosen heads, and then the next best ones.
 LISTED = 10
 # Ablation runs the model some 25 times for each example.
@@ -42,135 +37,6 @@ RANKS = ("pointing", "lift", "localization")
 Relate = Callable[[Sequence[AuditExample]], Iterable[AuditExample]]
 # Localization Heads counts how often a head is among this many heads of lowest entropy (section 4.2).
 LOWEST = 10
-
-
-# The file
-
-
-@dataclass(frozen=True)
-class ChosenHeads:
-    """Heads that ground, and how phrases ask them.
-
-    Args:
-        heads (`tuple[tuple[int, int], ...]`): (layer, head) pairs, counted from 0.
-        settings (`PromptSettings`): how phrases became prompts when the heads were chosen.
-        centre_size (`tuple[float, float]`): mean width and height of gold boxes, for the centre-box baseline.
-        layers (`int`, *optional*): layers of the model that the heads belong to.
-        heads_per_layer (`int`, *optional*): heads of each of its layers.
-        source (`str`, *optional*, defaults to `"heads"`): the file, for errors.
-    """
-
-    heads: tuple[tuple[int, int], ...]
-    settings: PromptSettings = field(default_factory=PromptSettings)
-    centre_size: tuple[float, float] = (0.5, 0.5)
-    layers: int | None = None
-    heads_per_layer: int | None = None
-    source: str = "heads"
-
-    @classmethod
-    def from_dict(cls, content: Mapping[str, Any], source: str) -> "ChosenHeads":
-        """Reads the content of `heads.json`.
-
-        Raises:
-            ValueError: if something is missing or has another form; the message has the source.
-        """
-        try:
-            if content["format"] not in (1, FORMAT):
-                raise ValueError(f"format {content['format']!r}, expected {FORMAT}")
-            pairs = tuple((_index(one["layer"]), _index(one["head"])) for one in content["chosen"])
-            if not pairs:
-                raise ValueError("it has no chosen heads")
-            about = content["about"]
-            if content["format"] == 1:
-                layers, heads, asked = content["layers"], content["heads_per_layer"], about["options"]
-                settings = PromptSettings(asked["words"], asked["instruction"])
-            else:
-                layers, heads = len(content["layers"]), content["heads"]
-                settings = PromptSettings(about["word"], about.get("instruction"))
-            width, height = map(float, content.get("centre_size", (0.5, 0.5)))
-            return cls(pairs, settings, (width, height), layers, heads, source)
-        except (KeyError, TypeError, ValueError) as error:
-            reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
-            raise ValueError(f"{source}: not a ranking of heads ({reason}); {MAKE}") from error
-
-    @classmethod
-    def from_file(cls, path: str | Path) -> "ChosenHeads":
-        """Reads `heads.json`, or the file of this name in a folder.
-
-        Raises:
-            ValueError: if the file does not exist or is no ranking of heads.
-        """
-        path = Path(path)
-        path = path / FILE if path.is_dir() else path
-        if not path.is_file():
-            raise ValueError(f"{path}: no such file; {MAKE}")
-        return cls.from_dict(read_json(path), str(path))
-
-    @classmethod
-    def of_model(cls, model: Any, revision: str | None = None) -> "ChosenHeads":
-        """Reads `heads.json` in the folder or in the Hub repository of a model.
-
-        Args:
-            model (`PreTrainedModel` or `str`): the model, or its folder or name.
-            revision (`str`, *optional*): revision of the repository; by default the one of the model's configuration.
-
-        Raises:
-            ValueError: if there is no such file, or it is no ranking of heads.
-        """
-        name = model if isinstance(model, str) else model.name_or_path
-        if not isinstance(model, str):
-            revision = revision or getattr(model.config, "_commit_hash", None)
-        found = find_file(name, revision) if name else None
-        if found is None:
-            owner = name or "the model"
-            raise ValueError(f"{owner} has no {FILE}, which names its heads that ground; {MAKE}, or give heads")
-        return cls.from_dict(read_json(found), f"{name}/{FILE}")
-
-    def check(self, model: Any) -> None:
-        """Checks that a model, or the model of a configuration, has these layers and heads.
-
-        Raises:
-            ValueError: if the heads were chosen for a model of another size.
-        """
-        found_calls = find_calls(model)
-        widths = dict(zip(layer_names(found_calls), call_layers(found_calls), strict=True))
-        calls = {widths[call.name]: call.num_heads for call in found_calls}
-        config = getattr(unwrap_model(model), "config", model)
-        own = hasattr(config, "grounding_calls")
-        found = (len(calls) if own else config.get_text_config().num_hidden_layers, max(calls.values()))
-        layers = self.layers if self.layers is not None else found[0]
-        width = self.heads_per_layer if self.heads_per_layer is not None else found[1]
-        beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]
-        if (layers, width) != found or beyond:
-            wanted = f"{layers} layers of {width} heads" if (layers, width) != found else f"layer and head {beyond[0]}"
-            only = "" if len(calls) == found[0] else f", only in the layers {', '.join(map(str, calls))}"
-            raise ValueError(
-                f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {found[0]} layers of "
-                f"{found[1]} heads{only}; {MAKE}"
-            )
-
-
-def find_file(model: str, revision: str | None = None) -> str | None:
-    """Finds `heads.json` in the folder or in the Hub repository of a model; `None` if it has no such file."""
-    return cached_file(
-        model,
-        FILE,
-        revision=revision,
-        _raise_exceptions_for_gated_repo=False,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-
-
-def has_adapter(model: Any) -> bool:
-    """Whether there is an adapter of PEFT in the layers of a model, with or without the wrapper of PEFT."""
-    return bool(getattr(unwrap_model(model), "peft_config", None))
-
-
-def _index(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"index {value!r}, expected a whole number from 0")
-    return value
 
 
 # The choice
@@ -226,13 +92,6 @@ def elbow(values: np.ndarray) -> float:
 
 
 # The ranking
-
-
-def name_heads(heads: Sequence[tuple[int, int]]) -> str:
-    """The name of heads in tables, for example `L14 H24 + L14 H13`; long lists are counted."""
-    if len(heads) > 4:
-        return f"{len(heads)} heads"
-    return " + ".join(f"L{layer} H{head}" for layer, head in heads)
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,17 +239,6 @@ def unranked(table: HeadTable) -> list[str]:
     return [f"Layers {', '.join(map(str, layers))} {reason}" for reason, layers in reasons.items() if layers]
 
 
-def boxes_table(boxes: Sequence[BoxScore]) -> str:
-    """Pointing game and box accuracy of heads and baselines as a Markdown table."""
-    rows = ["| attention of | pointing | 95 % | box, IoU ≥ 0.5 | 95 % |", "|---|---:|---:|---:|---:|"]
-    for score in boxes:
-        ends = interval_text(score.pointing_interval), interval_text(score.accuracy_interval)
-        rows.append(
-            f"| {markdown_text(score.name)} | {score.pointing:.1%} | {ends[0]} | {score.accuracy:.1%} | {ends[1]} |"
-        )
-    return "\n".join(rows)
-
-
 def rank_heads(
     model: Any,
     processor: Any,
@@ -449,9 +297,14 @@ def rank_heads(
             option is not valid.
     """
     rules = Rules(words, iou_threshold, merged_box)
-    run = HeadScorer(model, processor, images, regions, rules, instruction, batch_size, relate, progress)
-    examples = list(examples)
-    chosen_on, phrases = run.score(examples, "choice")
+    run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
+
+    def score(examples: Sequence[AuditExample], title: str, maps: Maps) -> HeadTable:
+        related = () if relate is None else relate(examples)
+        return run.score(examples, title, relations=related, progress=progress, maps=maps)
+
+    examples, maps = list(examples), Maps(run.tokens)
+    chosen_on, phrases = score(examples, "choice", maps), maps.phrases
     entropies = np.stack([phrase.entropy for phrase in phrases]) if run.tokens else None  # type: ignore[misc]
     heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.real)
     sizes = np.stack([(phrase.boxes[:, 2:] - phrase.boxes[:, :2]).mean(0) for phrase in phrases])
@@ -462,7 +315,8 @@ def rank_heads(
         sets["best head"] = heads[:1]
     sets["all heads"] = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
     reported = examples if report is None else list(report)
-    reported_on, found = run.score(reported, "report", sets, centre_size)
+    maps = Maps(run.tokens, sets, centre_size)
+    reported_on = score(reported, "report", maps)
     chosen_on.about["split"] = (about or {}).get("choose_on", "another split")
     reported_on = reported_on.choose_on(SAME_SPLIT if report is None else chosen_on)
     ablation: Ablation | None = None
@@ -483,7 +337,7 @@ def rank_heads(
         heads=tuple(heads),
         chosen_on=chosen_on,
         reported_on=replace(reported_on, about={**(about or {}), **reported_on.about}),
-        boxes=box_scores(found),
+        boxes=box_scores(maps.phrases),
         ablation=ablation,
         about={**(about or {}), "same_split": report is None, "options": options},
         centre_size=centre_size,
@@ -519,119 +373,10 @@ def evaluate_heads(
         `list[BoxScore]`: the heads together, each single one if there are several, the centre box, and chance.
     """
     rules = Rules(words, iou_threshold, merged_box)
-    run = HeadScorer(model, processor, images, regions, rules, instruction, batch_size, None, progress)
+    run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
     sets: dict[str, Heads] = {name_heads(heads): list(heads)}
     if len(heads) > 1:
         sets.update({name_heads([head]): [head] for head in heads})
-    return box_scores(run.score(examples, "boxes", sets, centre_size)[1])
-
-
-class HeadScorer:
-    """Passes of one model over splits.
-
-    Image tokens: phrases that none of them shows are left out. Regions of a detector: all are counted.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        processor: Any,
-        images: Images,
-        regions: Mapping[str, Any] | None,
-        rules: Rules,
-        instruction: str | None = None,
-        batch_size: int | None = None,
-        relate: Relate | None = None,
-        progress: bool = False,
-    ):
-        self.tokens, self.progress, self.relate = regions is None, progress, relate
-        pictures = images if regions is None or reads_pixels(model) else None
-        self.inputs = make_inputs(model, processor, regions, rules, pictures, instruction)
-        self.measurement = Measurement(model, self.inputs, batch_size, only_reachable=self.tokens)
-
-    def score(
-        self,
-        examples: Iterable[AuditExample],
-        title: str,
-        sets: Mapping[str, Heads] | None = None,
-        centre_size: tuple[float, float] = (0.5, 0.5),
-    ) -> tuple[HeadTable, list[MappedPhrase]]:
-        """Scores all heads, and judges the boxes of sets of heads."""
-        examples, maps = list(examples), Maps(self.tokens, sets or {}, centre_size)
-        directions = (TEXT_TO_REGION,) if self.tokens else self.inputs.directions
-        counted = self.measurement.run(examples, directions, self.progress and title, maps)
-        words = None
-        if self.relate is not None:
-            words = self.measurement.run(self.relate(examples), (TEXT_TO_REGION,), self.progress and "relations")
-        unseen = counted.phrases["out_of_sight"]
-        if not counted.phrases["judged"] + unseen:
-            raise ValueError(f"the examples for the {title} have no phrase with a box")
-        if not counted.phrases["judged"]:
-            raise ValueError(
-                f"none of the {unseen} phrases for the {title} is on an image token; check that the boxes are "
-                "those of these images"
-            )
-        table = self.measurement.table(counted, words)
-        return table.sorted_images() if self.tokens else table, maps.phrases
-
-
-# In a model card
-
-
-HEADS = CardSection(
-    "the heads",
-    "<!-- heads: grounded-attention heads --card puts its section here -->",
-    "<!-- end of the heads -->",
-)
-
-
-def heads_section(content: Mapping[str, Any]) -> str:
-    """The chosen heads and their boxes as Markdown; it starts with a second-level heading."""
-    chosen, about = ChosenHeads.from_dict(content, FILE), content["about"]
-    rows = ["| head | pointing | 95 % | lift | share |", "|---|---:|---:|---:|---:|"]
-    for one in content["chosen"]:
-        ends = interval_text(tuple(one["pointing_interval"]))
-        name = name_heads([(one["layer"], one["head"])])
-        rows.append(f"| {name} | {one['pointing']:.1%} | {ends} | {one['lift']:.2f} | {one['share']:.1%} |")
-    flattered = " (the same phrases: this flatters the heads)" if about.get("same_split") else ""
-    text = (
-        f"The {len(chosen.heads)} heads that find phrases best, by {markdown_text(str(about['options']['rank']))}, on "
-        f"{markdown_text(_data(about) or 'unnamed data')}{flattered}. `{FILE}` names them for "
-        '`pipeline("visual-grounding", model=...)`. *Pointing*: the image token with the most attention of the phrase '
-        "is on its object. *Lift*: attention on the object's tokens, over their part of the image. *Share*: attention "
-        "on the image."
-    )
-    boxes = boxes_table([BoxScore(**score) for score in content["boxes"]])
-    return "\n\n".join(["## Heads that ground", text, "\n".join(rows), boxes]) + "\n"
-
-
-def _data(about: Mapping[str, Any]) -> str:
-    """The data and their split."""
-    split = f"split {about['split']}" if about.get("split") else None
-    return ", ".join(str(part) for part in (about.get("data"), split) if part)
-
-
-def put_heads_in_card(content: Mapping[str, Any], path: str | Path) -> Path:
-    """Writes the section into a model card, replacing an earlier one; returns the card."""
-    return HEADS.put(heads_section(content), path)
-
-
-def heads_before(model: str | None) -> str | None:
-    """
-    A sentence about the heads of the model that a training starts from.
-    """
-    found = find_file(model) if model else None
-    if found is None:
-        return None
-    try:
-        content = read_json(found)
-        ChosenHeads.from_dict(content, str(found))
-    except ValueError:  # the training that the card is about has ended; it did not need this file
-        return None
-    heads = ", ".join(
-        name_heads([(one["layer"], one["head"])]) + (f" ({one['pointing']:.1%})" if "pointing" in one else "")
-        for one in content["chosen"]
-    )
-    data = _data(content["about"])
-    where = f" on {markdown_text(data)}" if data else ""
-    return f"Before training, `{FILE}` of the starting model names these heads as the best ones{where}: {heads}."
+    maps = Maps(run.tokens, sets, centre_size)
+    run.score(examples, "boxes", progress=progress, maps=maps)
+    return box_scores(maps.phrases)

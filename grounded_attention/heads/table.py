@@ -23,14 +23,12 @@ from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
 from .card import audit_section
+from .heads_file import FILE, FORMAT
 from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, SAME_SPLIT, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas
 
-FILE = "heads.json"
-# 1 had two forms: `heads.json` of decoders, and `audit.json`.
-FORMAT = 2
 OLD_FILE, OLD_FORMAT = "audit.json", 1
 # The sums of `HeadCounts`.
 SUMS = ("items", "correct", "share", "baseline", "chance", "reachable", "lift", "entropy")

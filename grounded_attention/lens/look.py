@@ -23,8 +23,8 @@ from transformers.utils import logging
 from grounded_attention.heads.atlas import find_in_atlas
 from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.example_attention import find_words
+from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.heads.ranking import ChosenHeads, find_file, has_adapter
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_calls, unwrap_model

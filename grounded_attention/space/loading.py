@@ -19,8 +19,8 @@ from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.heads.example_attention import ExampleAttention, capture_image, capture_patches
 from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.maps import TokenGrid
-from grounded_attention.heads.ranking import ChosenHeads
 from grounded_attention.modeling.caption_phrases import name_unknown
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from PIL import Image
 
-from grounded_attention.heads.example_attention import phrase_attention
 from grounded_attention.heads.maps import attended_cells
 from grounded_attention.modeling.caption_phrases import BY_WORDS, find_phrases
 from grounded_attention.processing.phrase import Phrase
@@ -74,7 +73,7 @@ def grounded_phrases(capture: Capture, choice: VisitorChoice) -> list[tuple[Phra
     except ValueError:  # the caption has only words such as "the" and "of"
         return []
     phrases = join_neighbours(example.caption, phrases) if way == BY_WORDS else phrases
-    attention = [(phrase, phrase_attention(example, phrase, choice.layer, choice.one_head)) for phrase in phrases]
+    attention = [(phrase, example.of_phrase(phrase, choice.layer, choice.one_head)) for phrase in phrases]
     return [(phrase, weights) for phrase, weights in attention if weights is not None][:MOST_PHRASES]
 
 

@@ -12,8 +12,9 @@ from grounded_attention.dataset_scripts.scenes.dataset import MIN_IMAGES
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.examples import WORDS
+from grounded_attention.heads.heads_file import FILE
 from grounded_attention.heads.items import DEFAULT_WORD
-from grounded_attention.heads.ranking import ABLATED, FILE, RANKS
+from grounded_attention.heads.ranking import ABLATED, RANKS
 from grounded_attention.heads.statistics import CORRECTIONS, SAME_SPLIT
 from grounded_attention.labelling.florence import MODEL_TYPE
 from grounded_attention.labelling.grounder import Selection

@@ -14,11 +14,12 @@ from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, 
 
 from grounded_attention.commands import ground, heads
 from grounded_attention.heads.boxes import ground_box
+from grounded_attention.heads.card import HEADS
 from grounded_attention.heads.example_attention import capture_patches
 from grounded_attention.heads.examples import AuditExample, PromptSettings
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.pipeline import PatchGroundingPipeline
-from grounded_attention.heads.ranking import HEADS, ChosenHeads
 from grounded_attention.modeling import VisualGroundingPipeline
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase

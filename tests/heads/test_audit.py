@@ -18,9 +18,10 @@ from transformers import (
 )
 
 from grounded_attention.heads.examples import AuditExample, entity_examples
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.items import CONFIDENT, FIRST, Items
 from grounded_attention.heads.measure import Tally, audit, pool, read_looks
-from grounded_attention.heads.ranking import ChosenHeads, rank_heads
+from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.modeling import VisualBERTConfig, VisualBERTForVGP, VisualBERTModel

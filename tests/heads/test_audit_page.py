@@ -9,7 +9,7 @@ from PIL import Image
 
 from grounded_attention.heads.changes import permutation_test
 from grounded_attention.heads.example_attention import ExampleAttention
-from grounded_attention.heads.page import ExtraSection, audit_page
+from grounded_attention.heads.page import ExtraSection, heads_page
 from grounded_attention.heads.statistics import benjamini_hochberg, holm
 from grounded_attention.heads.table import AuditResult, HeadCounts
 from tests.helpers.browser import open_browser
@@ -79,7 +79,7 @@ class Reader(HTMLParser):
 @pytest.fixture(scope="module")
 def written():
     extra = ExtraSection(HOSTILE, "maps", ("map", "area"), [("rollout", "0.5")])
-    return audit_page(RESULTS, f"Audit {HOSTILE}", about=[("data", HOSTILE)], examples=EXAMPLES, extra=[extra])
+    return heads_page(RESULTS, f"Audit {HOSTILE}", about=[("data", HOSTILE)], examples=EXAMPLES, extra=[extra])
 
 
 def test_the_tables_hold_every_models_best_head(written):
@@ -113,7 +113,7 @@ def test_another_correction_is_used_and_named():
     before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
     comparison = permutation_test(before, after)
     up = int(((benjamini_hochberg(comparison.p) <= 0.05) & (comparison.difference > 0)).sum())
-    text = "".join(Reader(audit_page(RESULTS, correction="benjamini_hochberg")).text)
+    text = "".join(Reader(heads_page(RESULTS, correction="benjamini_hochberg")).text)
     assert f"{up} of 6 heads are significantly more accurate" in text and "(Benjamini Hochberg)" in text
 
 
@@ -135,15 +135,15 @@ def test_words_are_drawn_across_layers_for_every_model(written):
 
 
 def test_one_model_has_no_changes_and_no_script_without_examples():
-    page = audit_page({"start": RESULTS["start"]})
+    page = heads_page({"start": RESULTS["start"]})
     assert "What changed" not in page and "<script" not in page and "script-src" not in page
     with pytest.raises(ValueError, match="results is empty"):
-        audit_page({})
+        heads_page({})
 
 
 def test_models_of_other_sizes_are_shown_but_not_compared():
     wide = AuditResult(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
-    text = "".join(Reader(audit_page({"start": RESULTS["start"], "wide": wide})).text)
+    text = "".join(Reader(heads_page({"start": RESULTS["start"], "wide": wide})).text)
     assert "wide is not compared, because it has other layers or heads than start" in text
 
 

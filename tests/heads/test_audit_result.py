@@ -10,7 +10,7 @@ import pytest
 
 from grounded_attention.heads import figures
 from grounded_attention.heads.changes import compare
-from grounded_attention.heads.page import audit_page
+from grounded_attention.heads.page import heads_page
 from grounded_attention.heads.ranking import localization_frequency
 from grounded_attention.heads.table import SAME_SPLIT, AuditResult, HeadCounts, HeadTable
 
@@ -194,7 +194,7 @@ def test_every_figure_rings_the_head_that_the_table_names(tmp_path, monkeypatch,
         if best.group != "people"
     ]
     for models, expected in (({"a": found}, named[:1] + named[2:]), ({"a": found, "b": other}, both)):
-        pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", audit_page(models))
+        pictures = re.findall(r"data:image/svg\+xml;base64,([^\"]+)", heads_page(models))
         decoded = [base64.b64decode(picture).decode() for picture in pictures]
         assert sorted(rings("".join(decoded))) == sorted(expected)
 

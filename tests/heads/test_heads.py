@@ -11,14 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from grounded_attention.heads.boxes import MappedPhrase, box_scores, judge_ways
 from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples, grounded_prompts
-from grounded_attention.heads.ranking import (
-    ChosenHeads,
-    choose_heads,
-    elbow,
-    evaluate_heads,
-    localization_frequency,
-    rank_heads,
-)
+from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.heads.ranking import choose_heads, elbow, evaluate_heads, localization_frequency, rank_heads
 from grounded_attention.heads.table import MEASURES, HeadCounts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
@@ -335,7 +329,7 @@ def test_what_cannot_be_ranked_is_refused():
         (lambda: rank(flex), "attention back end 'paged.eager' cannot be supervised"),
         (lambda: rank(given=outside), "a batch of the images image 0: .*phrase"),
         (lambda: rank(images={}), "image 'image 0': images has no picture of it"),
-        (lambda: rank(given=[]), "the examples for the choice have no phrase with a box"),
+        (lambda: rank(given=[]), "choice: no phrase can be judged"),
         (lambda: rank(rank="entropy"), "rank='entropy' is unknown"),
         (lambda: rank(words="second"), "word='second' is unknown"),
         (lambda: rank(words="prompt", instruction="where"), "remove the instruction"),

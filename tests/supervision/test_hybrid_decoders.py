@@ -12,8 +12,9 @@ from grounded_attention.heads.ablation import ablate_heads
 from grounded_attention.heads.attention_grounding import AttentionGrounding, summarise
 from grounded_attention.heads.example_attention import capture_patches
 from grounded_attention.heads.examples import AuditExample
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.measure import audit
-from grounded_attention.heads.ranking import ChosenHeads, rank_heads
+from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase

@@ -14,7 +14,7 @@ from transformers import AutoConfig
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.attention_grounding import LAYERS, AttentionGrounding
-from grounded_attention.heads.ranking import ChosenHeads
+from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.modeling.bert_start import read_bert_config
 from grounded_attention.supervision import get_method, split_name
 from grounded_attention.supervision.supervise import call_layers, find_calls

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
 from grounded_attention.families import FAMILIES
-from grounded_attention.heads.ranking import heads_before
+from grounded_attention.heads.card import heads_before
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
 from grounded_attention.reports.figures import heads_figure
 from grounded_attention.reports.generation_table import generation_table

@@ -1,0 +1,153 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Reads `heads.json`: the heads of a model that ground phrases, and how phrases ask them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import cached_file
+
+from grounded_attention.modeling.attention_calls import layer_names
+from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
+from grounded_attention.utils.bounded_files import read_json
+
+from .examples import PromptSettings
+
+FILE = "heads.json"
+# 1 had two forms: `heads.json` of decoders, and `audit.json`.
+FORMAT = 2
+MAKE = "make it with `grounded-attention heads`"
+
+
+@dataclass(frozen=True)
+class ChosenHeads:
+    """Heads that ground, and how phrases ask them.
+
+    Args:
+        heads (`tuple[tuple[int, int], ...]`): (layer, head) pairs, counted from 0.
+        settings (`PromptSettings`): how phrases became prompts when the heads were chosen.
+        centre_size (`tuple[float, float]`): mean width and height of gold boxes, for the centre-box baseline.
+        layers (`int`, *optional*): layers of the model that the heads belong to.
+        heads_per_layer (`int`, *optional*): heads of each of its layers.
+        source (`str`, *optional*, defaults to `"heads"`): the file, for errors.
+    """
+
+    heads: tuple[tuple[int, int], ...]
+    settings: PromptSettings = field(default_factory=PromptSettings)
+    centre_size: tuple[float, float] = (0.5, 0.5)
+    layers: int | None = None
+    heads_per_layer: int | None = None
+    source: str = "heads"
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], source: str) -> "ChosenHeads":
+        """Reads the content of `heads.json`.
+
+        Raises:
+            ValueError: if something is missing or has another form; the message has the source.
+        """
+        try:
+            if content["format"] not in (1, FORMAT):
+                raise ValueError(f"format {content['format']!r}, expected {FORMAT}")
+            pairs = tuple((_index(one["layer"]), _index(one["head"])) for one in content["chosen"])
+            if not pairs:
+                raise ValueError("it has no chosen heads")
+            about = content["about"]
+            if content["format"] == 1:
+                layers, heads, asked = content["layers"], content["heads_per_layer"], about["options"]
+                settings = PromptSettings(asked["words"], asked["instruction"])
+            else:
+                layers, heads = len(content["layers"]), content["heads"]
+                settings = PromptSettings(about["word"], about.get("instruction"))
+            width, height = map(float, content.get("centre_size", (0.5, 0.5)))
+            return cls(pairs, settings, (width, height), layers, heads, source)
+        except (KeyError, TypeError, ValueError) as error:
+            reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"{source}: not a ranking of heads ({reason}); {MAKE}") from error
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "ChosenHeads":
+        """Reads `heads.json`, or the file of this name in a folder.
+
+        Raises:
+            ValueError: if the file does not exist or is no ranking of heads.
+        """
+        path = Path(path)
+        path = path / FILE if path.is_dir() else path
+        if not path.is_file():
+            raise ValueError(f"{path}: no such file; {MAKE}")
+        return cls.from_dict(read_json(path), str(path))
+
+    @classmethod
+    def of_model(cls, model: Any, revision: str | None = None) -> "ChosenHeads":
+        """Reads `heads.json` in the folder or in the Hub repository of a model.
+
+        Args:
+            model (`PreTrainedModel` or `str`): the model, or its folder or name.
+            revision (`str`, *optional*): revision of the repository; by default the one of the model's configuration.
+
+        Raises:
+            ValueError: if there is no such file, or it is no ranking of heads.
+        """
+        name = model if isinstance(model, str) else model.name_or_path
+        if not isinstance(model, str):
+            revision = revision or getattr(model.config, "_commit_hash", None)
+        found = find_file(name, revision) if name else None
+        if found is None:
+            owner = name or "the model"
+            raise ValueError(f"{owner} has no {FILE}, which names its heads that ground; {MAKE}, or give heads")
+        return cls.from_dict(read_json(found), f"{name}/{FILE}")
+
+    def check(self, model: Any) -> None:
+        """Checks that a model, or the model of a configuration, has these layers and heads.
+
+        Raises:
+            ValueError: if the heads were chosen for a model of another size.
+        """
+        found_calls = find_calls(model)
+        widths = dict(zip(layer_names(found_calls), call_layers(found_calls), strict=True))
+        calls = {widths[call.name]: call.num_heads for call in found_calls}
+        config = getattr(unwrap_model(model), "config", model)
+        own = hasattr(config, "grounding_calls")
+        found = (len(calls) if own else config.get_text_config().num_hidden_layers, max(calls.values()))
+        layers = self.layers if self.layers is not None else found[0]
+        width = self.heads_per_layer if self.heads_per_layer is not None else found[1]
+        beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]
+        if (layers, width) != found or beyond:
+            wanted = f"{layers} layers of {width} heads" if (layers, width) != found else f"layer and head {beyond[0]}"
+            only = "" if len(calls) == found[0] else f", only in the layers {', '.join(map(str, calls))}"
+            raise ValueError(
+                f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {found[0]} layers of "
+                f"{found[1]} heads{only}; {MAKE}"
+            )
+
+
+def find_file(model: str, revision: str | None = None) -> str | None:
+    """Finds `heads.json` in the folder or in the Hub repository of a model; `None` if it has no such file."""
+    return cached_file(
+        model,
+        FILE,
+        revision=revision,
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+
+
+def has_adapter(model: Any) -> bool:
+    """Whether there is an adapter of PEFT in the layers of a model, with or without the wrapper of PEFT."""
+    return bool(getattr(unwrap_model(model), "peft_config", None))
+
+
+def name_heads(heads: Sequence[tuple[int, int]]) -> str:
+    """The name of heads in tables, for example `L14 H24 + L14 H13`; long lists are counted."""
+    if len(heads) > 4:
+        return f"{len(heads)} heads"
+    return " + ".join(f"L{layer} H{head}" for layer, head in heads)
+
+
+def _index(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"index {value!r}, expected a whole number from 0")
+    return value
