@@ -1,20 +1,23 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What chosen heads count for: the log-likelihood of grounded words without them, against other heads of their layers.
+"""What heads count for: the log-likelihood of grounded words without them, against other heads of their layers.
 
-Heads that look at an object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
+Chosen heads are removed. The effect of removing every head is estimated from one forward and one backward pass
+(attribution patching): the gradient of the log-likelihood × what the head gives, negative. Heads that look at an
+object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from grounded_attention.metrics.intervals import Interval
-from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads
+from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads, output_projections
 from grounded_attention.supervision.supervise import head_count
 
 from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
@@ -41,13 +44,27 @@ class Effect:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The effects of removing heads."""
+    """The effects of removing heads.
+
+    `estimates` has the estimated change without each head of each layer, in nats for each token; no heads: an empty
+    layer.
+    """
 
     log_likelihood: float
     tokens: int
     images: int
     together: Effect
     single: tuple[Effect, ...]
+    estimates: tuple[tuple[float, ...], ...]
+
+    @property
+    def agreement(self) -> float | None:
+        """Spearman's correlation of the estimates with the effects of the removed heads; None for fewer than three."""
+        if len(self.single) < 3:
+            return None
+        pairs = [(self.estimates[layer][head], one.change) for one in self.single for layer, head in one.heads]
+        ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
+        return float(np.corrcoef(ranks.T)[0, 1])
 
 
 def ablate_heads(
@@ -78,7 +95,8 @@ def ablate_heads(
     removed += others
     removed += [[drawn[index]] for drawn in others for index in range(len(heads))]
     sums = _log_likelihoods(model, batches, removed, progress)
-    return _summarise(sums, heads, len(others), [prompt.image_id for prompt in prompts])
+    estimates = _estimate(model, batches, sums[:, 0].sum())
+    return _summarise(sums, heads, len(others), [prompt.image_id for prompt in prompts], estimates)
 
 
 def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[tuple[int, int]]]:
@@ -136,6 +154,45 @@ def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], pr
     return np.concatenate(rows) if rows else np.zeros((0, 1 + len(removed)))
 
 
+def _estimate(model: Any, batches: _Batches, tokens: float) -> tuple[tuple[float, ...], ...]:
+    """The estimated change of the mean log-likelihood without each head, by layer of the model."""
+    projections = output_projections(model)
+    sums = {layer: torch.zeros(count, dtype=torch.float64) for layer, (_, count) in projections.items()}
+    for batch in batches:
+        grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
+        with _recorded(model, projections) as outputs, torch.enable_grad():
+            found = _text_log_likelihood(model, inputs_on(batch, model), batch["text_positions"], grounded)
+            gradients = torch.autograd.grad(found.sum(), list(outputs.values()), allow_unused=True)
+        for (layer, output), gradient in zip(outputs.items(), gradients, strict=True):
+            if gradient is not None:
+                by_head = (output.detach() * gradient).float().unflatten(-1, (len(sums[layer]), -1))
+                sums[layer] -= by_head.sum((*range(by_head.dim() - 2), -1)).cpu().double()
+    layers = max(sums) + 1
+    return tuple(tuple((sums[layer] / tokens).tolist()) if layer in sums else () for layer in range(layers))
+
+
+@contextmanager
+def _recorded(model: Any, projections: Mapping[int, tuple[nn.Module, int]]) -> Iterator[dict[int, Tensor]]:
+    """Keeps what the heads of each layer give in a pass, with its graph, and no graph of the weights."""
+    outputs: dict[int, Tensor] = {}
+
+    def keep(layer: int) -> Any:
+        def hook(module: nn.Module, args: tuple) -> tuple:
+            outputs[layer] = args[0] if args[0].requires_grad else args[0].detach().requires_grad_()
+            return (outputs[layer], *args[1:])
+
+        return hook
+
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    with ExitStack() as stack:
+        for layer, (projection, _) in projections.items():
+            stack.callback(projection.register_forward_pre_hook(keep(layer)).remove)
+        for weight in trained:
+            weight.requires_grad_(False)
+            stack.callback(weight.requires_grad_, True)
+        yield outputs
+
+
 def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> Tensor:
     """(B, T, V) float32: the logits of the token before each position; other logits would need much memory."""
     length, before = inputs["input_ids"].shape[1], (positions - 1).clamp(min=0)
@@ -180,7 +237,13 @@ def _check_causal(model: Any, inputs: Mapping[str, Any], positions: Tensor, grou
         )
 
 
-def _summarise(sums: np.ndarray, heads: Heads, draws: int, image_ids: Sequence[str]) -> Ablation:
+def _summarise(
+    sums: np.ndarray,
+    heads: Heads,
+    draws: int,
+    image_ids: Sequence[str],
+    estimates: tuple[tuple[float, ...], ...],
+) -> Ablation:
     """Makes the effects from the sums of `_log_likelihoods`: all heads, the chosen ones, each of them, random sets."""
     tokens, change = sums[:, 0], sums[:, 2:] - sums[:, 1:2]
     if not tokens.sum():
@@ -201,7 +264,8 @@ def _summarise(sums: np.ndarray, heads: Heads, draws: int, image_ids: Sequence[s
         )
     ]
     log_likelihood = float(sums[:, 1].sum() / tokens.sum())
-    return Ablation(log_likelihood, int(tokens.sum()), int(index.max() + 1), effects[0], tuple(effects[1:]))
+    images = int(index.max() + 1)
+    return Ablation(log_likelihood, int(tokens.sum()), images, effects[0], tuple(effects[1:]), estimates)
 
 
 def _effect(

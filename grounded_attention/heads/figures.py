@@ -362,14 +362,22 @@ def _draw(figure: Callable[..., Any], counts: Any, path: Path, **options: Any) -
 # A grid of layers and heads
 
 
-def ranking_figure(table: HeadTable, heads: Sequence[tuple[int, int]], path: str | Path) -> Figure:
-    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame."""
+def ranking_figure(
+    table: HeadTable,
+    heads: Sequence[tuple[int, int]],
+    path: str | Path,
+    effects: Sequence[Sequence[float]] | None = None,
+) -> Figure:
+    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame.
+
+    With `effects`, the estimated changes without each head of each layer, a third panel has them against pointing.
+    """
     counts = table.counts
     height = min(max(2.6, 1.6 + 0.17 * len(table.layers)), 12.0)
     figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
+    panels = figure.subplots(1, 2 if effects is None else 3)
     titles = (f"pointing game (chance {counts.chance_accuracy:.0%})", f"attention on the {table.region}s")
-    for axes, values, title in zip(panels, (counts.accuracy, counts.mean_share), titles, strict=True):
+    for axes, values, title in zip(panels[:2], (counts.accuracy, counts.mean_share), titles, strict=True):
         shown = np.ma.masked_array(values, ~counts.seeing)
         drawn = axes.imshow(shown, cmap="cividis", vmin=0, vmax=max(float(values.max()), 1e-9), aspect="auto")
         for layer, head in heads:
@@ -381,4 +389,24 @@ def ranking_figure(table: HeadTable, heads: Sequence[tuple[int, int]], path: str
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         figure.colorbar(drawn, ax=axes, format=PercentFormatter(1.0, decimals=0), pad=0.02)
     panels[0].set_ylabel("layer")
+    if effects is not None:
+        _draw_effects(panels[2], counts, heads, effects)
     return save(figure, path)
+
+
+def _draw_effects(
+    axes: Axes, counts: HeadCounts, heads: Sequence[tuple[int, int]], effects: Sequence[Sequence[float]]
+) -> None:
+    """Looks at it × matters: pointing of each head, and the estimated change of the log-likelihood without it."""
+    pairs = [(layer, head) for layer, found in enumerate(effects) for head in range(len(found))]
+    for chosen, colour, size in ((False, GREY, 12), (True, VERMILLION, 34)):
+        drawn = [pair for pair in pairs if (pair in heads) is chosen and counts.seeing[pair]]
+        points = [(counts.accuracy[pair], effects[pair[0]][pair[1]]) for pair in drawn]
+        axes.scatter(*np.array(points).reshape(-1, 2).T, s=size, color=colour, linewidths=0)
+        for pair, point in zip(drawn, points, strict=True) if chosen and len(heads) <= 4 else ():
+            axes.annotate(f" {pair[0]}-{pair[1]}", point, fontsize=8)
+    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_title("without the head (estimate)", fontsize=10)
+    axes.set_xlabel("pointing game")
+    axes.set_ylabel("log-likelihood of the words, nats")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

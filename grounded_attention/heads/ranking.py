@@ -148,7 +148,8 @@ class HeadRanking:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / TABLE, self.to_markdown())
-        ranking_figure(self.reported_on, self.heads, folder / FIGURE)
+        effects = None if self.ablation is None else self.ablation.estimates
+        ranking_figure(self.reported_on, self.heads, folder / FIGURE, effects)
         return self.reported_on.save_content(self.to_dict(), folder)
 
     def to_markdown(self) -> str:
@@ -214,7 +215,19 @@ class HeadRanking:
             "without the heads; and without as many random other heads of the same layers. A head that looks at an "
             "object need not be one that the model needs to name it."
         )
-        return "\n".join(rows) + "\n\n" + text
+        return "\n\n".join(("\n".join(rows), text, _estimates_text(ablation)))
+
+
+def _estimates_text(ablation: Ablation) -> str:
+    """The heads that the words need most, by the estimate for all heads."""
+    found = [(change, (i, j)) for i, layer in enumerate(ablation.estimates) for j, change in enumerate(layer)]
+    needed = ", ".join(f"{name_heads([pair])} {change:+.3f}" for change, pair in sorted(found)[:LISTED])
+    sure = ablation.agreement
+    agreement = "" if sure is None else f" Rank correlation with the removed heads of the table: {sure:.2f}."
+    return (
+        f"The heads whose removal would cost most, of all {len(found)}, by an estimate from one forward and one "
+        f"backward pass (gradient × output of the head): {needed}.{agreement}"
+    )
 
 
 def score_texts(counts: HeadCounts, pair: tuple[int, int], interval: str) -> tuple[str, ...]:

@@ -70,16 +70,24 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         >>> with mask_heads(model, [(0, 1), (1, 3)]):
         ...     logits = model(torch.arange(6)[None]).logits
     """
-    grouped = check_heads(model, heads)
-    modules, config = attention_modules(model), find_language_model(model).config
+    grouped, projections = check_heads(model, heads), output_projections(model)
     with ExitStack() as stack:
         for layer, chosen in grouped.items():
-            projection = next(
-                getattr(modules[layer], name) for name in OUTPUT_PROJECTIONS if hasattr(modules[layer], name)
-            )
-            handle = projection.register_forward_pre_hook(_zero(chosen, head_count(modules[layer], config)))
-            stack.callback(handle.remove)
+            projection, count = projections[layer]
+            stack.callback(projection.register_forward_pre_hook(_zero(chosen, count)).remove)
         yield
+
+
+def output_projections(model: Any) -> dict[int, tuple[nn.Module, int]]:
+    """By layer: the module that reads the outputs of the heads (..., H * d), and the number H of its heads."""
+    config = find_language_model(model).config
+    return {
+        layer: (
+            next(getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name)),
+            head_count(module, config),
+        )
+        for layer, module in attention_modules(model).items()
+    }
 
 
 def _zero(heads: list[int], count: int) -> Any:

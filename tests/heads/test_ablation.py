@@ -87,3 +87,25 @@ def test_a_bidirectional_prefix_has_no_ablation():
     model, processor = make_pair("paligemma")
     with pytest.raises(ValueError, match="reads a word of the prompt before it predicts it"):
         rank_heads(model, processor, examples(2), pictures(2), count=1)
+
+
+@pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "gemma3"])
+def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type):
+    """The estimate is linear: the change by a hundredth, through the weights of the head, times a hundred."""
+    model, processor = make_pair(model_type)
+    given = PatchGroundingProcessor(processor), examples(COUNT), pictures(COUNT), [(0, 1)]
+    found = ablate_heads(model, *given, instruction=QUESTION, draws=0)
+    assert all(weight.requires_grad for weight in model.parameters())
+    for layer, module in attention_modules(model).items():
+        assert len(found.estimates[layer]) == module.config.num_attention_heads
+        for head, estimate in enumerate(found.estimates[layer]):
+            part = module.o_proj.weight[:, head * module.head_dim : (head + 1) * module.head_dim]
+            plain, likelihoods = part.detach().clone(), []
+            for scale in (0.98, 1.02):
+                with torch.no_grad():
+                    part.copy_(plain * scale)
+                by_hand = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
+                likelihoods.append(sum(map(sum, by_hand)) / found.tokens)
+            with torch.no_grad():
+                part.copy_(plain)
+            assert estimate == pytest.approx(25 * (likelihoods[0] - likelihoods[1]), abs=2e-3)
