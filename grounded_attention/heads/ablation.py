@@ -64,7 +64,7 @@ class Ablation:
             return None
         pairs = [(self.estimates[layer][head], one.change) for one in self.single for layer, head in one.heads]
         ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
-        return float(np.corrcoef(ranks.T)[0, 1])
+        return float(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1])
 
 
 def ablate_heads(

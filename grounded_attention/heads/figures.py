@@ -401,9 +401,9 @@ def _draw_effects(
     pairs = [(layer, head) for layer, found in enumerate(effects) for head in range(len(found))]
     for chosen, colour, size in ((False, GREY, 12), (True, VERMILLION, 34)):
         drawn = [pair for pair in pairs if (pair in heads) is chosen and counts.seeing[pair]]
-        points = [(counts.accuracy[pair], effects[pair[0]][pair[1]]) for pair in drawn]
-        axes.scatter(*np.array(points).reshape(-1, 2).T, s=size, color=colour, linewidths=0)
-        for pair, point in zip(drawn, points, strict=True) if chosen and len(heads) <= 4 else ():
+        x, y = [counts.accuracy[pair] for pair in drawn], [effects[layer][head] for layer, head in drawn]
+        axes.scatter(x, y, size, colour, linewidths=0)
+        for pair, point in zip(drawn, zip(x, y, strict=True), strict=True) if chosen and len(heads) <= 4 else ():
             axes.annotate(f" {pair[0]}-{pair[1]}", point, fontsize=8)
     axes.axhline(0, color=GREY, linewidth=0.8)
     axes.set_title("without the head (estimate)", fontsize=10)
