@@ -421,6 +421,7 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
         heads.heads,
         regions=regions,  # type: ignore[arg-type]
         centre_size=heads.centre_size,
+        box_rule=heads.box_rule,
         words=heads.settings.words,
         instruction=heads.settings.instruction,
         batch_size=options.batch_size,

@@ -17,12 +17,14 @@ from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.supervision.steering import SteeredColumns
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-from .maps import BOX_RULES, TokenGrid, attended_cells
+from .maps import BOX_RULE, TokenGrid
 from .statistics import ratio_intervals
 
 CENTRE, RANDOM = "centre box", "chance"
 
 Heads = Sequence[tuple[int, int]]
+# Heads, and how their map becomes a box.
+Way = tuple[Heads, str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +38,7 @@ class GroundedBox:
     frame: tuple[float, float, float, float]
 
 
-def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid, rule: str = BOX_RULES[0]) -> GroundedBox:
+def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid, rule: str = BOX_RULE) -> GroundedBox:
     """Finds the box of a phrase: the summed maps of the heads are smoothed and cut; the largest part wins.
 
     The steps are those of Localization Heads (arXiv 2503.06287, section 5); see `attended_cells` for the cut.
@@ -44,10 +46,9 @@ def ground_box(attention: Tensor, candidates: Tensor, grid: TokenGrid, rule: str
     summed = (attention * candidates).sum(0)
     cells = grid.maps(summed)
     total = float(cells.sum())
-    chosen = attended_cells(cells, rule)
-    share = float(cells[chosen].sum()) / total if total > 0 else 0.0
+    box, share = grid.attended(cells, rule)
     shown = cells / total if total > 0 else torch.full_like(cells, 1 / cells.numel())
-    return GroundedBox(grid.box(chosen), int(summed.argmax()), share, shown.cpu().numpy(), grid.frame)
+    return GroundedBox(box, int(summed.argmax()), share, shown.cpu().numpy(), grid.frame)
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ class MappedPhrase:
 
 
 def judge_ways(
-    sets: Mapping[str, Heads],
+    sets: Mapping[str, Way],
     centre_size: tuple[float, float],
     attention: Tensor,
     gold: tuple[Tensor, np.ndarray],
@@ -90,7 +91,7 @@ def judge_ways(
     right, gold_boxes = gold
     boxes, candidates, grid = regions
     found = {}
-    for name, heads in sets.items():
+    for name, (heads, rule) in sets.items():
         layers, numbers = torch.tensor(heads, device=attention.device).T
         seen = attention[layers, numbers] * candidates
         if not seen.any():
@@ -99,7 +100,7 @@ def judge_ways(
             token = int(seen.sum(0).argmax())
             found[name] = (float(right[token]), _fits(boxes[token].tolist(), gold_boxes))
         else:
-            place = ground_box(seen, candidates, grid)
+            place = ground_box(seen, candidates, grid, rule)
             found[name] = (float(right[place.token]), _fits(place.box, gold_boxes))
     width, height = centre_size
     centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)

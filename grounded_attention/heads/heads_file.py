@@ -13,6 +13,7 @@ from grounded_attention.supervision.supervise import call_layers, find_calls, un
 from grounded_attention.utils.bounded_files import read_json
 
 from .examples import PromptSettings
+from .maps import BOX_RULE, check_rule
 
 FILE = "heads.json"
 # 1 had two forms: `heads.json` of decoders, and `audit.json`.
@@ -31,6 +32,7 @@ class ChosenHeads:
         layers (`int`, *optional*): layers of the model that the heads belong to.
         heads_per_layer (`int`, *optional*): heads of each of its layers.
         source (`str`, *optional*, defaults to `"heads"`): the file, for errors.
+        box_rule (`str`, *optional*, defaults to `"otsu"`): how their map becomes a box, see `attended_cells`.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -39,6 +41,7 @@ class ChosenHeads:
     layers: int | None = None
     heads_per_layer: int | None = None
     source: str = "heads"
+    box_rule: str = BOX_RULE
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any], source: str) -> "ChosenHeads":
@@ -61,7 +64,8 @@ class ChosenHeads:
                 layers, heads = len(content["layers"]), content["heads"]
                 settings = PromptSettings(about["word"], about.get("instruction"))
             width, height = map(float, content.get("centre_size", (0.5, 0.5)))
-            return cls(pairs, settings, (width, height), layers, heads, source)
+            rule = check_rule(content.get("box_rule", BOX_RULE))
+            return cls(pairs, settings, (width, height), layers, heads, source, rule)
         except (KeyError, TypeError, ValueError) as error:
             reason = f"no entry {error}" if isinstance(error, KeyError) else str(error)
             raise ValueError(f"{source}: not a ranking of heads ({reason}); {MAKE}") from error

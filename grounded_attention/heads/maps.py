@@ -5,19 +5,21 @@ Entropy and box follow Localization Heads (Kang et al., CVPR 2025, arXiv 2503.06
 letters: R image tokens, Y and X rows and columns of the grid, C cells.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import conv1d, max_pool2d, pad
+from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, max_pool2d, pad
 
 # The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).
 SIGMA, KERNEL, SIDE = 1.0, 7, 24
 # The finest grid, in cells along an edge; a page shows a coarser one.
 MOST_CELLS = 128
-# How a map becomes a box; the first is the default.
-BOX_RULES = ("otsu", "mean", "half")
+# Maps are cut with at least this many cells along an edge, if 8 times as many as there were are enough.
+FINE_CELLS, MOST_FINER = 64, 8
 # Boxes are float32.
 ROUNDING = 1e-4
 
@@ -65,14 +67,21 @@ class TokenGrid:
         return np.stack([left, top, right, bottom], -1).reshape(-1, 4).clip(0, 1).astype(np.float32)
 
     def box(self, cells: Tensor) -> tuple[float, float, float, float]:
-        """Returns the smallest box around the cells that are True in (Y, X), divided by width and height."""
+        """Returns the smallest box around the cells that are True, divided by width and height; they may be finer."""
         down, across = cells.any(1).nonzero().flatten().tolist(), cells.any(0).nonzero().flatten().tolist()
         x1, y1, x2, y2 = self.frame
-        width, height = (x2 - x1) / self.columns, (y2 - y1) / self.rows
+        width, height = (x2 - x1) / cells.shape[1], (y2 - y1) / cells.shape[0]
         edges = (x1 + across[0] * width, y1 + down[0] * height)
         ends = (x1 + (across[-1] + 1) * width, y1 + (down[-1] + 1) * height)
         left, top, right, bottom = (min(max(edge, 0.0), 1.0) for edge in (*edges, *ends))
         return left, top, right, bottom
+
+    def attended(self, cells: Tensor, rule: str) -> tuple[tuple[float, float, float, float], float]:
+        """The box of the place that a map (Y, X) attends to, and the part of the attention that is there."""
+        chosen = attended_cells(cells, rule)
+        inside = adaptive_avg_pool2d(chosen[None].float(), cells.shape)[0]
+        total = float(cells.sum())
+        return self.box(chosen), float((cells * inside).sum()) / total if total > 0 else 0.0
 
 
 def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
@@ -132,35 +141,20 @@ def spatial_entropy(maps: Tensor, means: float = 1.0, noise: float = 0.0) -> Ten
     return torch.where((labels > 0).any(1), entropy, largest.to(entropy)).float()
 
 
-def attended_cells(attention_map: Tensor, rule: str = BOX_RULES[0]) -> Tensor:
-    """Finds the place that a map (Y, X) attends to: of the cells above a cut, the component with the most attention.
-
-    The rule `mean` is that of Localization Heads (section 5): the map is smoothed and cut at its mean. Objects that
-    are small beside the kernel then get boxes that are far too large. The rule `otsu` cuts the mean of smoothed and
-    plain map where the variance between both sides is largest (Otsu, 1979), and `half` cuts the smoothed map at
-    half of its maximum. tests/heads/test_box_rules.py measures all three on planted maps. Localization Heads takes the
-    component with the largest convex hull; with the most attention, a long thin edge does not win over an object.
-    """
-    smoothed = smooth(attention_map[None].float())[0]
-    if rule == "otsu":
-        smoothed = (smoothed + attention_map.float()) / 2
-        above = smoothed > _otsu_cut(smoothed)
-    elif rule == "mean":
-        above = smoothed > smoothed.mean()
-    elif rule == "half":
-        above = smoothed > smoothed.max() / 2
-    else:
-        raise ValueError(f"box rule {rule!r} is unknown; expected one of {', '.join(BOX_RULES)}")
-    if not above.any():
-        return torch.ones_like(above)
-    labels = label_components(above[None])[0]
-    mass = torch.zeros(labels.numel() + 1, device=labels.device)
-    mass.scatter_add_(0, labels.flatten(), smoothed.flatten())
-    mass[0] = -1.0
-    return labels == mass.argmax()
+# From a map to a box
 
 
-def _otsu_cut(values: Tensor) -> Tensor:
+def _smooth(cells: Tensor) -> Tensor:
+    return smooth(cells[None])[0]
+
+
+def _fine(cells: Tensor) -> Tensor:
+    """The map with smaller cells, linear between the middles of the large ones, so that a box may end inside one."""
+    factor = min(max(FINE_CELLS // max(cells.shape), 1), MOST_FINER)
+    return interpolate(cells[None, None], scale_factor=factor, mode="bilinear")[0, 0]
+
+
+def _otsu(values: Tensor) -> Tensor:
     """The value of Otsu's threshold: the cells above it and the others have the largest variance between them."""
     ordered = values.flatten().double().cpu().sort().values
     sums, count = ordered.cumsum(0), len(ordered)
@@ -168,3 +162,54 @@ def _otsu_cut(values: Tensor) -> Tensor:
     gap = sums[:-1] / below - (sums[-1] - sums[:-1]) / (count - below)
     between = below * (count - below) * gap**2
     return ordered[between.argmax()].to(values) if count > 1 else ordered[0].to(values) - 1
+
+
+def _of_maximum(share: float, values: Tensor) -> Tensor:
+    return values.max() * share
+
+
+def _of_mass(share: float, values: Tensor) -> Tensor:
+    """The cut above which the fewest cells hold a share of the attention."""
+    ordered = values.flatten().sort(descending=True).values
+    held = ordered.cumsum(0)
+    return ordered[int((held < share * held[-1]).sum().clamp(max=len(ordered) - 1))]
+
+
+# How a map becomes a box: what is done with it first, and where it is then cut. The first is the default; `heads.json`
+# names the one that makes the best boxes on the examples of the choice.
+BOX_RULES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "otsu": (_fine, _otsu),
+    "mean": (_smooth, torch.mean),
+    **{f"max-{share}": (_fine, partial(_of_maximum, share)) for share in (0.3, 0.4, 0.5)},
+    **{f"mass-{share}": (_fine, partial(_of_mass, share)) for share in (0.5, 0.6, 0.7, 0.8)},
+}
+BOX_RULE = "otsu"
+
+
+def attended_cells(attention_map: Tensor, rule: str = BOX_RULE) -> Tensor:
+    """Finds the place that a map (Y, X) attends to: of the cells above a cut, the component with the most attention.
+
+    `mean` is the rule of Localization Heads (section 5): the map is smoothed and cut at its mean. Objects that are
+    small beside the kernel then get boxes that are far too large. The others cut the map with smaller cells: `otsu`
+    where the variance between both sides is largest (Otsu, 1979), `max` at a share of the maximum, `mass` around the
+    fewest cells with a share of the attention. tests/heads/test_box_rules.py measures them on planted maps.
+    Localization Heads takes the component with the largest convex hull; with the most attention, a long thin edge does
+    not win over an object.
+    """
+    prepare, cut = BOX_RULES[check_rule(rule)]
+    prepared = prepare(attention_map.float())
+    above = prepared > cut(prepared)
+    if not above.any():
+        return torch.ones_like(above)
+    labels = label_components(above[None])[0]
+    mass = torch.zeros(labels.numel() + 1, device=labels.device)
+    mass.scatter_add_(0, labels.flatten(), prepared.flatten())
+    mass[0] = -1.0
+    return labels == mass.argmax()
+
+
+def check_rule(rule: str) -> str:
+    """The rule, if it is one of `BOX_RULES`."""
+    if rule not in BOX_RULES:
+        raise ValueError(f"box rule {rule!r} is unknown; expected one of {', '.join(BOX_RULES)}")
+    return rule

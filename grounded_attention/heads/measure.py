@@ -29,7 +29,7 @@ from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.quiet import is_quiet
 
-from .boxes import Heads, MappedPhrase, judge_ways
+from .boxes import MappedPhrase, Way, judge_ways
 from .examples import AuditExample, Images
 from .items import (
     DEFAULT_WORD,
@@ -284,7 +284,7 @@ class Maps:
     """
 
     tokens: bool = True
-    sets: Mapping[str, Heads] = field(default_factory=dict)
+    sets: Mapping[str, Way] = field(default_factory=dict)
     centre_size: tuple[float, float] = (0.5, 0.5)
     phrases: list[MappedPhrase] = field(default_factory=list)
     _batches: list[int] = field(default_factory=list)

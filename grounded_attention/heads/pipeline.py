@@ -139,7 +139,9 @@ def ground_batch(
     for index, prompt in enumerate(prompts):
         candidates = batch["region_candidate_mask"][index]
         grid, maps = TokenGrid.of_tokens(batch["region_boxes"][index], candidates), attention[layers, index, heads]
-        found.append([ground_box(maps[:, number], candidates, grid) for number in range(len(prompt.phrases))])
+        found.append(
+            [ground_box(maps[:, number], candidates, grid, chosen.box_rule) for number in range(len(prompt.phrases))]
+        )
     return found
 
 

@@ -17,11 +17,12 @@ from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from .ablation import Ablation, ablate_heads
-from .boxes import BoxScore, Heads, box_scores
+from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table
 from .examples import AuditExample, Images
 from .heads_file import ChosenHeads, name_heads
 from .items import Rules
+from .maps import BOX_RULE, BOX_RULES
 from .measure import Maps, Measurement
 from .statistics import SAME_SPLIT
 from .table import HeadCounts, HeadTable, head_entry
@@ -29,6 +30,8 @@ from .table import HeadCounts, HeadTable, head_entry
 TABLE, FIGURE = "heads.md", "heads.png"
 # The table lists the chosen heads, and then the next best ones.
 LISTED = 10
+# Examples of the choice that a rule for boxes is chosen on.
+BOX_EXAMPLES = 500
 # Ablation runs the model some 25 times for each example.
 ABLATED = 64
 # How heads are ranked: by a measure, or as Localization Heads does, without boxes.
@@ -107,6 +110,7 @@ class HeadRanking:
         ablation (`Ablation`, *optional*): what the chosen heads count for.
         about (`dict[str, Any]`): the model, the data, the options.
         centre_size (`tuple[float, float]`): mean width and height of the gold boxes of the choice.
+        box_rule (`str`): how a map becomes a box, chosen with the heads.
     """
 
     heads: tuple[tuple[int, int], ...]
@@ -116,6 +120,7 @@ class HeadRanking:
     ablation: Ablation | None
     about: dict[str, Any]
     centre_size: tuple[float, float] = (0.5, 0.5)
+    box_rule: str = BOX_RULE
 
     @property
     def chosen(self) -> ChosenHeads:
@@ -133,6 +138,7 @@ class HeadRanking:
             "blind_layers": list(report.blind_layers),
             "chosen": chosen,
             "centre_size": list(self.centre_size),
+            "box_rule": self.box_rule,
             "boxes": [asdict(score) for score in self.boxes],
             "ablation": None if self.ablation is None else asdict(self.ablation),
             "scores_on_choice": choice.summary(),
@@ -323,10 +329,15 @@ def rank_heads(
     sizes = np.stack([(phrase.boxes[:, 2:] - phrase.boxes[:, :2]).mean(0) for phrase in phrases])
     width, height = sizes.astype(np.float32).mean(0, dtype=np.float64).tolist()
     centre_size = (width, height)
-    sets: dict[str, Heads] = {name_heads(heads): heads}
-    if count > 1:
-        sets["best head"] = heads[:1]
-    sets["all heads"] = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
+    rule = BOX_RULE
+    if run.tokens:
+        maps = Maps(run.tokens, {name: (heads, name) for name in BOX_RULES}, centre_size)
+        with_boxes = [example for example in examples if any(len(phrase.boxes) for phrase in example.phrases)]
+        run.score(with_boxes[:BOX_EXAMPLES], "boxes", progress=progress, maps=maps)
+        rule = max(box_scores(maps.phrases)[: len(BOX_RULES)], key=lambda score: score.accuracy).name
+    every = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
+    best = {"best head": (heads[:1], rule)} if count > 1 else {}
+    sets: dict[str, Way] = {name_heads(heads): (heads, rule), **best, "all heads": (every, rule)}
     reported = examples if report is None else list(report)
     maps = Maps(run.tokens, sets, centre_size)
     reported_on = score(reported, "report", maps)
@@ -354,6 +365,7 @@ def rank_heads(
         ablation=ablation,
         about={**(about or {}), "same_split": report is None, "options": options},
         centre_size=centre_size,
+        box_rule=rule,
     )
 
 
@@ -371,6 +383,7 @@ def evaluate_heads(
     batch_size: int | None = None,
     iou_threshold: float = IOU_THRESHOLD,
     merged_box: bool = False,
+    box_rule: str = BOX_RULE,
     progress: bool = False,
 ) -> list[BoxScore]:
     """Measures the boxes of heads that were chosen before: pointing game and accuracy at an IoU of 0.5.
@@ -379,6 +392,7 @@ def evaluate_heads(
         heads (`Heads`): (layer, head) pairs, counted from 0.
         centre_size (`tuple[float, float]`, *optional*, defaults to `(0.5, 0.5)`): width and height of the box in the
             centre of every image, the baseline.
+        box_rule (`str`, *optional*, defaults to `"otsu"`): how a map becomes a box, `box_rule` of `heads.json`.
 
     The other arguments and the errors are those of `rank_heads`.
 
@@ -387,9 +401,9 @@ def evaluate_heads(
     """
     rules = Rules(words, iou_threshold, merged_box)
     run = Measurement(model, processor, images, regions, rules, instruction, batch_size, for_choice=True)
-    sets: dict[str, Heads] = {name_heads(heads): list(heads)}
+    sets: dict[str, Way] = {name_heads(heads): (list(heads), box_rule)}
     if len(heads) > 1:
-        sets.update({name_heads([head]): [head] for head in heads})
+        sets.update({name_heads([head]): ([head], box_rule) for head in heads})
     maps = Maps(run.tokens, sets, centre_size)
     run.score(examples, "boxes", progress=progress, maps=maps)
     return box_scores(maps.phrases)

@@ -24,7 +24,7 @@ from grounded_attention.heads.atlas import find_in_atlas
 from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
-from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_calls, unwrap_model
@@ -116,6 +116,7 @@ class Lens:
         crop (`tuple[int, ...]`, *optional*): the crop of the first image, x1, y1, x2, y2 in pixels.
         boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says, in the words of the
             model's family: x1, y1, x2, y2 in [0, 1]; the page draws them.
+        box_rule (`str`): how a map becomes a box: as `heads.json` says, if its heads are shown.
     """
 
     answer: str
@@ -132,6 +133,7 @@ class Lens:
     second: "Lens | None" = None
     crop: tuple[int, int, int, int] | None = None
     boxes: tuple[tuple[float, ...], ...] = ()
+    box_rule: str = BOX_RULE
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
@@ -185,7 +187,7 @@ class Lens:
         share = self.share[list(numbers)].mean(0)
         image = int(share.argmax())
         shown, grid = self._grids[image]
-        box: GroundedBox = ground_box(attention, shown, grid)
+        box: GroundedBox = ground_box(attention, shown, grid, self.box_rule)
         cells = grid.maps((attention * shown).mean(0)).numpy()
         cells = cells / max(float(cells.sum()), 1e-12)
         heads = self.heads if head is None else self.heads[head : head + 1]
@@ -338,12 +340,11 @@ def _look(
     columns = prompt.batch["region_positions"][0]
     token_images = prompt.token_images
     rows = sorted({row for word in whole.words for row in word.rows})
-    chosen: tuple[tuple[int, int], ...] = ()
     if "rollout" in forms:
-        chosen_from = "attention rollout over all layers"
+        chosen = ChosenHeads((), source="attention rollout over all layers")
         attention = _rollout(model, whole.inputs, rows, columns)[None]
     else:
-        chosen, chosen_from, attention = _read(model, heads, prompt, whole.inputs, rows)
+        chosen, attention = _read(model, heads, prompt, whole.inputs, rows)
     # Of each word the mean of its tokens.
     weights = torch.zeros(len(whole.words), len(rows))
     places = {row: place for place, row in enumerate(rows)}
@@ -358,20 +359,21 @@ def _look(
         attention = without_sinks(attention, sinks[None])
     share = torch.stack([(attention * tokens).sum(-1).mean(0) for tokens in shown], -1)
     if "relative" in forms:
-        attention = relative(attention, _neutral_rows(model, patches, pictures, chosen)[:, None])
+        attention = relative(attention, _neutral_rows(model, patches, pictures, chosen.heads)[:, None])
     lens = Lens(
         answer=whole.texts[-1],
         words=whole.words,
         texts=whole.texts,
         images=tuple(pictures),
-        heads=chosen,
-        heads_from=chosen_from,
+        heads=chosen.heads,
+        heads_from=chosen.source,
         form=forms,
         attention=attention.numpy().astype(np.float32),
         share=share.numpy().astype(np.float32),
         token_boxes=prompt.batch["region_boxes"][0].numpy(),
         token_images=token_images.numpy(),
         boxes=_said_boxes(patches, pictures[0], whole.texts[-1]),
+        box_rule=chosen.box_rule,
     )
     return lens, prompt
 
@@ -454,22 +456,23 @@ def _read_form(form: str | Sequence[str]) -> tuple[str, ...]:
 
 def _read(
     model: Any, heads: GivenHeads, prompt: Sequenced, inputs: Mapping[str, Any], rows: Sequence[int]
-) -> tuple[tuple[tuple[int, int], ...], str, Tensor]:
-    """The heads to show, (layer, head), how they were chosen, and their attention from rows, (K, Q, R)."""
+) -> tuple[ChosenHeads, Tensor]:
+    """The heads to show, and their attention from rows, (K, Q, R)."""
     columns, read = prompt.batch["region_positions"][0], {}
-    chosen, chosen_from = _choose(model, heads)
-    if not chosen:
+    chosen = _choose(model, heads)
+    if not chosen.heads:
         # One pass serves the choice too, where the rows of all heads fit.
         together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
         every = read_rows(model, inputs, [prompt.prompt_length - 1, *together], columns)
-        chosen = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
+        found = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
+        chosen = replace(chosen, heads=found)
         read = {layer: each[:, 1:] for layer, each in every.items()} if together else {}
-    read = read or read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen})
-    return chosen, chosen_from, torch.stack([read[layer][head] for layer, head in chosen])
+    read = read or read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen.heads})
+    return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
 
 
-def _choose(model: Any, heads: GivenHeads) -> tuple[tuple[tuple[int, int], ...], str]:
-    """The heads to show, (layer, head), and how they were chosen; none if they are to be chosen without labels."""
+def _choose(model: Any, heads: GivenHeads) -> ChosenHeads:
+    """The heads to show, `source` says how they were chosen; none if they are to be chosen without labels."""
     calls = {int(call.name.removeprefix("layer ")): call.num_heads for call in find_calls(model)}
     every = tuple((layer, head) for layer, count in calls.items() for head in range(count))
     if isinstance(heads, str) and heads == "auto":
@@ -485,26 +488,26 @@ def _choose(model: Any, heads: GivenHeads) -> tuple[tuple[tuple[int, int], ...],
                 except ValueError as error:
                     reason = str(error)
         if known is None:
-            return (), f"chosen for this prompt without labels (Localization Heads); {reason}"
+            return ChosenHeads((), source=f"chosen for this prompt without labels (Localization Heads); {reason}")
         heads = known
     if isinstance(heads, str) and heads == "all":
-        return every, "all heads"
+        return ChosenHeads(every, source="all heads")
     if isinstance(heads, int):
         chosen = tuple(pair for pair in every if pair[0] == heads)
         if not chosen:
             raise ValueError(f"heads: layer {heads} has no heads; layers with heads: {', '.join(map(str, calls))}")
-        return chosen, f"all heads of layer {heads}"
+        return ChosenHeads(chosen, source=f"all heads of layer {heads}")
     if isinstance(heads, str | Path):
         heads = ChosenHeads.from_file(heads)
     if isinstance(heads, ChosenHeads):
         heads.check(model)
-        return heads.heads, heads.source
+        return heads
     chosen = tuple(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
     if beyond := [pair for pair in chosen if pair not in every]:
         raise ValueError(f"heads: the model has no layer and head {beyond[0]}; layers with heads: {list(calls)}")
     if not chosen:
         raise ValueError("heads is empty; give pairs of layer and head")
-    return chosen, "given"
+    return ChosenHeads(chosen, source="given")
 
 
 def _without_labels(read: Mapping[int, Tensor], prompt: Sequenced) -> tuple[tuple[int, int], ...]:
@@ -541,15 +544,15 @@ def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: list[I
     has_template = getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template
     chat: Any = make_conversation(NEUTRAL, None, len(pictures)) if has_template else NEUTRAL
     prompt = read_prompt(patches, chat, (), pictures)
-    return _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])[2][:, 0]
+    return _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])[1][:, 0]
 
 
 def _where_to_crop(
     model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: list[Image.Image], heads: GivenHeads
 ) -> tuple[int, int, int, int]:
     """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
-    chosen, _, asked = _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])
-    ratio = relative(asked[:, 0].mean(0), _neutral_rows(model, patches, pictures, chosen).mean(0))
+    chosen, asked = _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])
+    ratio = relative(asked[:, 0].mean(0), _neutral_rows(model, patches, pictures, chosen.heads).mean(0))
     shown = prompt.token_images == 0
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)
     settings = getattr(patches.processor.image_processor, "crop_size", None) or {}

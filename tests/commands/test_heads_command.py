@@ -184,9 +184,9 @@ def boxes_by_hand(files, image, caption: str, spans: list[tuple[int, int]]) -> l
     found = []
     for mask in batch["phrase_mask"][0]:
         rows = batch["text_positions"][0][mask]
-        chosen = ChosenHeads.from_file(files / "ranked").heads
-        attention = [maps[layer][0, head][rows][:, batch["region_positions"][0]].mean(0) for layer, head in chosen]
-        box = ground_box(torch.stack(attention), candidates, grid).box
+        chosen, columns = ChosenHeads.from_file(files / "ranked"), batch["region_positions"][0]
+        attention = [maps[layer][0, head][rows][:, columns].mean(0) for layer, head in chosen.heads]
+        box = ground_box(torch.stack(attention), candidates, grid, chosen.box_rule).box
         found.append([edge * side for edge, side in zip(box, image.size * 2, strict=True)])
     return found
 

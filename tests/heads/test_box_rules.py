@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from grounded_attention.heads.maps import BOX_RULES, TokenGrid, attended_cells
+from grounded_attention.heads.maps import BOX_RULE, BOX_RULES, TokenGrid, attended_cells
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
 CELLS, TRIALS = 24, 20
@@ -38,13 +38,43 @@ def accuracy(rule, size, background):
 @pytest.mark.parametrize("background", BACKGROUNDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_the_default_finds_objects_of_every_size(size, background):
-    assert accuracy(BOX_RULES[0], size, background) >= (0.85 if size > 2 else 0.75)
+    assert accuracy(BOX_RULE, size, background) >= (0.85 if size > 2 else 0.75)
 
 
 def test_the_cut_at_the_mean_loses_small_objects():
     """Why it is not the default."""
     assert accuracy("mean", 4, 0.0) <= 0.1
     assert accuracy("mean", 12, 0.0) >= 0.9
+
+
+def test_boxes_end_inside_tokens():
+    """Boxes of 8 x 8 tokens, whose attention is the part of a token that the object covers."""
+    generator, edges = np.random.default_rng(0), np.arange(9) / 8
+    grid = TokenGrid(torch.eye(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
+    right = dict.fromkeys(BOX_RULES, 0)
+    for _ in range(100):
+        size = generator.uniform(0.1, 0.3, 2)
+        start = generator.uniform(0, 1 - size)
+        covered = [
+            (np.minimum(edges[1:], start[axis] + size[axis]) - np.maximum(edges[:-1], start[axis])).clip(0)
+            for axis in (0, 1)
+        ]
+        cells = torch.tensor(np.outer(covered[1], covered[0]), dtype=torch.float32)
+        for rule in BOX_RULES:
+            right[rule] += box_iou([grid.attended(cells, rule)[0]], [[*start, *(start + size)]])[0, 0] >= IOU_THRESHOLD
+    assert right["max-0.5"] >= 1.3 * right[BOX_RULE]
+
+
+@pytest.mark.parametrize("rule", BOX_RULES)
+def test_the_part_in_the_box_is_that_of_the_attention(rule):
+    cells = torch.zeros(8, 8)
+    cells[2:4, 3:6] = 1.0
+    cells[7, 0] = 0.5  # another place
+    grid = TokenGrid(torch.eye(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
+    (x1, y1, x2, y2), share = grid.attended(cells, rule)
+    assert x1 <= 4 / 8 <= x2 and y1 <= 3 / 8 <= y2
+    covered = (min(x2, 0.75) - max(x1, 0.375)) * (min(y2, 0.5) - max(y1, 0.25)) * 64
+    assert share <= covered / 6.5 + 1e-5
 
 
 def test_a_rule_that_nobody_knows_is_refused():

@@ -138,9 +138,9 @@ def test_the_box_is_around_the_brighter_of_two_places():
     attention[1, 99] = 0.5
     grid = TokenGrid.of_tokens(patches(10, 10), torch.ones(100, dtype=torch.bool))
     found = ground_box(attention, torch.ones(100, dtype=torch.bool), grid)
-    assert found.box == pytest.approx((0.3, 0.3, 0.5, 0.5))
+    assert found.box == pytest.approx((0.3, 0.3, 0.5, 0.5), abs=0.04)  # less than half a token
     assert found.token in (33, 34, 43, 44)
-    assert found.share == pytest.approx(4 / 4.5) and found.map.sum() == pytest.approx(1.0)
+    assert found.share == pytest.approx(4 / 4.5, abs=0.05) and found.map.sum() == pytest.approx(1.0)
 
 
 def test_a_map_without_differences_gives_the_whole_image():

@@ -200,7 +200,7 @@ def test_heads_that_see_no_candidate_find_nothing(candidates):
     gold = np.array([[0.0, 0.0, 1.0, 1.0]])
     regions = torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 0.1, 0.1]]), torch.tensor(candidates), None
     right = torch.tensor([True, False]) & regions[1]
-    found = judge_ways({"one": [(0, 0)]}, (0.5, 0.5), torch.zeros(1, 1, 2), (right, gold), regions)
+    found = judge_ways({"one": ([(0, 0)], "otsu")}, (0.5, 0.5), torch.zeros(1, 1, 2), (right, gold), regions)
     assert found["one"] == (0.0, 0.0)
     assert found["chance"] == (sum(candidates) / 4, 0.0)
 
@@ -208,7 +208,8 @@ def test_heads_that_see_no_candidate_find_nothing(candidates):
 def test_evaluation_of_chosen_heads_agrees_with_the_ranking():
     model, processor = make_pair("qwen2_5_vl")
     ranking = rank_heads(model, processor, examples(3), pictures(4), report=examples(4), count=2, ablate=0)
-    found = evaluate_heads(model, processor, examples(4), pictures(4), ranking.heads, centre_size=ranking.centre_size)
+    chosen = {"centre_size": ranking.centre_size, "box_rule": ranking.chosen.box_rule}
+    found = evaluate_heads(model, processor, examples(4), pictures(4), ranking.heads, **chosen)
     names = [score.name for score in found]
     assert names[1:] == [f"L{layer} H{head}" for layer, head in ranking.heads] + ["centre box", "chance"]
     by_name = {score.name: score for score in ranking.boxes}
