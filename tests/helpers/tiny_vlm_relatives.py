@@ -51,6 +51,7 @@ def _rope(section: list[int], **more: Any) -> dict[str, Any]:
 
 
 MROPE = _rope([2, 1, 1])
+WINDOW = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096}
 WHOLE = _rope([2, 1, 1], partial_rotary_factor=1.0)
 VISION = {
     "hidden_size": 32,
@@ -120,8 +121,7 @@ PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
 GEMMA4 = {
     **TEXT,
     "global_head_dim": 8,
-    "layer_types": ["sliding_attention", "full_attention"],
-    "sliding_window": 4096,
+    **WINDOW,
     "vocab_size_per_layer_input": 1400,
     "hidden_size_per_layer_input": 8,
 }
@@ -147,7 +147,7 @@ RELATIVES: dict[str, Relative] = {
     "glmga": _grid(GLM_VISION, image="glmga.Glmga", settings=FRAMES, folder="glm46v"),
     "exaone4_5": _grid(
         {**QWEN_VISION, "window_size": 16, "fullatt_block_indexes": [1], "num_key_value_heads": 2},
-        {"model_type": "exaone4", "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+        {"model_type": "exaone4", **WINDOW, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
     ),
     "paddleocr_vl": _grid({**VISION, "spatial_merge_size": 2}, image="paddleocr_vl.PaddleOCRVL"),
     "ernie4_5_vl_moe": _grid(
@@ -194,7 +194,7 @@ RELATIVES: dict[str, Relative] = {
     "muse_glimmer": _grid(
         {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
          "layer_types": ["window_attention", "full_attention"]},
-        {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096},
+        WINDOW,
         image="muse_glimmer.MuseGlimmer",
         settings={"patch_size": PATCH, "merge_size": 2, "max_image_tokens": 20},
         image_token="<|patch|>",
@@ -227,7 +227,8 @@ RELATIVES: dict[str, Relative] = {
     "mistral3": Relative(
         "pixtral.Pixtral",
         {"size": {"longest_edge": 64}, "patch_size": PATCH},
-        {"text_config": {**TEXT, "model_type": "mistral"}, "vision_config": PIXTRAL, "spatial_merge_size": 2},
+        {"text_config": {**TEXT, "model_type": "mistral", "sliding_window": None}, "vision_config": PIXTRAL,
+         "spatial_merge_size": 2},
         {**BREAKS, "patch_size": PATCH, "spatial_merge_size": 2},
         folder="pixtral",
     ),
@@ -247,14 +248,14 @@ RELATIVES: dict[str, Relative] = {
     "aya_vision": Relative(
         "got_ocr2.GotOcr2",
         {"size": SQUARE, "max_patches": 6},
-        {"text_config": {**TEXT, "model_type": "cohere2", "sliding_window": 4096}, "vision_config": SIGLIP},
+        {"text_config": {**TEXT, "model_type": "cohere2", **WINDOW}, "vision_config": SIGLIP},
         {"patch_size": PATCH, "img_size": TILE, "downsample_factor": 2},
         image_token="<|IMG_PATCH|>",
     ),
     "cohere2_vision": Relative(
         "cohere2_vision.Cohere2Vision",
         {"size": SQUARE, "max_patches": 6, "patch_size": 2},
-        {"text_config": {**TEXT, "model_type": "cohere2", "sliding_window": 4096}, "vision_config": SIGLIP,
+        {"text_config": {**TEXT, "model_type": "cohere2", **WINDOW}, "vision_config": SIGLIP,
          "alignment_intermediate_size": 32},
     ),
     "ovis2": Relative(
@@ -321,7 +322,7 @@ RELATIVES: dict[str, Relative] = {
     "muse_spark": _grid(
         {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
          "layer_types": ["window_attention", "full_attention"]},
-        {**EXPERTS, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096,
+        {**EXPERTS, **WINDOW,
          "moe_hidden_size": 32, "mlp_layer_types": ["dense", "sparse"], "layer_rope_theta": [1e4, 1e4],
          "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
         image="muse_glimmer.MuseGlimmer",

@@ -28,6 +28,7 @@ COLUMNS = {
     ),
     "heads": ("tests/heads/test_heads.py", "test_scores_equal_loops_over_eager_maps", None),
     "look, generate": ("tests/lens/test_look.py", "test_rows_equal_eager_generation", None),
+    "steer": ("tests/supervision/test_head_changes.py", "test_reported_rows_are_steered_too", None),
     "teach": ("tests/supervision/test_vlm_families.py", "test_a_training_step_with_direct", None),
 }
 PAGE = """# Which vision-language models work
@@ -41,6 +42,7 @@ result of tests on a tiny model with random weights and the processors of transf
   imported); "none": transformers has no such one.
 - **heads**: the scores of every head equal loops over eager maps.
 - **look, generate**: the rows of prompt and answer equal those of `generate(output_attentions=True)`.
+- **steer**: a steered head gives exp(strength) times the weight to chosen image tokens, before normalisation.
 - **teach**: the loss of `direct` equals that of eager maps, and a step lowers it.
 
 {table}

@@ -12,7 +12,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
 from grounded_attention.supervision.steering import SteeredColumns, steer_heads
-from grounded_attention.supervision.supervise import find_language_model
+from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
@@ -118,17 +118,24 @@ def test_generation_with_a_cache_equals_one_without(model_type, cache):
 
 
 @torch.no_grad()
-def test_reported_rows_are_steered_too():
+@pytest.mark.parametrize("model_type", PROCESSORS)
+def test_reported_rows_are_steered_too(model_type):
     """The steered head gives exp(strength) times the weight to a column, before normalisation."""
-    model, inputs, batch = make_batch("llava", count=1)
+    model, inputs, batch = make_batch(model_type, count=1)
     rows, columns = batch["text_positions"], batch["region_positions"]
     target = SteeredColumns(columns[:, :3], columns.amax(1) + 1)
+    kinds = getattr(find_language_model(model).config, "layer_types", None) or ["full_attention"] * 9
+    layers = head_layers(model)
+    layer = max(one for one in layers if kinds[one] != "sliding_attention")
+
+    def read():
+        reports = model(**inputs, attention_queries=((rows, columns),), output_attentions=True).attentions
+        return reports[layers.index(layer)].pairs[0]
+
     with supervise(model):
-        before = model(**inputs, attention_queries=((rows, columns),), output_attentions=True).attentions[1].pairs[0]
-        with steer_heads(model, [(1, 2)], target, 2.0):
-            after = (
-                model(**inputs, attention_queries=((rows, columns),), output_attentions=True).attentions[1].pairs[0]
-            )
+        before = read()
+        with steer_heads(model, [(layer, 2)], target, 2.0):
+            after = read()
     plain, steered = ((log_alpha + log_share[..., None]).exp()[0] for log_alpha, log_share in (before, after))
     bias = torch.ones(plain.shape[-1])
     bias[:3] = np.exp(2.0)
