@@ -79,7 +79,7 @@ class TokenGrid:
     def attended(self, cells: Tensor, rule: str) -> tuple[tuple[float, float, float, float], float]:
         """The box of the place that a map (Y, X) attends to, and the part of the attention that is there."""
         chosen = attended_cells(cells, rule)
-        inside = adaptive_avg_pool2d(chosen[None].float(), cells.shape)[0]
+        inside = adaptive_avg_pool2d(chosen[None].float(), (cells.shape[0], cells.shape[1]))[0]
         total = float(cells.sum())
         return self.box(chosen), float((cells * inside).sum()) / total if total > 0 else 0.0
 
