@@ -51,6 +51,7 @@ from .vlm_options import add_vlm_options, is_vision_language_model, read_model_t
 if TYPE_CHECKING:
     from PIL import Image
 
+    from grounded_attention.heads.heads_file import ChosenHeads
     from grounded_attention.reports.attention_pictures import WordAttention
 
 
@@ -92,7 +93,7 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
     from accelerate import PartialState
     from transformers.utils import logging
 
-    from grounded_attention.heads.heads_file import ChosenHeads, name_heads
+    from grounded_attention.heads.heads_file import ChosenHeads
     from grounded_attention.modeling import pipeline_visual_grounding
     from grounded_attention.modeling.caption_phrases import find_phrases
     from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
@@ -114,8 +115,8 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
     else:
         chosen = ChosenHeads.from_file(options.heads)
         chosen.check(pipe.model)
-        settings |= {"heads": chosen.heads}
-        where, about = f"attention of {name_heads(chosen.heads)}", {"heads": [list(pair) for pair in chosen.heads]}
+        settings |= {"heads": chosen.heads, "words": chosen.settings.words}
+        where, about = name_chosen(chosen)
     found = pipe(image, options.caption, **known, **settings)
     count = len(found) // len(phrases)
     if options.output is not None:
@@ -131,15 +132,13 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
     """The boxes that a few heads of a vision-language model give."""
     from transformers.utils import logging
 
-    from grounded_attention.heads.heads_file import ChosenHeads, name_heads
     from grounded_attention.heads.pipeline import PatchGroundingPipeline
 
-    from .vlm_options import load_vlm
+    from .vlm_options import heads_beside, load_vlm
 
     logging.set_verbosity_error()
     model, processor = load_vlm(options, with_language_head=False)
-    # By the name that was given: an adapter has heads of its own.
-    heads = options.heads or ChosenHeads.of_model(options.model, options.revision)
+    heads = options.heads or heads_beside(options)
     pipe: Any = PatchGroundingPipeline(
         model, processor=processor.processor, heads=heads, device=model.device, task="visual-grounding"
     )
@@ -154,8 +153,15 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
             for one, found in zip(grounding, outputs["items"][0]["boxes"], strict=True)
         ]
         patch_figure(image, maps, options.output)
-    pairs = pipe.chosen.heads
-    return Grounded(grounding, f"attention of {name_heads(pairs)}", {"heads": [list(pair) for pair in pairs]}, [])
+    return Grounded(grounding, *name_chosen(pipe.chosen), [])
+
+
+def name_chosen(chosen: ChosenHeads) -> tuple[str, dict[str, Any]]:
+    """A line about the heads and where they were named, and the heads for JSON."""
+    from grounded_attention.heads.heads_file import name_heads
+
+    pairs = [list(pair) for pair in chosen.heads]
+    return f"attention of {name_heads(chosen.heads)}, of {chosen.source}", {"heads": pairs, "heads_of": chosen.source}
 
 
 def split_phrases(given: list[str] | None) -> list[str] | None:
@@ -240,7 +246,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
     add_region_options(parser, required=False)
     add_vlm_options(parser)
-    add("--heads", metavar="FILE", help="heads.json (default for a vision-language model: the one beside it)")
+    add(
+        "--heads",
+        metavar="FILE",
+        help="heads.json (default for a vision-language model: that of its adapter or its own)",
+    )
     add(
         "--phrases",
         action="append",

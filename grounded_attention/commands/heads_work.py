@@ -57,6 +57,7 @@ from .choices import BESIDE_MODEL, HEADS_LIMIT, TEST, USUAL_SPLITS, VALIDATION
 from .heads_models import Loaded, find_regions, load
 from .image_options import check_pictures, folder_pictures
 from .rows_options import open_rows
+from .vlm_options import heads_beside
 
 SPACY = "spacy"
 PAGE = "heads.html"
@@ -409,7 +410,7 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
     if given != BESIDE_MODEL:
         heads = ChosenHeads.from_file(given)
     else:
-        heads = ChosenHeads.of_model(options.model, options.revision)
+        heads = heads_beside(options)
     (examples,) = load_examples(options, [options.split], regions)
     loaded = load(options.model, options.model, options, regions)
     heads.check(loaded.model)

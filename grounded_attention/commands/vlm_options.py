@@ -100,7 +100,8 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         get_image_token_family(None, kind)
         processor = load_processor(name, revision=options.revision or "main")
         # The weights of an adapter have the names of the model with its head.
-        auto_class: Any = AutoModelForImageTextToText if with_language_head or adapted else AutoModel
+        whole = with_language_head or adapted or options.adapter is not None
+        auto_class: Any = AutoModelForImageTextToText if whole else AutoModel
         settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": options.attention}
         placed = _places(options)
         model = auto_class.from_pretrained(**base, **settings, **placed)
@@ -114,6 +115,15 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         return model.eval(), PatchGroundingProcessor(processor, kind)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
+
+
+def heads_beside(options: argparse.Namespace) -> Any:
+    """The chosen heads beside `--adapter` if it has any, else those beside `--model`, which may be an adapter."""
+    from grounded_attention.heads.heads_file import ChosenHeads, find_file
+
+    if options.adapter is not None and find_file(options.adapter) is not None:
+        return ChosenHeads.of_model(options.adapter)
+    return ChosenHeads.of_model(options.model, options.revision)
 
 
 def _places(options: argparse.Namespace) -> dict[str, Any]:

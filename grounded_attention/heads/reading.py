@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, shift_indices
+from grounded_attention.modeling.sequence_inputs import UNREAD_INPUTS, asking_tokens, shift_indices
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
@@ -126,9 +126,13 @@ class InterfaceObserver(Observer):
         return {"attention_queries": tuple(located)}
 
     def inputs(self, batch: Batch) -> dict[str, Any]:
-        """The entries of a batch that are inputs of the model."""
+        """The entries of a batch that are inputs of the model; pixels in its precision."""
         left = {*UNREAD_INPUTS, *_POSITIONS, *(name for name in GROUNDING_KEYS if name not in self._known)}
-        return {name: value for name, value in batch.items() if name not in left}
+        kept = {name: value for name, value in batch.items() if name not in left}
+        return {name: self._in_precision(value) for name, value in kept.items()}
+
+    def _in_precision(self, value: Any) -> Any:
+        return value.to(self.model.dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def reads_pixels(model: Any) -> bool:
@@ -377,10 +381,7 @@ def attention_of(pair: AttentionPair) -> Tensor:
 
 def _query_rows(mask: Tensor, words: str) -> tuple[Tensor, Tensor]:
     """The tokens that ask, (B, Q), and the weight of each for each phrase, (B, P, Q); `mask` (B, P, T) float."""
-    if words in ("last", "first"):
-        places = torch.arange(1, mask.shape[2] + 1, device=mask.device)
-        end = (mask * places).argmax(-1, keepdim=True) if words == "last" else mask.argmax(-1, keepdim=True)
-        mask = mask * (end + 1 == places)
+    mask = asking_tokens(mask, words)
     used = mask.any(0).any(0)
     asking = mask.any(1)[:, used]
     rows = used.nonzero()[:, 0].expand_as(asking).masked_fill(~asking, -1)

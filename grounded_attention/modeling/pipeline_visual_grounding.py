@@ -23,6 +23,7 @@ from .attention_query import ATTENTION_QUERY
 from .caption_phrases import BY_WORDS, find_phrases, name_unknown
 from .grounding_items import GroundingItem, read_caption
 from .pipeline_regions import RegionSource, load_features
+from .sequence_inputs import asking_tokens
 
 logger = logging.get_logger(__name__)
 
@@ -62,7 +63,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
 
     For a vision-language model such as LLaVA, importing `grounded_attention` registers a subclass in `others`.
 
-    A call also accepts `layer`, `head`, `top_k`, `threshold`, and `heads`: pairs of layer and head, whose mean counts.
+    A call also accepts `layer`, `head`, `top_k`, `threshold`, and `heads`: pairs of layer and head, whose mean counts;
+    and `words`, the tokens of a phrase that ask: all of them ("mean"), its "last" or its "first".
 
     Attributes:
         remarks (`list[str]`): all warnings so far, each once: words that the tokenizer does not know, and features
@@ -175,14 +177,16 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         return super().__call__(inputs, **kwargs)
 
     def _sanitize_parameters(self, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-        names = ("layer", "head", "heads")
+        names = ("layer", "head", "heads", "words")
         chosen: dict[str, Any] = {name: parameters.pop(name) for name in names if name in parameters}
         kept: dict[str, Any] = {name: parameters.pop(name) for name in ("top_k", "threshold") if name in parameters}
         if parameters:
             raise TypeError(
-                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, heads, top_k, threshold, and with "
-                f"a caption {', '.join(_INPUTS)}"
+                f"unknown: {', '.join(sorted(parameters))}; known are layer, head, heads, words, top_k, "
+                f"threshold, and with a caption {', '.join(_INPUTS)}"
             )
+        if chosen.get("words", "mean") not in ("mean", "last", "first"):
+            raise ValueError(f"words {chosen['words']!r}: expected mean, last or first")
         if kept.get("top_k") is not None and kept["top_k"] < 1:
             raise ValueError(f"top_k {kept['top_k']}: expected 1 or more, or None for all regions")
         return {}, chosen, kept
@@ -254,6 +258,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         layer: int | None = None,
         head: int | None = None,
         heads: Sequence[tuple[int, int]] | None = None,
+        words: str = "mean",
     ) -> dict[str, Any]:
         """The attention of each item's phrases over its regions: `weights` (P, n) float32."""
         items, calls = input_tensors["items"], self.model.config.grounding_calls
@@ -270,6 +275,7 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
                     )
         if head is not None:
             heads = [(chosen, head) for chosen in layers]
+        batch["phrase_mask"] = asking_tokens(batch["phrase_mask"], words)
         attention = self._attention(batch, layers, heads)
         masks = batch["region_candidate_mask"].bool()
         return {

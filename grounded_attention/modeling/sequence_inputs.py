@@ -26,6 +26,18 @@ UNREAD_INPUTS = (
 )
 
 
+def asking_tokens(phrase_mask: torch.Tensor, words: str) -> torch.Tensor:
+    """
+    The tokens of each phrase (..., T) that ask for it: all of them ("mean"), only its "last" or only its "first".
+    """
+    if words == "mean":
+        return phrase_mask
+    places = torch.arange(1, phrase_mask.shape[-1] + 1, device=phrase_mask.device)
+    mask = phrase_mask.int()
+    asking = (mask * places).argmax(-1, keepdim=True) if words == "last" else mask.argmax(-1, keepdim=True)
+    return phrase_mask * (asking + 1 == places)
+
+
 def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """
     The keyword arguments without [`UNREAD_INPUTS`].
@@ -215,6 +227,7 @@ class Choices(NamedTuple):
 __all__ = [
     "UNREAD_INPUTS",
     "Choices",
+    "asking_tokens",
     "check_directions",
     "check_region_shapes",
     "check_shape",

@@ -80,19 +80,23 @@ def test_phrases_may_contain_commas(files, capsys, given, expected):
     assert [text for text, _ in groupby(one["text"] for one in found)] == expected
 
 
+@torch.no_grad()
+def attention_by_hand(files):
+    """(L, H, N, R): the share of each region in the attention of each token, from eager maps."""
+    model = VLBertModel.from_pretrained(files / "model", attn_implementation="eager").eval()
+    regions = RegionTable.open(files / "table")["dog"]
+    inputs = tiny_processor()(CAPTION, region_features=regions.features, region_boxes=regions.boxes)
+    maps = torch.stack(model(**inputs, output_attentions=True).attentions)[:, 0]
+    text = inputs["input_ids"].shape[1]
+    found = maps[..., text + 1 : text + 4]  # after the whole image
+    return found / found.sum(-1, keepdim=True)
+
+
 def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys):
     assert run(files, "--regions", files / "table", "--phrases", "c,a b", "--layer", 1, "--head", 0, "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert [(one["text"], one["start"], one["end"]) for one in found["grounding"]] == [("a b", 0, 3), ("c", 12, 13)]
-
-    model = VLBertModel.from_pretrained(files / "model", attn_implementation="eager").eval()
-    regions = RegionTable.open(files / "table")["dog"]
-    inputs = tiny_processor()(CAPTION, region_features=regions.features, region_boxes=regions.boxes)
-    with torch.no_grad():
-        maps = model(**inputs, output_attentions=True).attentions[1][0, 0]
-    text = inputs["input_ids"].shape[1]
-    words = maps[:, text + 1 : text + 4]  # after the whole image
-    words = words / words.sum(-1, keepdim=True)
+    words = attention_by_hand(files)[1, 0]
     for one, tokens in zip(found["grounding"], ([1, 2], [5]), strict=True):
         share, region = words[tokens].mean(0).max(0)
         assert one["region"] == int(region) and one["score"] == pytest.approx(float(share), abs=1e-4)
@@ -101,13 +105,17 @@ def test_phrases_and_shares_are_those_of_the_models_attention_maps(files, capsys
         assert one["label"] == ("cat", "dog", "dog")[int(region)]
 
 
-def test_the_heads_of_a_file_ground(files, tmp_path, capsys):
+@pytest.mark.parametrize(("word", "tokens"), [("last", [2]), ("first", [1]), ("mean", [1, 2])])
+def test_the_heads_of_a_file_ground(files, tmp_path, capsys, word, tokens):
     layers = [str(layer) for layer in range(tiny_model().config.num_hidden_layers)]
-    content = {"format": 2, "layers": layers, "heads": 2, "about": {"word": "last"}}
+    content = {"format": 2, "layers": layers, "heads": 2, "about": {"word": word}}
     content["chosen"] = [{"layer": 0, "head": 1}, {"layer": 1, "head": 0}]
     (tmp_path / "heads.json").write_text(json.dumps(content))
     assert run(files, "--regions", files / "table", "--phrases", "a b", "--json", "--heads", tmp_path) == 0
-    assert json.loads(capsys.readouterr().out)["heads"] == [[0, 1], [1, 0]]
+    found, attention = json.loads(capsys.readouterr().out), attention_by_hand(files)
+    assert found["heads"] == [[0, 1], [1, 0]]
+    share = ((attention[0, 1] + attention[1, 0]) / 2)[tokens].mean(0).max()
+    assert found["grounding"][0]["score"] == pytest.approx(float(share), abs=1e-4)
 
 
 def test_a_detector_and_a_backbone_ground_and_draw(files, tmp_path, capsys):

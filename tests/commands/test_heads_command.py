@@ -335,7 +335,11 @@ def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"base has an adapter here, .*also give heads"):
         pipeline("visual-grounding", model=str(adapter))
     piped = pipeline("visual-grounding", model=str(adapter), heads=str(adapter))(image, "a red ball")
-    for each in (found["grounding"], piped):
+    on_base = [str(picture(files)), "a red ball", "--model", str(base), "--adapter", str(adapter), "--json"]
+    assert ground.main(on_base) == 0
+    on_base = json.loads(capsys.readouterr().out)
+    assert on_base["heads"] == [[1, 3]] and on_base["heads_of"] == found["heads_of"] == f"{adapter}/heads.json"
+    for each in (found["grounding"], piped, on_base["grounding"]):
         assert each[0]["score"] == pytest.approx(wanted[0]["score"], abs=1e-5) and each[0]["box"] == wanted[0]["box"]
 
 
