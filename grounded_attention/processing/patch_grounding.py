@@ -39,6 +39,9 @@ GROUNDING_KEYS = (
     "phrase_mask",
     "phrase_regions",
     "phrase_scores",
+    "phrase_boxes",
+    "phrase_image",
+    "phrase_anchor",
     "phrase_pairs",
     "dropped_phrases",
 )
@@ -168,6 +171,9 @@ class PatchGroundingProcessor:
               tokens with a place in the image. `region_image` (B, R) int64: the image of each token.
             - `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32: the tokens of each phrase, and 1 for
               its image tokens, 0 for others. Only with `phrases`.
+            - `phrase_boxes` (B, P, G, 4) float32, -1 for padding, and `phrase_image` (B, P) int64: the gold boxes of
+              each phrase and their image. `phrase_anchor` (B, P) bool: whether a phrase is one token that was added to
+              the tokenizer. Only with `phrases`.
             - `phrase_scores` (B, P, R) float32 in (0, 1], only if a phrase has `"scores"`: how sure a region is.
             - `phrase_pairs` (B, K, 2) int64, -1 for padding. Only with `phrase_pairs`.
 
@@ -208,6 +214,14 @@ class PatchGroundingProcessor:
         length = data["text_positions"].shape[1]
         found, dropped = phrase_arrays(given, spoken, encoded, columns, length, regions, match, counts)
         data.update(found)
+        if "phrase_mask" in data:
+            data["phrase_boxes"], data["phrase_image"] = box_arrays(given["phrases"], data["phrase_mask"].shape[1])
+            added = np.array([*self.tokenizer.get_added_vocab().values()], dtype=np.int64)
+            places = data["text_positions"]
+            ids = np.take_along_axis(inputs["input_ids"].numpy(), places.clip(min=0), axis=1)
+            special = np.isin(ids, added) & (places >= 0)
+            one = data["phrase_mask"].sum(-1) == 1
+            data["phrase_anchor"] = one & (data["phrase_mask"] & special[:, None]).any(-1)
         if labels:
             special_ids = set(self.tokenizer.all_special_ids)
             data["labels"] = answer_labels(sequences, inputs["input_ids"].shape[1], special_ids)
@@ -322,6 +336,21 @@ def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> n
     small = np.flatnonzero(~marks.any(axis=1) & (share.max(axis=1, initial=0.0) > 0))
     marks[small, share[small].argmax(axis=1)] = True
     return marks
+
+
+def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The boxes (B, P, G, 4) float32 of the phrases of each example, -1 for padding, and their images (B, P)."""
+    values = [[each if isinstance(each, Mapping) else vars(each) for each in example or ()] for example in phrases]
+    given = [[each.get("boxes") for each in example] for example in values]
+    boxes = [[np.reshape(() if each is None else each, (-1, 4)) for each in example] for example in given]
+    most = max((len(each) for example in boxes for each in example), default=0)
+    made = np.full((len(values), count, max(most, 1), 4), -1.0, dtype=np.float32)
+    images = np.zeros((len(values), count), dtype=np.int64)
+    for row, example in enumerate(boxes):
+        for place, found in enumerate(example):
+            made[row, place, : len(found)] = found
+            images[row, place] = values[row][place].get("image") or 0
+    return made, images
 
 
 def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image]]:

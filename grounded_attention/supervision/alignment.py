@@ -79,7 +79,7 @@ def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str)
     valid = region_mask(batch)
     if direction == "region_to_text":
         aligned, valid = aligned.transpose(1, 2), token_mask(batch)
-    rows = _row_indices(aligned.any(-1))
+    rows = row_indices(aligned.any(-1))
     gold = aligned.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, aligned.shape[2]))
     columns = torch.arange(aligned.shape[2], device=aligned.device).expand(len(aligned), -1)
     if valid is not None:
@@ -87,7 +87,7 @@ def grounding_targets(aligned: Tensor, batch: Mapping[str, Any], direction: str)
     return GroundingTargets(rows, columns, gold & (rows >= 0)[..., None])
 
 
-def _row_indices(wanted: Tensor) -> Tensor:
+def row_indices(wanted: Tensor) -> Tensor:
     """(B, X) bool -> (B, Q) int64, the indices of the True values in order; -1 is padding."""
     most = int(wanted.sum(1).max()) if len(wanted) else 0
     width = min(wanted.shape[1], _ROW_MULTIPLE * max(1, -(-most // _ROW_MULTIPLE)))

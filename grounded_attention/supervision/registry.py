@@ -18,6 +18,9 @@ METHODS: "Mapping[str, type[SupervisionMethod]]" = LazyRegistry(
         "direct": "direct:DirectSupervision",
         "semi_direct": "semi_direct:SemiDirectSupervision",
         "grounding_alignment": "grounding_alignment:GroundingAlignment",
+        "kl_attention": "kl_attention:KLAttention",
+        "pointer": "pointer:Pointer",
+        "gaze": "gaze:Gaze",
     },
 )
 SEPARATOR = "+"  # between the names of methods that are combined

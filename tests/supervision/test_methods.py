@@ -13,18 +13,28 @@ from torch import nn
 from grounded_attention.modeling.alignment_head import AlignmentHead
 from grounded_attention.supervision import align, from_attention_maps, get_method, method_names, naive, row_states
 from grounded_attention.supervision.method import AttentionMethod
+from grounded_attention.supervision.soft_attention import SoftAttention
 from tests.helpers.method_variants import make_method
 from tests.helpers.supervision_models import HEADS, WIDTH, bert, forbid_maps, gradients, supervised
 
 TEXT, REGIONS = 9, 6
+SOFT_METHODS = [name for name in method_names() if isinstance(get_method(name), SoftAttention)]
 ATTENTION_METHODS = [name for name in method_names() if isinstance(get_method(name), AttentionMethod)]
-GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding]
+ATTENTION_METHODS = [name for name in ATTENTION_METHODS if name not in SOFT_METHODS]
+GROUNDED_METHODS = [name for name in method_names() if get_method(name).needs_grounding and name not in SOFT_METHODS]
 VARIANTS = [{"variant": "paper"}, {"variant": "released"}]
 ALIGNMENT = "grounding_alignment"
 CONTRACTS = [(name, options) for options in VARIANTS for name in GROUNDED_METHODS if name != ALIGNMENT]
 CONTRACTS += [(ALIGNMENT, {"level": level}) for level in ("phrase", "token")]
 CONTRACTS += [(f"semi_direct+{ALIGNMENT}", {ALIGNMENT: {"weight": 2.0}})]
 CONTRACTS += [(name, {**options, "box_weight": 3.0}) for options in VARIANTS for name in ATTENTION_METHODS]
+CONTRACTS += [
+    ("kl_attention", {"rows": "words", "target": "gaussian"}),
+    ("gaze", {"divergence": "reverse_kl", "background": 0.1}),
+    ("pointer", {"rows": "last_word", "target": "touched", "outside": 0.5}),
+    ("pointer", {"rows": "words", "target": "overlap", "reduction": "queries_soft", "divergence": "jsd"}),
+    ("pointer", {"rows": "words", "target": "fitts", "reduction": "each", "heads": [[0, 1], [2, 3], [1, 0]]}),
+]
 
 
 class Grounder(nn.Module):
@@ -53,6 +63,7 @@ class Grounder(nn.Module):
         logits = phrases @ regions.transpose(1, 2) / WIDTH
         boxes = self.box_head(text).sigmoid()
         found = SimpleNamespace(attentions=outputs.attentions, grounding_logits=logits, pred_boxes=boxes)
+        found.hidden_states = outputs.hidden_states
         if self.alignment_head is not None:
             found.alignment_logits = self.alignment_head(text, regions, alignment_phrases, alignment_pairs)
         return found
@@ -97,6 +108,7 @@ def make_batch(size: int = 4, grounded: bool = True) -> dict[str, torch.Tensor]:
         "region_attention_mask": candidates.long(),
         "region_candidate_mask": candidates & (torch.arange(REGIONS) > 0),
         "region_boxes": corners(4, REGIONS, generator),
+        "phrase_boxes": corners(4, 6, generator).unflatten(1, (3, 2)),
         "text_positions": torch.arange(TEXT).expand(4, -1),
         "region_positions": torch.arange(TEXT, TEXT + REGIONS).expand(4, -1),
     }
@@ -117,6 +129,7 @@ def pad(batch: dict[str, torch.Tensor], text: int, regions: int) -> dict[str, to
         "region_attention_mask": grow(batch["region_attention_mask"], (0, regions)),
         "region_candidate_mask": grow(batch["region_candidate_mask"], (0, regions)),
         "region_boxes": grow(batch["region_boxes"], (0, 0, 0, regions), value=0.5),
+        "phrase_boxes": grow(batch["phrase_boxes"], (0, 0, 0, 1, 0, 2), value=-1.0),
         "text_positions": torch.arange(TEXT + text).expand(size, -1),
         "region_positions": torch.arange(TEXT + text, TEXT + text + REGIONS + regions).expand(size, -1),
     }
@@ -132,7 +145,7 @@ def losses_of(model, method, batch) -> dict[str, tuple[torch.Tensor, torch.Tenso
 @pytest.mark.parametrize("name", method_names())
 def test_the_class_says_what_it_is(name):
     cls = type(get_method(name))
-    assert cls.name == name and cls.citation.startswith("@inproceedings{")
+    assert cls.name == name and cls.citation.startswith(("@inproceedings{", "@misc{"))
     headings = ["Args:", "References:", "Requirements:", "Inputs:", "Example:"]
     places = [cls.__doc__.index(heading) for heading in headings]
     assert places == sorted(places)
@@ -165,7 +178,7 @@ class TestContract:
         model, method = prepared(name, **options)
         batch = make_batch(grounded=False)
         if empty == "no_phrases":
-            batch |= {key: batch[key][:, :0] for key in ("phrase_mask", "phrase_regions")}
+            batch |= {key: batch[key][:, :0] for key in ("phrase_mask", "phrase_regions", "phrase_boxes")}
         for total, count in losses_of(model, method, batch).values():
             assert total.item() == 0 and count.item() == 0
             found = gradients(total, model, batch["inputs_embeds"].requires_grad_())

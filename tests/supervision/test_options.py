@@ -7,6 +7,7 @@ import pytest
 
 from grounded_attention.supervision import get_method, method_names
 from grounded_attention.supervision.method import AttentionMethod
+from grounded_attention.supervision.soft_attention import SoftAttention
 from tests.helpers.supervision_models import HEADS, LAYERS, bert
 
 
@@ -15,7 +16,9 @@ def test_config_round_trip(name):
     options = {}
     if name == "grounding_alignment":
         options = {"weight": 3, "level": "token"}
-    if isinstance(get_method(name), AttentionMethod):
+    if isinstance(get_method(name), SoftAttention):
+        options |= {"layers": [2, 0], "heads": (1,), "target": "fitts", "spread": 1, "background": 0.1, "outside": 1}
+    elif isinstance(get_method(name), AttentionMethod):
         options |= {
             "layers": [2, 0],
             "heads": (1,),

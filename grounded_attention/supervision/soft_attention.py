@@ -1,0 +1,269 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Attention that follows a distribution over the regions: the interface of `kl_attention`, `pointer` and `gaze`.
+
+Shape letters: L layers, B batch, H heads, N sequence, T text, P phrases, R regions, Q rows, K columns, U query rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import torch
+from annotated_types import Gt, Len
+from torch import Tensor
+from torch.nn import functional as F
+
+from grounded_attention.utils.schema import Count, Index, Pair, Share, Weight
+
+from .alignment import row_indices, sequence_pairs, token_mask
+from .direct import DirectSupervision
+from .divergences import DIVERGENCES
+from .draws import RowGenerators, fixed_generator
+from .losses import from_attention_maps
+from .method import TARGETS, Batch, GroundingTargets, observed_layers
+from .row_plans import RowPlans
+from .score_masks import LOWEST_SCORE, is_hidden
+from .soft_targets import Target, soft_targets
+
+ROWS, QUERIES = "text_to_region", "queries"
+Rows = Literal["words", "last_word", "anchor", "answer", "last_answer"]
+Reduction = Literal["each", "mean", "queries_hard", "queries_soft"]
+Divergence = Literal["cross_entropy", "kl", "reverse_kl", "jsd"]
+_FLOOR = 1e-12  # of the attention of a query, in the soft form
+
+
+class SoftAttention(DirectSupervision):
+    """Base class of methods whose target is a distribution; a method gives `defaults`, an option replaces one.
+
+    Args:
+        layers, heads: see [`AttentionMethod`].
+        rows (`str`, *optional*): whose attention is taught: `"words"` of a phrase, its `"last_word"`, `"anchor"`
+            (phrases that are one added token), `"answer"` (every token of the answers, for all phrases of the example)
+            or `"last_answer"` (the last of them).
+        target (`str`, *optional*): see [`soft_targets`].
+        spread (`float`, *optional*): standard deviation of a Gaussian target, in sides of the box.
+        background (`float`, *optional*): the part of the target that is spread evenly over all regions, in [0, 1].
+        reduction (`str`, *optional*): what is compared with the target: attention of `"each"` head, normalised over
+            the regions; its `"mean"` over the heads of a layer; or one map of all layers and heads, each weighted by
+            how much the words of the prompt look at the image (GUI-AIMA): `"queries_hard"`, by the `top_queries` words
+            whose states are nearest to those of the image, or `"queries_soft"`, by all of them.
+        top_queries (`int`, *optional*): see `reduction`.
+        divergence (`str`, *optional*): `"cross_entropy"`, `"kl"` (of the attention from the target), `"reverse_kl"`
+            (needs a background) or `"jsd"`.
+        outside (`float`, *optional*): factor of one more term, the attention on regions outside the target (V2P).
+
+    Raises:
+        ValueError: if an option has another value.
+    """
+
+    defaults: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        layers: Annotated[Sequence[Index | str], Len(1)] | None = None,
+        heads: Annotated[Sequence[Index] | Sequence[Pair], Len(1)] | None = None,
+        rows: Rows | None = None,
+        target: Target | None = None,
+        spread: Annotated[float, Gt(0)] | None = None,
+        background: Share | None = None,
+        reduction: Reduction | None = None,
+        top_queries: Count | None = None,
+        divergence: Divergence | None = None,
+        outside: Weight | None = None,
+    ):
+        super().__init__(layers, heads, directions=["text_to_region"])
+        given: dict[str, Any] = {
+            "rows": rows,
+            "target": target,
+            "spread": spread,
+            "background": background,
+            "reduction": reduction,
+        }
+        given |= {"top_queries": top_queries, "divergence": divergence, "outside": outside}
+        plain = {"spread": 0.8, "background": 0.0, "top_queries": 1, "divergence": "kl", "outside": 0.0}
+        chosen = {**plain, **self.defaults, **{name: value for name, value in given.items() if value is not None}}
+        self.options = {name: chosen[name] for name in given}
+        if self.options["divergence"] == "reverse_kl" and not self.options["background"]:
+            raise ValueError("divergence='reverse_kl' is infinite where the target is 0: give background above 0")
+
+    @property
+    def weighs_heads(self) -> bool:
+        """Whether heads are weighted by what the words of the prompt look at."""
+        return self.options["reduction"].startswith("queries")
+
+    def get_config_dict(self) -> dict[str, Any]:
+        config = super().get_config_dict()
+        return {"name": self.name, **{name: config[name] for name in ("layers", "heads")}, **self.options}
+
+    def prepare_batch(self, batch: Batch, generators: RowGenerators = fixed_generator) -> dict[str, Any]:
+        of_phrases = soft_targets(batch, self.options["target"], self.options["spread"])
+        tokens = self._tokens(batch).float()
+        targets = tokens.transpose(1, 2) @ of_phrases  # (B, T, R)
+        total = targets.sum(-1, keepdim=True)
+        rows = row_indices(total[..., 0] > 0)
+        targets = targets / torch.where(total > 0, total, 1.0)
+        gold = (
+            targets.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, targets.shape[2])) * (rows >= 0)[..., None]
+        )
+        valid = batch.get("region_attention_mask")
+        columns = torch.arange(targets.shape[2], device=rows.device).expand(len(rows), -1)
+        if valid is not None and valid.shape[1] == columns.shape[1]:
+            columns = columns.masked_fill(valid == 0, -1)
+        made = {ROWS: {"rows": rows, "columns": columns, "gold": gold}}
+        if self.weighs_heads:
+            asked = GroundingTargets(rows, columns, gold)
+            first = sequence_pairs({ROWS: asked}, batch)[ROWS][0]
+            made[QUERIES] = {"rows": query_rows(batch, first)}
+        return {TARGETS: made}
+
+    def _tokens(self, batch: Batch) -> Tensor:
+        """(B, P, T) bool, the tokens whose attention the target of each phrase is for."""
+        which, words, valid = self.options["rows"], batch["phrase_mask"].bool(), token_mask(batch)
+        words = words if valid is None else words & valid[:, None]
+        if which == "anchor":
+            if batch.get("phrase_anchor") is None:
+                raise ValueError(
+                    "rows='anchor' needs phrase_anchor (B, P), which PatchGroundingProcessor makes of phrases that "
+                    "are one added token (`model.tokens` of a recipe)"
+                )
+            return words & batch["phrase_anchor"].bool()[..., None]
+        if which in ("answer", "last_answer"):
+            if batch.get("labels") is None or batch.get("text_positions") is None:
+                raise ValueError(f"rows={which!r} needs labels and text_positions, those of the answers")
+            places = batch["text_positions"]
+            answer = (batch["labels"].gather(1, places.clamp(min=0)) >= 0) & (places >= 0)
+            words = answer[:, None] & words.any(-1, keepdim=True)
+        return words if which in ("words", "answer") else words & (words.flip(-1).cumsum(-1) == 1).flip(-1)
+
+    def targets(self, batch: Batch) -> dict[str, GroundingTargets]:
+        return {ROWS: GroundingTargets(**self._prepared(batch)[TARGETS][ROWS])}
+
+    def counts(self, batch: Batch) -> dict[str, Tensor]:
+        return {ROWS: (self._prepared(batch)[TARGETS][ROWS]["rows"] >= 0).sum()}
+
+    def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
+        prepared = {**batch, **self._prepared(batch)}
+        arguments: dict[str, Any] = {"output_attentions": True, "attention_share": self.weighs_heads}
+        arguments["attention_plans"] = RowPlans()
+        if self.layers is not None:
+            arguments["attention_layers"] = self.layers
+        places = sequence_pairs(self.targets(prepared), prepared)
+        if self.weighs_heads:
+            places[QUERIES] = (prepared[TARGETS][QUERIES]["rows"], places[ROWS][1])
+            arguments["output_hidden_states"] = True
+        return {**arguments, "attention_queries": tuple(places.values())}
+
+    def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        observed = observed_layers(outputs)
+        pairs, queries = (
+            self._select_heads([pair for layer in observed if (pair := layer.pairs[place]) is not None])
+            for place in ((0, 1) if self.weighs_heads else (0, 0))
+        )
+        return {ROWS: self.distribution_loss(pairs, queries, getattr(outputs, "hidden_states", None), batch)}
+
+    def maps_losses(
+        self,
+        maps: Sequence[Tensor],
+        batch: Batch,
+        streams: Sequence[tuple[str, str]] | None = None,
+        hidden_states: Sequence[Tensor] | None = None,
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        prepared = {**batch, **self._prepared(batch)}
+        rows, columns = sequence_pairs(self.targets(prepared), prepared)[ROWS]
+        asked = prepared[TARGETS].get(QUERIES, {"rows": rows})["rows"]
+        pairs, queries = ([from_attention_maps(layer, each, columns) for layer in maps] for each in (rows, asked))
+        return {ROWS: self.distribution_loss(pairs, queries, hidden_states, prepared)}
+
+    def distribution_loss(
+        self,
+        pairs: Sequence[Any],
+        queries: Sequence[Any],
+        hidden_states: Sequence[Tensor] | None,
+        batch: Batch,
+    ) -> tuple[Tensor, Tensor]:
+        """(Sum over rows, number of rows) of the loss, from the attention of rows and of queries in each layer."""
+        target = self.targets(batch)[ROWS].gold
+        reduction = self.options["reduction"]
+        if self.weighs_heads:
+            maps = [self.weighted_map(pairs, queries, hidden_states, batch)]
+        elif reduction == "mean":
+            maps = [alpha.logsumexp(1) - torch.tensor(float(alpha.shape[1])).log() for alpha, _ in pairs]
+        else:
+            maps = [alpha.transpose(1, 2) for alpha, _ in pairs]
+        losses, seen = target.new_zeros(target.shape[:2]), target.new_zeros(target.shape[:2])
+        for logs in maps:
+            wanted = target[:, :, None] if logs.dim() == 4 else target
+            loss, visible = self._compare(wanted, logs)
+            loss, visible = (loss.mean(-1), visible.any(-1)) if logs.dim() == 4 else (loss, visible)
+            losses, seen = losses + loss, seen + visible
+        return (losses / seen.clamp(min=1)).sum(), (seen > 0).sum()
+
+    def _compare(self, target: Tensor, logs: Tensor) -> tuple[Tensor, Tensor]:
+        """Loss and visibility of rows: a target that the mask hides in part is normalised over the rest."""
+        visible = ~is_hidden(logs)
+        target = target * visible
+        total = target.sum(-1, keepdim=True)
+        seen = total[..., 0] > 0
+        target = target / torch.where(total > 0, total, 1.0)
+        outside = (logs.exp() * (target == 0) * visible).sum(-1)
+        if share := self.options["background"]:
+            target = (1 - share) * target + share * visible / visible.sum(-1, keepdim=True).clamp(min=1)
+        loss = DIVERGENCES[self.options["divergence"]](target, logs.masked_fill(~visible, LOWEST_SCORE))
+        return torch.where(seen, loss + self.options["outside"] * outside, 0.0), seen
+
+    def weighted_map(
+        self, pairs: Sequence[Any], queries: Sequence[Any], hidden_states: Sequence[Tensor] | None, batch: Batch
+    ) -> Tensor:
+        """(B, Q, K): the logarithm of the map that all heads make together, 1 in sum over the regions."""
+        if hidden_states is None:
+            raise ValueError(
+                f"reduction={self.options['reduction']!r} reads hidden states, which these outputs have not: give "
+                "output_hidden_states=True, or reduction='mean' with a Trainer that drops outputs"
+            )
+        rows = batch[TARGETS][QUERIES]["rows"]
+        columns = sequence_pairs(self.targets(batch), batch)[ROWS][1]
+        nearness = query_nearness(hidden_states, rows, columns)
+        shares = torch.cat([share for _, share in queries], 1)  # (B, LH, U)
+        weights = head_weights(shares, nearness, rows >= 0, self.options["top_queries"], self.options["reduction"])
+        logs = torch.cat([alpha + share[..., None] for alpha, share in pairs], 1)
+        hidden = is_hidden(torch.cat([alpha for alpha, _ in pairs], 1)).all(1)
+        mixed = (logs + weights[..., None, None]).logsumexp(1).masked_fill(hidden, LOWEST_SCORE)
+        return mixed.log_softmax(-1).masked_fill(hidden, LOWEST_SCORE)
+
+
+def query_rows(batch: Batch, rows: Tensor) -> Tensor:
+    """(B, U) int64: the positions after the last image token and before the first of `rows`, -1 for padding."""
+    images = batch["region_positions"].amax(1) if batch.get("region_positions") is not None else rows.new_tensor([-1])
+    length = int(rows.amax()) + 1 if rows.numel() else 0
+    first = rows.masked_fill(rows < 0, length).amin(1) if rows.shape[1] else rows.new_zeros(len(rows))
+    places = torch.arange(max(length, 1), device=rows.device)
+    return row_indices((places > images[:, None]) & (places < first[:, None]))
+
+
+def query_nearness(hidden_states: Sequence[Tensor], rows: Tensor, columns: Tensor) -> Tensor:
+    """(B, U): the cosines between the states of a query and of all image tokens, summed over the layers."""
+    total: Any = 0.0
+    for states in hidden_states[1:]:
+        states = F.normalize(states.float(), dim=-1, eps=1e-8)
+        width = states.shape[-1]
+        of_rows = states.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, width))
+        images = states.gather(1, columns.clamp(min=0)[..., None].expand(-1, -1, width)) * (columns >= 0)[..., None]
+        total = total + of_rows @ images.sum(1, keepdim=True).transpose(1, 2)
+    return total[..., 0]
+
+
+def head_weights(shares: Tensor, nearness: Tensor, known: Tensor, count: int, form: str) -> Tensor:
+    """Logarithms of the weights of all heads, (B, LH), from the log-share of the image in the attention of queries.
+
+    `shares` (B, LH, U); `nearness` and `known`, False for padding, are (B, U). Equal weights without queries.
+    """
+    hidden = ~known[:, None]
+    if form == "queries_hard":
+        order = (
+            nearness.detach().masked_fill(~known, -torch.inf).argsort(dim=1, descending=True, stable=True)[:, :count]
+        )
+        chosen = torch.zeros_like(known).scatter(1, order, True) & known
+        return (shares.exp() * chosen[:, None]).sum(-1).log_softmax(-1)
+    pattern = nearness.masked_fill(~known, LOWEST_SCORE).log_softmax(-1)
+    looks = shares.exp().masked_fill(hidden, LOWEST_SCORE).softmax(-1).clamp(min=_FLOOR).log()
+    divergence = (pattern.exp()[:, None] * (pattern[:, None] - looks)).masked_fill(hidden, 0.0).sum(-1)
+    return (-divergence).log_softmax(-1)

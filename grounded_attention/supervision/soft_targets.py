@@ -1,0 +1,97 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Targets over the regions of a phrase: distributions that say how much attention each region should get.
+
+A target is made from the boxes of a phrase and those of the regions, or is given. Every one adds up to 1: what is
+made from a box is computed in logarithms, so that a thin box keeps its target, which vanishes in the authors' code.
+
+Shape letters: B batch, P phrases, G gold boxes of a phrase, R regions.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .alignment import region_mask
+
+Target = Literal["indicator", "touched", "overlap", "gaussian", "fitts", "given"]
+# What a box is widened to, and the part of a region that is rounding.
+SMALLEST_BOX, ROUNDING = 1e-6, 1e-5
+
+
+def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Tensor:
+    """Makes the target of each phrase.
+
+    Args:
+        batch (`Mapping[str, Any]`): `phrase_regions` (B, P, R); for targets of boxes also `phrase_boxes`
+            (B, P, G, 4), -1 for padding, and `region_boxes` (B, R, 4).
+        target (`str`): `indicator` and `given` read `phrase_regions`, as marks or as they are; the others weigh the
+            regions of a box, several boxes alike: `touched` (GUI-Actor), `overlap` (the part of the region in the
+            box), `gaussian` (that times a Gaussian in the box, GUI-AIMA), `fitts` (the Gaussian's mass in the part of
+            the region in the box, V2P).
+        spread (`float`): Standard deviation of the Gaussian in sides of the box.
+
+    Returns:
+        `Tensor`: (B, P, R) float32, each 1 in sum, or 0 for a phrase that means no region.
+
+    Raises:
+        ValueError: If the batch has no boxes, or a given target is negative.
+    """
+    marks, valid = batch["phrase_regions"], region_mask(batch)
+    seen = torch.ones_like(marks, dtype=torch.bool) if valid is None else valid[:, None].expand_as(marks)
+    if target in ("indicator", "given"):
+        weights = (marks.bool() if target == "indicator" else marks).double() * seen
+        if (weights < 0).any():
+            raise ValueError("phrase_regions has numbers below 0, which no target of attention can be")
+        return _normalised(weights).float()
+    if batch.get("phrase_boxes") is None or batch.get("region_boxes") is None:
+        raise ValueError(
+            f"target={target!r} reads the boxes of phrases, but the batch has no phrase_boxes and region_boxes: make "
+            "it with PatchGroundingProcessor, or give target='indicator'"
+        )
+    boxes, regions = batch["phrase_boxes"].double(), batch["region_boxes"].double()
+    if batch.get("region_candidate_mask") is not None:
+        seen = seen & batch["region_candidate_mask"].bool()[:, None]
+    if batch.get("phrase_image") is not None:
+        seen = seen & (batch["region_image"][:, None] == batch["phrase_image"][..., None])
+    logs = log_weights(boxes, regions[:, None, None], target, spread)
+    logs = logs.masked_fill(~seen[:, :, None], -torch.inf)
+    known = logs.isfinite().any(-1, keepdim=True) & marks.any(-1)[..., None, None]
+    of_boxes = torch.where(known, logs, 0.0).softmax(-1) * known
+    return _normalised(of_boxes.sum(2)).float()
+
+
+def log_weights(boxes: Tensor, regions: Tensor, target: Target, spread: float) -> Tensor:
+    """Log of the weight of regions (..., R, 4) for boxes (..., 4), which are clipped to the image: (..., R).
+
+    -inf for a region outside the box, and for a box outside the image (padding).
+    """
+    outside = ~((boxes[..., :2] < 1) & (boxes[..., 2:] > 0) & (boxes[..., :2] <= boxes[..., 2:])).all(-1)
+    boxes = boxes.clamp(0, 1)
+    low = boxes[..., :2].clamp(max=1 - SMALLEST_BOX)
+    high = torch.maximum(boxes[..., 2:], low + SMALLEST_BOX)
+    middle, side = ((low + high) / 2)[..., None, :], (high - low)[..., None, :]
+    begin = torch.maximum(low[..., None, :], regions[..., :2])
+    end = torch.minimum(high[..., None, :], regions[..., 2:])
+    sides = regions[..., 2:] - regions[..., :2]
+    inside = (end - begin > (ROUNDING * sides).clamp(max=SMALLEST_BOX / 2)).all(-1) & (sides > 0).all(-1)
+    shared = torch.where(inside[..., None], end - begin, 1.0)
+    if target == "touched":
+        logs = torch.zeros_like(shared[..., 0])
+    elif target == "fitts":
+        scaled = [(edge - middle) / (side * spread) for edge in (begin, end)]
+        lower, upper = (torch.erf(each / math.sqrt(2)) for each in scaled)
+        logs = torch.where(inside[..., None], (upper - lower) / 2, 1.0).log().sum(-1)
+    else:
+        logs = (shared / torch.where(inside[..., None], sides, 1.0)).log().sum(-1)
+        if target == "gaussian":
+            centres = (regions[..., :2] + regions[..., 2:]) / 2
+            logs = logs - (((centres - middle) / (side * spread)) ** 2).sum(-1) / 2
+    return logs.masked_fill(~inside | outside[..., None], -torch.inf)
+
+
+def _normalised(weights: Tensor) -> Tensor:
+    total = weights.sum(-1, keepdim=True)
+    return weights / torch.where(total > 0, total, 1.0)
