@@ -5,6 +5,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from grounded_attention.heads.changes import permutation_test
@@ -13,6 +14,7 @@ from grounded_attention.heads.page import ExtraSection, heads_page
 from grounded_attention.heads.statistics import benjamini_hochberg, holm
 from grounded_attention.heads.table import AuditResult, HeadCounts
 from tests.helpers.browser import open_browser
+from tests.helpers.quick_figures import blank_figure, no_objects
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -109,7 +111,14 @@ def test_changes_are_those_of_the_corrected_test(written):
     assert "(Holm)" in text
 
 
-def test_another_correction_is_used_and_named():
+@pytest.fixture
+def white(monkeypatch):
+    """Drawing takes seconds, and the page was drawn once."""
+    monkeypatch.setattr(Figure, "savefig", blank_figure)
+    monkeypatch.setattr(Figure, "findobj", no_objects)
+
+
+def test_another_correction_is_used_and_named(white):
     before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
     comparison = permutation_test(before, after)
     up = int(((benjamini_hochberg(comparison.p) <= 0.05) & (comparison.difference > 0)).sum())
@@ -134,14 +143,14 @@ def test_words_are_drawn_across_layers_for_every_model(written):
     assert [alt.rpartition(", in ")[2] for alt in pictures] == list(RESULTS)
 
 
-def test_one_model_has_no_changes_and_no_script_without_examples():
+def test_one_model_has_no_changes_and_no_script_without_examples(white):
     page = heads_page({"start": RESULTS["start"]})
     assert "What changed" not in page and "<script" not in page and "script-src" not in page
     with pytest.raises(ValueError, match="results is empty"):
         heads_page({})
 
 
-def test_models_of_other_sizes_are_shown_but_not_compared():
+def test_models_of_other_sizes_are_shown_but_not_compared(white):
     wide = AuditResult(("0", "1", "2"), HEADS, {"text_to_region": {"all": _wider()}})
     text = "".join(Reader(heads_page({"start": RESULTS["start"], "wide": wide})).text)
     assert "wide is not compared, because it has other layers or heads than start" in text

@@ -32,7 +32,6 @@ from transformers import (
 
 from grounded_attention.modeling import BackboneRegionFeatures, BackboneRegionsConfig, FastRCNNConfig, FastRCNNFeatures
 from grounded_attention.modeling.region_feature_models import load_region_features
-from tests.helpers.run_elsewhere import run_elsewhere
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
 VIT = {**LAYERS, "image_size": 64, "patch_size": 16}
@@ -137,32 +136,6 @@ def test_options_reach_the_backbone(tmp_path):
     model = BackboneRegionFeatures.from_backbone(str(tmp_path), roi_size=3, sampling_ratio=1, dtype=torch.bfloat16)
     assert (model.config.roi_size, model.config.sampling_ratio) == (3, 1)
     assert model(**make_inputs()).region_features.dtype == torch.bfloat16
-
-
-LOAD = """
-import sys, torch
-from transformers import AutoModel
-try:
-    import grounded_attention
-except ImportError:
-    pass
-else:
-    raise SystemExit("the project is importable")
-directory, inputs, output = sys.argv[1:]
-model = AutoModel.from_pretrained(directory, trust_remote_code=True)
-torch.save(model(**torch.load(inputs, weights_only=True)).region_features, output)
-"""
-
-
-def test_a_directory_loads_in_a_fresh_process(tmp_path):
-    save_backbone("vit", tmp_path / "backbone")
-    model, inputs = load_region_features(str(tmp_path / "backbone")), make_inputs()
-    model.save_pretrained(tmp_path / "model")
-    torch.save(inputs, tmp_path / "inputs.pt")
-    done = run_elsewhere(LOAD, tmp_path, *(str(tmp_path / name) for name in ("model", "inputs.pt", "output.pt")))
-    assert done.returncode == 0, done.stderr
-    output = torch.load(tmp_path / "output.pt", weights_only=True)
-    torch.testing.assert_close(output, model(**inputs).region_features)
 
 
 # -- wrong input

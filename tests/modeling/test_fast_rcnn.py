@@ -10,7 +10,6 @@ from transformers import AutoConfig, AutoModel, ResNetConfig, ResNetModel
 from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
 from grounded_attention.modeling import modeling_fast_rcnn as module
 from grounded_attention.modeling.modeling_fast_rcnn import FastRCNNFrozenBatchNorm
-from tests.helpers.run_elsewhere import run_elsewhere
 
 SIZES = {"embedding_size": 8, "hidden_sizes": [8, 12, 16, 20], "depths": [1, 2, 1, 2]}
 
@@ -192,36 +191,6 @@ def test_bfloat16_is_close():
 
 
 # -- saving
-
-
-LOAD = """
-import sys, torch
-from transformers import AutoModel
-try:
-    import grounded_attention
-except ImportError:
-    pass
-else:
-    raise SystemExit("the project is importable")
-directory, inputs, output, again = sys.argv[1:]
-model = AutoModel.from_pretrained(directory, trust_remote_code=True)
-torch.save(model(**torch.load(inputs, weights_only=True)).region_features, output)
-model.save_pretrained(again)
-"""
-
-
-def test_a_directory_loads_in_a_fresh_process_and_saves_again(tmp_path):
-    model, inputs = make_model(), make_inputs()
-    model.save_pretrained(tmp_path / "model")
-    torch.save(inputs, tmp_path / "inputs.pt")
-    names = ("model", "inputs.pt", "output.pt", "again")
-    done = run_elsewhere(LOAD, tmp_path, *(str(tmp_path / name) for name in names))
-    assert done.returncode == 0, done.stderr
-    output = torch.load(tmp_path / "output.pt", weights_only=True)
-    torch.testing.assert_close(output, model(**inputs).region_features)
-    for directory in ("model", "again"):
-        code = {path.name for path in (tmp_path / directory).glob("*.py")}
-        assert code == {"configuration_fast_rcnn.py", "modeling_fast_rcnn.py"}
 
 
 def test_registered_classes_load_every_tensor(tmp_path):

@@ -25,8 +25,6 @@ from grounded_attention.modeling import (
     caption_phrases,
 )
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
-from grounded_attention.processing.region_detection import load_detector
-from grounded_attention.processing.region_extraction import RegionExtractor
 from tests.helpers.hub_models import tiny_config
 from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
@@ -154,13 +152,6 @@ def test_the_threshold_leaves_weak_regions_out(files):
     assert kept == [one for one in every if one["score"] >= limit] and len(kept) == len(every) - 3
 
 
-def test_half_precision(files):
-    pipe = load(files / "model", dtype=torch.bfloat16)
-    assert pipe.model.dtype == torch.bfloat16
-    scores = [[one["score"] for one in p(example(), top_k=None)] for p in (pipe, load(files / "model"))]
-    assert scores[0] == pytest.approx(scores[1], abs=0.02) and scores[0] != scores[1]
-
-
 # Batches
 
 
@@ -173,10 +164,6 @@ def test_lists_generators_and_data_sets_give_what_single_inputs_give(files, batc
     rows = Dataset.from_list([{**one, "phrases": None, "features": one["features"].tolist()} for one in EXAMPLES])
     streamed = pipe((row for row in rows), batch_size=batch_size)
     assert_same(list(streamed), [pipe({**one, "phrases": None}) for one in EXAMPLES])
-
-
-def test_a_list_without_inputs_is_no_work(files):
-    assert load(files / "model")([]) == []
 
 
 def test_more_regions_than_the_processor_keeps_all_stay(files):
@@ -209,13 +196,6 @@ def test_a_detector_and_a_feature_model_by_name(files):
         corners = regions.boxes[one["region"]] * [80, 60, 80, 60]
         assert list(one["box"].values()) == pytest.approx(corners.tolist(), abs=0.06)
         assert one["label"] == regions.label(one["region"])
-
-
-def test_a_detector_that_is_loaded_already(files):
-    detector = load_detector(str(files / "detector"))
-    alone = load(files / "pixels", detector=detector)(files / "dog.png", CAPTION, phrases=PHRASES)
-    extractor = load(files / "pixels", detector=RegionExtractor(detector))(files / "dog.png", CAPTION, phrases=PHRASES)
-    assert_same([alone], [extractor])
 
 
 def test_features_of_known_boxes_are_computed(files):
@@ -324,17 +304,6 @@ def test_a_checkpoint_leaves_detectors_and_feature_models_to_the_package(files, 
     else:
         line = done.stderr.strip().splitlines()[-1]
         assert line.startswith("ImportError") and "install the package grounded-attention" in line
-
-
-def test_what_config_json_says_of_the_pipeline(files):
-    entry = json.loads((files / "model" / "config.json").read_text())["custom_pipelines"]["visual-grounding"]
-    assert entry["impl"] == "pipeline_visual_grounding.VisualGroundingPipeline" and entry["pt"] == ["AutoModel"]
-
-
-def test_a_saved_pipeline_loads_again(files, tmp_path):
-    pipe = load(files / "model")
-    pipe.save_pretrained(tmp_path / "saved")
-    assert_same([load(tmp_path / "saved")(example())], [pipe(example())])
 
 
 PUSH = """

@@ -95,7 +95,7 @@ def test_a_task_checkpoint_is_loaded_and_saved_as_its_own(checkpoints, tmp_path,
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     model.save_pretrained(tmp_path)
-    again, info = cls.from_pretrained(tmp_path, output_loading_info=True)
+    again, info = cls.from_pretrained(tmp_path, device_map={"": "cpu"}, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and "handover" not in info
     weights = again.state_dict()
     assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
@@ -207,6 +207,13 @@ def test_a_bert_fills_only_what_the_checkpoint_lacks(tmp_path, family, reports):
     assert torch.equal(model.get_input_embeddings().weight, source.get_input_embeddings().weight)
     assert f"{said} from {tmp_path / 'bert'}" in reports[-1]
     assert not any("pooler" in name for name in info["missing_keys"])
+    for path, others in ((tmp_path / "bert", {}), (tmp_path / "pretrained", {"bert": str(tmp_path / "pretrained")})):
+        with pytest.raises(ValueError, match=r"family '.*'; expected"):
+            cls.from_pretrained(path, **others)
+    pretrain(family, tmp_path / "other")
+    if family == "vl_bert":
+        with pytest.raises(ValueError, match=r"vocab_size is 31 .* but 40"):
+            cls.from_pretrained(tmp_path / "other", bert=str(tmp_path / "bert"))
 
 
 def test_a_checkpoint_that_holds_nothing_of_the_family(checkpoints, tmp_path):
@@ -223,8 +230,10 @@ def test_a_checkpoint_that_holds_nothing_of_the_family(checkpoints, tmp_path):
 def test_sizes_that_do_not_fit_may_be_accepted(checkpoints):
     path, _ = checkpoints["vl_bert"]
     given = {"vocab_size": 41, "output_loading_info": True}
-    with pytest.raises(ValueError, match="remove the override"):
+    with pytest.raises(ValueError, match=r"word_embeddings.*remove the override"):
         VLBertForMultipleChoice.from_pretrained(path, **given)
+    with pytest.raises(TypeError, match="'hidden'"):
+        VLBertForMultipleChoice.from_pretrained(path, hidden=48)
     model, info = VLBertForMultipleChoice.from_pretrained(path, ignore_mismatched_sizes=True, **given)
     assert len(model.get_input_embeddings().weight) == 41
     assert "new: region_class_head.classifier, vl_bert.embeddings.word_embeddings" in info["handover"]

@@ -225,14 +225,6 @@ def test_a_model_without_padding_reads_no_text_mask():
     torch.testing.assert_close(model(words).mlm_logits, make_model().eval()(words).mlm_logits)
 
 
-def test_saved_weights_and_the_switch_come_back(tmp_path):
-    model = make_model(unpad=True)
-    model.save_pretrained(tmp_path)
-    loaded = VLBertForPreTraining.from_pretrained(tmp_path)
-    assert loaded.config.unpad and not VLBertForPreTraining.from_pretrained(tmp_path, unpad=False).config.unpad
-    torch.testing.assert_close(loaded(**make_batch()).loss, model.eval()(**make_batch()).loss)
-
-
 def test_packing_is_undone_by_unpacking():
     mask = mask_of([2, 0, 3], 3)
     packing = find_packing(mask)

@@ -18,7 +18,6 @@ from grounded_attention.modeling import (
     VisualBERTForVisualReasoning,
     VisualBERTModel,
 )
-from grounded_attention.supervision import get_method
 from tests.helpers.tiny_visualbert import ANSWERS, SIZES, B, D, F, H, R, T, make_grounding, make_inputs, make_model
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -30,13 +29,6 @@ def valid(outputs, inputs):
 
 
 # -- inputs
-
-
-def test_output_names_the_columns():
-    outputs = make_model()(**make_inputs(), phrase_mask=None, region_candidate_mask=None)
-    assert outputs.text_hidden_state.shape == (B, T, D) and outputs.region_hidden_state.shape == (B, R, D)
-    both = torch.cat([outputs.text_hidden_state, outputs.region_hidden_state], dim=1)
-    assert torch.equal(outputs.last_hidden_state, both)
 
 
 def test_regions_have_token_type_0_by_default_and_a_second_image_has_1():
@@ -139,85 +131,7 @@ def test_loss_and_gradients_equal_transformers(tmp_path):
         torch.testing.assert_close(found[name], gradient, **CLOSE, msg=lambda text, name=name: f"{name}: {text}")
 
 
-def test_gradient_checkpointing_keeps_gradients():
-    model = make_model(VisualBERTForPreTraining, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).train()
-    expected = gradients(model, pretraining_batch())
-    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
-    for name, gradient in gradients(model, pretraining_batch()).items():
-        torch.testing.assert_close(gradient, expected[name])
-
-
-def test_bfloat16_forward_and_backward_are_finite():
-    model, inputs = make_model(VisualBERTForVGP, grounding_head=True).to(torch.bfloat16), make_inputs()
-    mask, _, pairs = make_grounding()
-    outputs = model(**inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=torch.where(pairs[..., 0] < 0, -100, 1))
-    assert outputs.vgp_logits.dtype == torch.bfloat16
-    outputs.loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
-def test_compiled_forward_equals_eager_mode():
-    model, inputs = make_model(VisualBERTForVGP, num_hidden_layers=1), make_inputs()
-    mask, _, pairs = make_grounding()
-    alignment = torch.tensor([[[1, 2], [0, -1], [-1, -1], [2, -1]]] * B)
-    inputs = {**inputs, "image_text_alignment": alignment, "phrase_mask": mask, "phrase_pairs": pairs}
-    expected = model(**inputs)
-    outputs = torch.compile(model, fullgraph=True, backend="eager")(**inputs)
-    torch.testing.assert_close(outputs.vgp_logits, expected.vgp_logits, **CLOSE)
-    torch.testing.assert_close(outputs.identification_logits, expected.identification_logits, **CLOSE)
-
-
 # -- attention supervision
-
-
-def rollouts(maps):
-    """After each layer, as one head."""
-    eye, results = torch.eye(maps[0].shape[-1]), []
-    for layer in maps:
-        results.append((layer.mean(1) + eye) / 2 @ (results[-1] if results else eye))
-    return [result[:, None] for result in results]
-
-
-@pytest.mark.parametrize("name", ["direct", "semi_direct"])
-def test_supervision_equals_the_eager_formula(name):
-    """Losses and gradients of the queries under SDPA against the same losses from full eager maps."""
-    mask, regions, pairs = make_grounding()
-    inputs = {**make_inputs(), "phrase_mask": mask, "phrase_pairs": pairs}
-    columns = torch.arange(T + R).expand(B, -1)
-    places = {"text_positions": columns[:, :T], "region_positions": columns[:, T:]}
-    batch = {**inputs, "phrase_regions": regions}
-    method, results = get_method(name), []
-    for watched in (True, False):
-        model = make_model(VisualBERTForVGP)
-        if watched:
-            method.prepare(model)
-            losses = method.losses(model(**inputs, **method.forward_kwargs(batch)), batch)
-        else:
-            model.set_attn_implementation("eager")
-            maps = model(**inputs, output_attentions=True).attentions
-            maps = rollouts(maps) if name == "semi_direct" else maps
-            losses = method.maps_losses(maps, {**batch, **places})
-        sum(total / count for total, count in losses.values()).backward()
-        grads = {key: p.grad for key, p in model.named_parameters() if p.grad is not None}
-        results.append((losses, grads))
-    (found, found_grads), (expected, expected_grads) = results
-    assert set(found) == {"text_to_region", "region_to_text"}
-    for direction, (total, count) in expected.items():
-        torch.testing.assert_close(found[direction][0], total, **CLOSE)
-        assert found[direction][1] == count > 0
-    assert len(expected_grads) > 20
-    for key, gradient in expected_grads.items():
-        torch.testing.assert_close(found_grads[key], gradient, **CLOSE, msg=lambda text, key=key: f"{key}: {text}")
-
-
-def test_indirect_supervision_reaches_the_grounding_head():
-    mask, regions, _ = make_grounding()
-    model, method = make_model(VisualBERTForVGP, grounding_head=True), get_method("indirect")
-    method.prepare(model)
-    batch = {**make_inputs(), "phrase_mask": mask, "phrase_regions": regions}
-    losses = method.losses(model(**make_inputs(), phrase_mask=mask, **method.forward_kwargs(batch)), batch)
-    sum(total / count for total, count in losses.values()).backward()
-    assert model.grounding_head.classifier.weight.grad.abs().sum() > 0
 
 
 def test_without_early_fusion_no_layer_can_be_supervised():
@@ -260,24 +174,6 @@ def test_phrases_are_scored_as_described(scorer):
     outputs.loss.backward()
     trained = {name for name, p in model.named_parameters() if p.grad is not None}
     assert trained == {name for name, p in model.named_parameters() if p.requires_grad}
-
-
-def test_vgp_heads_are_those_of_vl_bert():
-    """Both families compute the three scores by one piece of code; here against its formulas."""
-    model, inputs = make_model(VisualBERTForVGP, grounding_head=True), make_inputs()
-    mask, _, pairs = make_grounding()
-    outputs = model(**inputs, phrase_mask=mask, phrase_pairs=pairs)
-    base = model.visual_bert(**inputs)
-    first, second = base.text_hidden_state[0, 1:3].amax(0), base.text_hidden_state[0, 4]
-    features = torch.cat([first, second, first * second, (first - second).abs()])
-    torch.testing.assert_close(outputs.vgp_logits[0, 0], model.vgp_head(features), **CLOSE)
-    assert not outputs.vgp_logits[2].any()
-    torch.testing.assert_close(outputs.identification_logits, model.identification_head(base.pooler_output), **CLOSE)
-    pair = torch.cat([first, base.region_hidden_state[0, 1]])
-    torch.testing.assert_close(outputs.grounding_logits[0, 0, 1:2], model.grounding_head.classifier(pair), **CLOSE)
-    cls = make_model(VisualBERTForVGP, identification_pooling="cls")
-    expected = cls.identification_head(cls.visual_bert(**inputs).text_hidden_state[:, 0])
-    torch.testing.assert_close(cls(**inputs).identification_logits, expected, **CLOSE)
 
 
 def test_the_divergence_from_the_scores_of_the_answers():

@@ -10,7 +10,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMa
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.modeling_vl_bert import embed_coordinates
 from grounded_attention.modeling.task_heads import pool_phrases
-from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, K, P, R, T, make_inputs, make_model, tiny_config
+from tests.helpers.tiny_vl_bert import CLOSE, B, D, F, P, R, T, make_inputs, make_model, tiny_config
 
 
 def make_phrases():
@@ -37,41 +37,6 @@ def test_output_names_the_columns():
     assert outputs.last_hidden_state.shape == (B, T + R + 1, D)
     assert outputs.pooler_output.shape == (B, D)
     assert len(outputs.hidden_states) == 3
-
-
-def test_states_do_not_depend_on_what_lies_in_the_padding():
-    model, inputs = make_model(), make_inputs()
-    expected = valid_states(model(**inputs), inputs)
-    text, regions = inputs["attention_mask"] == 0, inputs["region_attention_mask"] == 0
-    inputs["input_ids"][text] = 3
-    inputs["region_features"][regions] = 9.0
-    inputs["region_boxes"][regions] = -1.0
-    for mine, theirs in zip(valid_states(model(**inputs), inputs), expected, strict=True):
-        torch.testing.assert_close(mine, theirs, **CLOSE)
-
-
-def test_left_padding_gives_the_same_states_and_pooled_output():
-    model, inputs = make_model(), make_inputs()
-    expected = model(**inputs)
-    flipped = {name: value.clone() for name, value in inputs.items()}
-    text_order = torch.stack([row.argsort(stable=True) for row in inputs["attention_mask"]])
-    region_order = torch.stack([row.argsort(stable=True) for row in inputs["region_attention_mask"]])
-    for name, value in inputs.items():
-        order = region_order if name.startswith("region") else text_order
-        flipped[name] = torch.stack([row[index] for row, index in zip(value, order, strict=True)])
-    assert flipped["attention_mask"][2].tolist() == [0, 0, 0, 0, 1, 1, 1]
-    outputs = model(**flipped)
-    torch.testing.assert_close(outputs.pooler_output, expected.pooler_output, **CLOSE)
-    for mine, theirs in zip(valid_states(outputs, flipped), valid_states(expected, inputs), strict=True):
-        torch.testing.assert_close(mine, theirs, **CLOSE)
-
-
-def test_masks_and_types_default_to_no_padding_and_the_first_type():
-    model, inputs = make_model(), make_inputs()
-    inputs["attention_mask"].fill_(1)
-    inputs["region_attention_mask"].fill_(1)
-    bare = {name: inputs[name] for name in ("input_ids", "region_features", "region_boxes")}
-    torch.testing.assert_close(model(**bare).last_hidden_state, model(**inputs).last_hidden_state)
 
 
 def test_text_only_equals_a_batch_row_whose_regions_are_all_padding():
@@ -104,23 +69,7 @@ def test_text_sees_the_whole_image_region():
     assert not torch.allclose(context(changed), before)
 
 
-def test_inputs_embeds_replace_input_ids():
-    model, inputs = make_model(), make_inputs()
-    expected = model(**inputs).last_hidden_state
-    inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
-    torch.testing.assert_close(model(**inputs).last_hidden_state, expected)
-
-
-def test_grounding_tensors_of_a_processor_are_dropped():
-    model, inputs = make_model(), make_inputs()
-    expected = model(**inputs).last_hidden_state
-    mask, pairs = make_phrases()
-    extra = {"region_candidate_mask": torch.ones(B, R), "phrase_mask": mask, "phrase_pairs": pairs}
-    outputs = model(**inputs, **extra, phrase_regions=torch.ones(B, P, R))
-    torch.testing.assert_close(outputs.last_hidden_state, expected)
-
-
-@pytest.mark.parametrize("cls", [VLBertModel, VLBertForPreTraining, VLBertForVGP])
+@pytest.mark.parametrize("cls", [VLBertModel, VLBertForVGP])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -170,12 +119,6 @@ def test_masked_regions_need_regions():
     with pytest.raises(ValueError, match=r"masked_regions have the shape \(3, 4\), expected \(3, 0\)"):
         model(input_ids=ids, masked_regions=torch.ones(B, R, dtype=torch.bool))
     assert model(input_ids=ids, masked_regions=torch.ones(B, 0)).region_logits.shape == (B, 0, 6)
-
-
-def test_the_longest_text_fits():
-    model = make_model()
-    outputs = model(input_ids=torch.ones(1, model.config.max_text_length, dtype=torch.long))
-    assert outputs.text_hidden_state.shape[1] == 18
 
 
 def test_config_refuses_what_does_not_fit():
@@ -250,150 +193,17 @@ def test_pool_phrases_shares_the_gradient_of_equal_maxima():
     torch.testing.assert_close(states.grad, expected)
 
 
-def vgp_by_formula(model, states, mask, pairs):
-    logits = torch.zeros(B, K, 5)
-    for b in range(B):
-        for k in range(K):
-            if pairs[b, k, 0] >= 0:
-                e1, e2 = (states[b][mask[b, i]].max(dim=0).values for i in pairs[b, k])
-                logits[b, k] = model.vgp_head.classifier(torch.cat([e1, e2, e1 * e2, (e1 - e2).abs()]))
-    return logits
-
-
-def test_vgp_logits_and_loss_by_their_formulas():
-    model, inputs = make_model(VLBertForVGP, grounding_head=True), make_inputs()
-    mask, pairs = make_phrases()
-    vgp_labels = torch.tensor([[0, 3, -100], [4, -100, -100], [-100] * 3])
-    labels = torch.tensor([0, -100, 2])
-    outputs = model(
-        **inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=vgp_labels, identification_labels=labels
-    )
-    base = model.vl_bert(**inputs)
-    torch.testing.assert_close(outputs.identification_logits, model.identification_head.classifier(base.pooler_output))
-    expected = vgp_by_formula(model, base.text_hidden_state, mask, pairs)
-    torch.testing.assert_close(outputs.vgp_logits, expected, **CLOSE)
-    log_p, log_q = outputs.identification_logits.log_softmax(-1), expected.log_softmax(-1)
-    loss = -(log_p[0, 0] + log_p[2, 2]) / 2 - (log_q[0, 0, 0] + log_q[0, 1, 3] + log_q[1, 0, 4]) / 3
-    torch.testing.assert_close(outputs.loss, loss, **CLOSE)
-
-
-@pytest.mark.parametrize("hidden", [None, 11])
-def test_grounding_logits_score_the_concatenation(hidden):
-    model, inputs = make_model(VLBertForVGP, grounding_head=True, grounding_hidden_size=hidden), make_inputs()
-    mask, _ = make_phrases()
-    logits = model(**inputs, phrase_mask=mask).grounding_logits
-    base, head = model.vl_bert(**inputs), model.grounding_head
-    phrases = pool_phrases(base.text_hidden_state, mask)
-    pair = torch.cat(
-        [
-            phrases[:, :, None].expand(-1, -1, R, -1),
-            base.region_hidden_state[:, None].expand(-1, P, -1, -1),
-        ],
-        dim=-1,
-    )
-    expected = head.classifier(pair if hidden is None else head.dense(pair).relu()).squeeze(-1)
-    torch.testing.assert_close(logits, expected, **CLOSE)
-
-
-def test_cls_pooling_reads_the_first_token_and_has_no_pooler():
-    model, inputs = make_model(VLBertForVGP, identification_pooling="cls"), make_inputs()
-    assert model.vl_bert.pooler is None
-    base = model.vl_bert(**inputs)
-    expected = model.identification_head.classifier(base.text_hidden_state[:, 0])
-    torch.testing.assert_close(model(**inputs).identification_logits, expected)
-
-
-@pytest.mark.parametrize("phrases", [0, P])
-def test_nothing_labelled_gives_zero_with_a_graph(phrases):
-    model, inputs = make_model(VLBertForVGP), make_inputs()
-    outputs = model(
-        **inputs,
-        phrase_mask=torch.zeros(B, phrases, T, dtype=torch.bool),
-        phrase_pairs=torch.full((B, K, 2), -1),
-        vgp_labels=torch.full((B, K), -100),
-        identification_labels=torch.full((B,), -100),
-    )
-    assert outputs.loss.item() == 0.0
-    outputs.loss.backward()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
-    assert model.vgp_head.classifier.weight.grad.abs().sum() == 0
-
-
-def test_padded_phrases_and_pairs_give_finite_gradients():
-    model, inputs = make_model(VLBertForVGP, grounding_head=True), make_inputs()
-    mask, pairs = make_phrases()
-    labels = torch.where(pairs[..., 0] < 0, -100, 1)
-    outputs = model(**inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=labels)
-    (outputs.loss + outputs.grounding_logits.sum()).backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
-def test_vgp_labels_need_phrases():
-    with pytest.raises(ValueError, match="vgp_labels are given without phrase_mask and phrase_pairs"):
-        make_model(VLBertForVGP)(**make_inputs(), vgp_labels=torch.zeros(B, K, dtype=torch.long))
-
-
 # -- back ends
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
-def test_back_ends_equal_eager(uncompiled, implementation):
+def test_flex_attention_equals_eager(uncompiled):
     model, inputs = make_model(hidden_size=32), make_inputs()
     with torch.no_grad():
         model.set_attn_implementation("eager")
         expected = valid_states(model(**inputs), inputs)
-        model.set_attn_implementation(implementation)
+        model.set_attn_implementation("flex_attention")
         for mine, theirs in zip(valid_states(model(**inputs), inputs), expected, strict=True):
             torch.testing.assert_close(mine, theirs, **CLOSE)
-
-
-def test_eager_returns_attention_maps_that_ignore_padding():
-    model, inputs = make_model(), make_inputs()
-    model.set_attn_implementation("eager")
-    attentions = model(**inputs, output_attentions=True).attentions
-    assert [tuple(a.shape) for a in attentions] == [(B, 2, T + R + 1, T + R + 1)] * 2
-    torch.testing.assert_close(attentions[0].sum(-1), torch.ones(B, 2, T + R + 1))
-    assert attentions[0][2, :, :, 3:T].abs().max() < 1e-6
-    assert attentions[0][0, :, :, T + 2 : T + R].abs().max() < 1e-6
-
-
-def gradients(model, inputs):
-    model.zero_grad()
-    model(**inputs).last_hidden_state[:, :3].pow(2).mean().backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
-
-
-def test_gradient_checkpointing_keeps_gradients():
-    model, inputs = (
-        make_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, region_dropout=0.0),
-        make_inputs(),
-    )
-    model.train()
-    expected = gradients(model, inputs)
-    # The name before and after a renaming in transformers.
-    getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)()
-    assert any(getattr(layer, "gradient_checkpointing", False) for layer in model.encoder.layer)
-    for name, gradient in gradients(model, inputs).items():
-        torch.testing.assert_close(gradient, expected[name])
-
-
-def test_bfloat16_forward_and_backward_are_finite():
-    model, inputs = make_model(VLBertForVGP, grounding_head=True).to(torch.bfloat16), make_inputs()
-    mask, pairs = make_phrases()
-    outputs = model(**inputs, phrase_mask=mask, phrase_pairs=pairs, vgp_labels=torch.where(pairs[..., 0] < 0, -100, 1))
-    assert outputs.vgp_logits.dtype == torch.bfloat16
-    outputs.loss.backward()
-    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
-
-
-def test_compiled_forward_equals_eager_mode():
-    model, inputs = make_model(VLBertForVGP, num_hidden_layers=1), make_inputs()
-    mask, pairs = make_phrases()
-    inputs = {**inputs, "phrase_mask": mask, "phrase_pairs": pairs}
-    expected = model(**inputs)
-    outputs = torch.compile(model, backend="eager", fullgraph=True)(**inputs)
-    torch.testing.assert_close(outputs.vgp_logits, expected.vgp_logits, **CLOSE)
-    torch.testing.assert_close(outputs.identification_logits, expected.identification_logits, **CLOSE)
 
 
 # -- grounding queries
@@ -422,13 +232,3 @@ def test_grounding_queries_reach_the_attention_function_in_sequence_positions():
         (text_rows, region_columns), (region_rows, text_columns) = pairs
         assert text_rows[0].tolist() == text_columns[0].tolist() == [1, 2, -1]
         assert region_columns[0].tolist() == region_rows[0].tolist() == [T, T + 3, -1]
-
-
-def test_only_the_given_direction_reaches_the_attention_function():
-    model = make_model()
-    captured = {}
-    model.encoder.register_forward_pre_hook(lambda _, args, kwargs: captured.update(kwargs), with_kwargs=True)
-    rows, columns = torch.tensor([[1]] * B), torch.tensor([[0]] * B)
-    model(**make_inputs(), grounding_queries={"region_to_text": (columns, rows)})
-    ((region_rows, text_columns),) = captured["attention_queries"]
-    assert (region_rows[0, 0].item(), text_columns[0, 0].item()) == (T, 1)

@@ -4,7 +4,12 @@
 import pytest
 import torch
 
-from grounded_attention.modeling import VisualBERTForPhraseGrounding, VLBertForReferringExpression, VLBertForVGP
+from grounded_attention.modeling import (
+    VisualBERTForPhraseGrounding,
+    VisualBERTForVGP,
+    VLBertForReferringExpression,
+    VLBertForVGP,
+)
 from grounded_attention.supervision import get_method, supervised_implementation
 from tests.helpers import tiny_vl_bert
 from tests.helpers.supervision_models import bert, forbid_maps
@@ -12,7 +17,10 @@ from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import B, R, T
 
 FIELDS = {"num_attention_heads": 4, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-FIELDS["region_dropout"] = 0.0
+FAMILIES = {
+    "vl_bert": lambda: tiny_vl_bert.make_model(VLBertForVGP, region_dropout=0.0, **FIELDS),
+    "visualbert": lambda: make_visualbert(VisualBERTForVGP, **FIELDS),
+}
 
 
 def mean_loss(losses: dict) -> torch.Tensor:
@@ -21,14 +29,15 @@ def mean_loss(losses: dict) -> torch.Tensor:
 
 def encoder_weights(model) -> list[torch.nn.Parameter]:
     """Weights that the attention of the last layer depends on."""
-    below, last = model.vl_bert.encoder.layer
-    words = model.vl_bert.embeddings.word_embeddings.weight
+    below, last = model.base_model.encoder.layer
+    words = model.base_model.embeddings.word_embeddings.weight
     return [last.attention.self.query.weight, last.attention.self.key.weight, *below.parameters(), words]
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
-def test_vl_bert_direct_equals_eager_maps_and_builds_none(checkpointing):
-    model, inputs = tiny_vl_bert.make_model(VLBertForVGP, **FIELDS), tiny_vl_bert.make_inputs()
+@pytest.mark.parametrize("family", FAMILIES)
+def test_direct_equals_eager_maps_and_builds_none(family, checkpointing):
+    model, inputs = FAMILIES[family](), tiny_vl_bert.make_inputs()
     phrase_mask, phrase_regions = torch.zeros(B, 2, T).bool(), torch.zeros(B, 2, R).bool()
     for example, phrase, tokens, regions in [
         (0, 0, [1, 2], [1]),
@@ -40,14 +49,16 @@ def test_vl_bert_direct_equals_eager_maps_and_builds_none(checkpointing):
     batch, method = {**inputs, "phrase_mask": phrase_mask, "phrase_regions": phrase_regions}, get_method("direct")
     model.set_attn_implementation("eager")
     maps = model(**inputs, output_attentions=True).attentions
-    expected = mean_loss(method.maps_losses(maps, batch))
+    places = torch.arange(T + R).expand(B, -1)
+    placed = {**batch, "text_positions": places[:, :T], "region_positions": places[:, T:]}
+    expected = mean_loss(method.maps_losses(maps, placed))
     wanted = torch.autograd.grad(expected, encoder_weights(model))
     model.set_attn_implementation("sdpa")
     method.prepare(model)
     if checkpointing:
         model.gradient_checkpointing_enable()
         model.train()
-    with forbid_maps(B, 4, T + R + 1):
+    with forbid_maps(B, 4, maps[0].shape[-1]):
         loss = mean_loss(method.losses(model(**inputs, **method.forward_kwargs(batch)), batch))
         found = torch.autograd.grad(loss, encoder_weights(model))
     torch.testing.assert_close(loss, expected, atol=1e-5, rtol=1e-5)
