@@ -4,7 +4,8 @@
 Boxes come from any object detector or zero-shot detector of transformers, from a file, or from the annotations of a
 data set: all objects of RefCOCO (ground-truth track), a detector's boxes such as those that MAttNet published
 (--detections, detected track), or the objects of VCR in their order. Features come from
-VL-BERT's region-feature network or any vision backbone of transformers. For pictures of coloured shapes on a plain
+VL-BERT's region-feature network or any vision backbone of transformers. Without a detector at hand, "grid" takes the
+cells of a fixed grid. For pictures of coloured shapes on a plain
 ground, "scenes" is the detector and the feature model of the drawn scenes. Overlapping boxes are suppressed. Boxes
 with a score of at least --threshold are kept, at least --min-regions and at most --max-regions of them. An image
 without any box gets one region, the whole image, with score 0. Pictures are turned upright by their EXIF rotation.
@@ -54,7 +55,6 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
-from grounded_attention.utils.plain_text import first_sentences
 
 from .choices import COCO_IMAGE_IDS, REFCOCO_SETS, VCR_IMAGE_IDS
 from .command_line import make_parser, run
@@ -104,45 +104,30 @@ def load_extractor(
     """Loads the models of the options and makes the extractor."""
     import torch
 
-    from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
-    from grounded_attention.modeling.region_feature_models import load_region_features
-    from grounded_attention.processing.feature_pixels import load_feature_processor
-    from grounded_attention.processing.region_detection import GivenBoxes, load_detector
-    from grounded_attention.processing.region_extraction import RegionExtractor
+    from grounded_attention.processing.region_detection import GivenBoxes
+    from grounded_attention.training.experiments import made_regions
 
-    dtype = getattr(torch, options.dtype)
-    detector: BoxSource
-    features: Any
-    if options.queries and (options.boxes is not None or options.detector == SOURCE):
-        given = "--boxes" if options.boxes is not None else f"--detector {SOURCE}"
+    if options.queries and (options.boxes is not None or options.detector in made_regions.OWN):
+        given = "--boxes" if options.boxes is not None else f"--detector {options.detector}"
         raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {given}")
+    detector: str | BoxSource = options.detector
     if candidates is not None:
         detector = GivenBoxes(candidates.records, candidates.source)
     elif options.boxes is not None:
         detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
-    elif options.detector == SOURCE:
-        detector = ShapeDetector()
-    else:
-        detector = load_detector(options.detector, options.queries, options.detector_revision, device, dtype)
-    if options.features == SOURCE:
-        features = SceneFeatures()
-        processor = features.image_processor
-    else:
-        processor = load_feature_processor(options.features, options.features_revision)
-        try:
-            features = load_region_features(options.features, revision=options.features_revision, dtype=dtype)
-        except OSError as error:
-            raise ValueError(f"Feature model {options.features!r} cannot be used: {first_sentences(error)}") from error
-    return RegionExtractor(
+    return made_regions.load_extractor(
         detector,
-        features.to(device),
-        processor,
+        options.features,
+        queries=options.queries,
+        detector_revision=options.detector_revision,
+        features_revision=options.features_revision,
+        device=device,
+        dtype=getattr(torch, options.dtype),
         min_regions=options.min_regions,
         max_regions=options.max_regions,
         score_threshold=options.threshold,
         nms_threshold=options.nms,
         batch_size=options.batch_size,
-        features_name=options.features,
     )
 
 
@@ -212,7 +197,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--output", required=True, metavar="DIR", help="folder of the region table")
     boxes = parser.add_mutually_exclusive_group(required=True)
-    boxes.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, or "scenes"')
+    boxes.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, "grid" or "scenes"')
     boxes.add_argument(
         "--boxes",
         metavar="FILE",

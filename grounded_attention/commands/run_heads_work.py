@@ -70,6 +70,11 @@ def find_run(options: argparse.Namespace) -> Run:
     data = replace(recipe.data, scenes=None)
     if options.data_dir is not None:
         data.data_dir, data.regions = options.data_dir, str(Path(options.data_dir, "regions"))
+    elif data.source is not None:
+        raise ValueError(
+            f"{folder}: its rows are those of {data.source}, but this command reads the layout of Flickr30K Entities: "
+            "give --data-dir, or measure these rows with `grounded-attention heads --data`"
+        )
     task_options = check_options(TASKS[recipe.task], recipe.options, f"{folder / RECIPE}: options")
     methods = sorted(recipe.methods, key=lambda name: name != UNSUPERVISED)
     for name in methods:

@@ -28,6 +28,7 @@ from .sequence_layouts import check_tokenizer
 
 # A threshold that keeps all boxes: post-processing keeps scores above it, and probabilities may underflow to 0.
 KEEP_ALL = -1.0
+GRID = "grid"  # the name of `GridBoxes`
 # Keys of a configuration about files and versions, not about the model.
 IGNORED_CONFIG_KEYS = {"_name_or_path", "name_or_path", "_commit_hash", "transformers_version", "dtype", "torch_dtype"}
 
@@ -225,6 +226,27 @@ class GivenBoxes:
             )
         classes = torch.tensor([self._classes.get(label, 0) for label in labels], dtype=torch.long)
         return Detections(boxes, scores, classes)
+
+
+class GridBoxes:
+    """Cells of a fixed grid in place of a detector: 6 x 6 of the whole image, and 3 x 3 larger ones over them."""
+
+    selected = True
+    label_names = ["cell"]
+    provenance: dict[str, Any] = {"name": GRID, "sides": [6, 3], "label_names": label_names}
+
+    def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
+        """Returns the cells of images, row by row."""
+        cells = torch.tensor(
+            [
+                (column / side, row / side, (column + 1) / side, (row + 1) / side)
+                for side in self.provenance["sides"]
+                for row in range(side)
+                for column in range(side)
+            ]
+        )
+        ones, zeros = torch.ones(len(cells)), torch.zeros(len(cells), dtype=torch.long)
+        return [Detections(cells * torch.tensor([*image.size, *image.size]), ones, zeros) for image in images]
 
 
 def _or_default(value: Any, default: list[Any]) -> Any:

@@ -30,7 +30,7 @@ def write(tmp_path, text):
 @pytest.mark.parametrize("path", RECIPES, ids=lambda p: p.name)
 def test_shipped_recipes_load(path):
     recipe = load_recipe(path)
-    assert recipe.methods and recipe.output_dir and recipe.data.data_dir
+    assert recipe.methods and recipe.output_dir and (recipe.data.data_dir or recipe.data.source)
 
 
 def test_a_recipe_may_extend_one_of_the_package_by_its_name(tmp_path):

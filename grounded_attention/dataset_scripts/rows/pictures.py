@@ -3,6 +3,7 @@
 
 import base64
 import binascii
+import hashlib
 import os
 import re
 from collections import OrderedDict
@@ -101,7 +102,7 @@ class Pictures:
                 if path.is_file():
                     return path
         base = relative.rsplit("/", 1)[-1]
-        for candidate in (base, _UPLOAD.sub("", base), _without_object(base)):
+        for candidate in (base, _UPLOAD.sub("", base), without_object(base)):
             if found := self._index().get(candidate):
                 return found
         raise MissingPicture(shown, self.folders)
@@ -124,6 +125,12 @@ class Pictures:
         return self._by_name
 
 
+def picture_digest(found: Any) -> str | None:
+    """A name for a picture that is inside of a row as bytes: one picture has it in every row."""
+    content = found.get("bytes") if isinstance(found, Mapping) else found
+    return hashlib.sha256(content).hexdigest()[:32] if isinstance(content, bytes) else None
+
+
 def _local_name(name: str) -> str:
     """The path in an address, such as Label Studio's `/data/local-files/?d=images/1.png`, or a `file://`."""
     parts = urlsplit(name)
@@ -135,6 +142,6 @@ def _local_name(name: str) -> str:
     return name
 
 
-def _without_object(name: str) -> str:
+def without_object(name: str) -> str:
     """`COCO_train2014_000000000301_1.jpg` names an object of the picture `COCO_train2014_000000000301.jpg`."""
-    return re.sub(r"^(COCO_\w+?_\d{12})_\d+(\.\w+)$", r"\1\2", name)
+    return re.sub(r"(COCO_\w+?_\d{12})_\d+(\.\w+)$", r"\1\2", name)

@@ -16,7 +16,7 @@ from grounded_attention.utils.whole_words import whole_words
 
 from .captions import texts_in_order
 from .opening import open_source
-from .pictures import MissingPicture, Pictures
+from .pictures import MissingPicture, Pictures, picture_digest
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, plain
 from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .referring import IMAGE_NAMES, TEXT_NAMES
@@ -396,7 +396,8 @@ class GroundedRows:
         except ValueError as error:
             raise DataError(str(error), **place) from None
         texts = texts_in_order(raw.texts)
-        row: dict[str, Any] = {"image_id": raw.image_id or f"row {number}", **raw.texts}
+        made = next((picture_digest(each) for each in found[:1]), None) or f"row {number}"
+        row: dict[str, Any] = {"image_id": raw.image_id or made, **raw.texts}
         if len(pictures) == 1:
             row["image"] = pictures[0]
         elif pictures:

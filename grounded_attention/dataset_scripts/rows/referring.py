@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .masks import mask_hull
+from .pictures import without_object
 from .raw import (
     BOX_NAMES,
     SIDE_NAMES,
@@ -64,16 +65,20 @@ def id_of(record: "Columns", images: list[Any]) -> str | None:
     if name is not None and not isinstance(record[name], (list, Mapping)):
         return str(record[name])
     path = as_path(images[0]) if images else None
-    path = path or as_path(record.get("file_name"))
+    path = without_object(path or as_path(record.get("file_name")) or "")
     return None if not path else path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./")
 
 
 def make_row(record: "Columns", texts: dict[str, Any], phrases: list[RawPhrase], **given: Any) -> RawRow:
     """A row with the pictures, the size, the id and the further columns of a record."""
     images = given.pop("images", None) or images_of(record)
-    more = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
+    more: dict[str, Any] = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
     more = {key: value for key, value in more.items() if key not in IMAGE_NAMES or key == "file_name"}
     more = {key: value for key, value in more.items() if not (isinstance(value, str) and len(value) > 1000)}
+    if isinstance(record.get("answers"), list):  # of several people
+        more["answers"] = [
+            str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]
+        ]
     return RawRow(images, texts, phrases, given.pop("size", None) or size_of(record), id_of(record, images), more)
 
 

@@ -15,5 +15,10 @@ def is_held_out(image_id: str, share: float = HELD_OUT, seed: int = 0) -> bool:
         share (`float`, *optional*, defaults to 0.1): The part of the images that is held out.
         seed (`int`, *optional*, defaults to 0): Another seed gives another split.
     """
+    return image_order(image_id, seed) < share * 2**64
+
+
+def image_order(image_id: str, seed: int = 0) -> int:
+    """A number below 2**64 that looks random, by which images are shuffled."""
     digest = hashlib.sha256(f"{seed}\0{image_id}".encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:8], "big") < share * 2**64
+    return int.from_bytes(digest[:8], "big")

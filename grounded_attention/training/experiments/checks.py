@@ -4,6 +4,7 @@
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.builders.rows import FORMS
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 from grounded_attention.supervision.registry import METHODS, make_method
 from grounded_attention.tasks import TASKS, Task
@@ -76,7 +77,8 @@ def _check_limit(recipe: Recipe, prefix: str) -> None:
     """
     builder = recipe.data.builder or TASKS[recipe.task].builder
     every = {split for name in BUILDERS for split in _split_names(name)}
-    for split in () if is_on_hub(recipe.data.data_dir) else recipe.data.limit:
+    named = is_on_hub(recipe.data.data_dir) or recipe.data.source is not None
+    for split in () if named else recipe.data.limit:
         if split not in every:
             raise RecipeError(
                 f"unknown key {f'{prefix}data.limit.{split}'!r}; the splits of {builder} are "
@@ -91,8 +93,15 @@ def _split_names(builder: str) -> list[str]:
 def _check_data(recipe: Recipe, task: Task, options: object, prefix: str) -> None:
     """Checks that the data contain what the task predicts, and that the task uses all given data."""
     data, bare = recipe.data, recipe.data.regions is None
+    alone = [name for name in ("columns", "boxes", "splits", "max_rows") if getattr(data, name)]
+    name = data.builder or task.builder
     refuse(
         {
+            f"{prefix}data.{alone[0] if alone else ''} says how {prefix}data.source is read, which is null": (
+                bool(alone) and data.source is None
+            ),
+            f"{prefix}data.source gives rows of the form of {', '.join(FORMS)}, but the task {recipe.task!r} has "
+            f"those of {name}": data.source is not None and name not in FORMS,
             f"{prefix}data.regions is null, but {prefix}options.regions=true predicts masked regions: "
             f"give a region table, or {prefix}options.regions=false": (
                 bare and bool(getattr(options, "regions", False))
@@ -126,7 +135,8 @@ def _check_grounded(recipe: Recipe, task: Task, method: str, prefix: str) -> Non
             f"method {method!r} supervises the grounding of phrases, but the task {recipe.task!r} has no phrases: use "
             "method 'none'": not task.can_have_phrases,
             f"method {method!r} supervises the grounding in regions, but {key} is null: give it, or use method "
-            "'none'": (recipe.data.images if task.image_tokens else recipe.data.regions) is None,
+            "'none'": ((recipe.data.images or recipe.data.source) if task.image_tokens else recipe.data.regions)
+            is None,
             f"{prefix}training has use_reentrant=true, but the gradient of supervised attention gets lost in "
             "re-entrant checkpointing: remove it, or use method 'none'": any(
                 isinstance(given, dict) and bool(given.get("use_reentrant")) for given in again
@@ -154,7 +164,7 @@ def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> Non
         )
     given = rows["phrases"] if labels is None else (labels[caption].phrases for caption in rows["caption_id"])
     if not any(phrase["boxes"] for phrases in given for phrase in phrases):
-        place = recipe.data.data_dir if labels is None else labels.path
+        place = (recipe.data.source or recipe.data.data_dir) if labels is None else labels.path
         raise RecipeError(
             f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in {place} has a "
             "box: give data with boxes, or use method 'none'"

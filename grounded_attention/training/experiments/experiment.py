@@ -27,8 +27,8 @@ from grounded_attention.utils.whole_files import write_json
 
 from .checks import check, check_grounding
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
-from .models import make_processor, record_features
-from .output import check_output, open_output, read_json
+from .models import fit_width, make_processor, record_features
+from .output import SPLIT, check_output, open_output, read_json
 from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
 from .trainers import TrainingTime, check_best_metric, fit, make_trainer, seal_folder
@@ -54,7 +54,7 @@ def run(recipe: Recipe) -> Outcome:
     check(recipe)
     check_output(recipe)
     drawn = recipe.data.scenes and f" ({recipe.data.scenes.images} scenes; missing files are generated now)"
-    say(f"data: {recipe.data.data_dir}{drawn or ''}")
+    say(f"data: {recipe.data.source or recipe.data.data_dir + (drawn or '')}")
     data = prepare_data(recipe)
     check_grounding(recipe, data)
     for name in [split for split in recipe.data.train_splits if split != "train"]:
@@ -62,6 +62,7 @@ def run(recipe: Recipe) -> Outcome:
     for line in TASKS[recipe.task].configure(data.options).remarks(data.splits):
         say(line)
     processor = make_processor(recipe.model)
+    fit_width(recipe.model, processor, data.regions)
     other = record_features(processor, data.regions) if data.images is None else None
     if other is not None:
         say(f"model.source {recipe.model.source}: {other.partition(':')[0]}; training continues on the new features")
@@ -76,6 +77,8 @@ def run(recipe: Recipe) -> Outcome:
 def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
     """Trains the start and every method, and writes `results.json`; returns its content."""
     output = open_output(recipe)
+    if data.held_out is not None and PartialState().is_main_process:
+        write_json(output / SPLIT, data.held_out)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)

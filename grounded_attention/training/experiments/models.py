@@ -43,6 +43,7 @@ from .vision_language import (
 
 # Processor arguments that a recipe sets with another key: `model.tokenizer`.
 PARTS = ("tokenizer",)
+WIDTH = "region_feature_size"  # of every family, whatever its own name of it
 
 
 def check_model(model: Model, head: str) -> None:
@@ -98,7 +99,8 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
         made, found = _load(model_class, model, config)
         say_once(describe_loading(made, model.source, found))
         return adapt_family(made, found["missing_keys"], model.adapter[LORA]) if model.adapter else made
-    fields = {**model.config, **_own_fields(model_class, config)}
+    width = {} if _has_width(model) else {WIDTH: processor.model_feature_size}
+    fields = {**width, **model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):
         if model.bert:
             return model_class.from_bert(model.bert, **fields)  # type: ignore[attr-defined]
@@ -208,6 +210,20 @@ def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) 
                 f"{table} has region features of width {found}, but model.{key}.region_feature_size is {wanted}"
                 f"{beside}: make them equal, or give the features that the checkpoint was trained on"
             )
+
+
+def fit_width(model: Model, processor: Any, regions: Any) -> None:
+    """
+    Gives a new processor the width of the region features, if the recipe says none; the new model takes it from there.
+    """
+    if regions is not None and not (model.source or is_vision_language(model) or WIDTH in model.processor):
+        if not _has_width(model):
+            processor.region_feature_size = regions.feature_size
+
+
+def _has_width(model: Model) -> bool:
+    config_class: Any = FAMILIES[family_name(model)].config_class
+    return bool({WIDTH, config_class.attribute_map.get(WIDTH)} & model.config.keys())
 
 
 def check_pixels(model: PreTrainedModel, images: str | None) -> None:

@@ -28,6 +28,7 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
+SPLIT = "split.json"  # the images that were held out of training, if the source has no validation split
 # Keys that `preserve` had: a run writes what holds now, so that earlier runs and cells of studies stay usable.
 SETTLED = {"distillation_of": "hidden_states", "temperature": 1.0, "fisher_batches": 16}
 MAX_NAMED = 5  # keys in a message
@@ -45,6 +46,7 @@ WRITTEN = (
     PICTURES,
     "results.json",
     "run.html",
+    SPLIT,
     "start_heads.json",
     "table.md",
 )

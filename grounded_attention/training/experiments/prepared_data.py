@@ -2,6 +2,7 @@
 """Prepares the rows and region tables of a recipe."""
 
 import dataclasses
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,19 +11,32 @@ import datasets
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
+from grounded_attention.dataset_scripts.builders.rows import ROWS, Rows
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.rows.splitting import HELD_OUT, image_order
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.data import check_regions, limit_rows
 from grounded_attention.training.loop.joins import JoinedRegions, check_label_rows
 from grounded_attention.training.loop.length_batches import add_lengths
 from grounded_attention.training.recipes.methods import needs_grounding
-from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError, check_names, recipe_key_errors
+from grounded_attention.training.recipes.recipe import (
+    Data,
+    MadeRegions,
+    Recipe,
+    RecipeError,
+    check_names,
+    is_quiet,
+    recipe_key_errors,
+)
 
 from .arguments import check_options, field_names
+from .made_regions import make_regions
+from .processes import say_once
 
 
 @dataclasses.dataclass
@@ -39,6 +53,7 @@ class PreparedData:
     options: Any = None
     pulled: RemoteRows | None = None
     pseudo_labels: PseudoLabelTable | None = None
+    held_out: Mapping[str, Any] | None = None
 
     def text_alone(self) -> "PreparedData":
         """A copy without regions, images and the boxes of pseudo-labels."""
@@ -52,10 +67,10 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     One process does the work; the others wait and read its files.
     """
     task, data = TASKS[recipe.task], recipe.data
-    if not data.data_dir:
-        raise RecipeError("data.data_dir is empty: give the folder of the data set")
+    if not data.data_dir and data.source is None:
+        raise RecipeError("data.data_dir is empty: give the folder of the data set, or data.source")
     with PartialState().main_process_first():
-        if data.scenes is not None:
+        if data.scenes is not None and data.source is None:
             if is_on_hub(data.data_dir):
                 raise RecipeError(
                     f"data.scenes needs a folder, but data.data_dir is {data.data_dir}: remove one of them"
@@ -63,6 +78,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             write_scenes(Path(data.data_dir), num_proc=recipe.workers, **dataclasses.asdict(data.scenes))
         pulled = _find(task, data)
         splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
+        held_out = hold_out(splits, recipe.seed) if data.source is not None else None
         texts = (
             _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
             if data.text_corpus
@@ -70,6 +86,12 @@ def prepare_data(recipe: Recipe) -> PreparedData:
         )
         labels = None if data.pseudo_labels is None else PseudoLabelTable.open(data.pseudo_labels)
     grounded = task.phrases_on_demand and needs_grounding(recipe)
+    images = data.images if data.source is None else os.sep
+    if isinstance(data.regions, MadeRegions):
+        cpu = bool(recipe.training.get("use_cpu"))
+        data = dataclasses.replace(data, regions=make_regions(data.regions, splits, images, is_quiet(recipe), cpu))
+    if data.source is not None and not (task.image_tokens or recipe.model.config.get("vision_config")):
+        images = None  # the model reads features
     regions = open_regions(data.regions, task.empty_images)
     tracks = {name: open_regions(places, task.empty_images) for name, places in data.tracks.items()}
     for name, rows in splits.items():
@@ -89,7 +111,7 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     with recipe_key_errors("options"):
         options = task.configure(given).fit_options(splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
-    return PreparedData(splits, regions, texts, data.images, opened, options, pulled, labels)
+    return PreparedData(splits, regions, texts, images, opened, options, pulled, labels, held_out)
 
 
 def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
@@ -109,10 +131,36 @@ def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) ->
     return splits[names[0]] if len(names) == 1 else datasets.concatenate_datasets([splits[name] for name in names])
 
 
-def open_regions(places: str | Sequence[str] | None, empty_images: bool = False) -> RegionTable | JoinedRegions | None:
+def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] | None:
+    """
+    Makes a validation split of training rows if there is none: a tenth of the images, whose rows are no longer trained
+    on. Returns what was done, with the ids of these images.
+    """
+    if "validation" in splits or "train" not in splits:
+        return None
+    rows = splits["train"]
+    ids = sorted(rows.unique("image_id"), key=lambda image_id: image_order(image_id, seed))
+    if len(ids) < 2:
+        raise RecipeError(
+            "data.source has no validation split, and one image alone: give data.splits={validation: NAME}"
+        )
+    chosen = set(ids[: max(1, round(HELD_OUT * len(ids)))])
+    sides: list[list[int]] = [[], []]
+    for number, image_id in enumerate(rows["image_id"]):
+        sides[image_id in chosen].append(number)
+    splits["train"], splits["validation"] = (rows.select(side) for side in sides)
+    say_once(f"no validation split: {len(chosen)} of {len(ids)} images are held out, drawn with seed {seed}")
+    return {"seed": seed, "images": len(ids), "validation": sorted(chosen)}
+
+
+def open_regions(
+    places: str | Sequence[str] | MadeRegions | None, empty_images: bool = False
+) -> RegionTable | JoinedRegions | None:
     """Opens a region table, or several as one."""
     if not places:
         return None
+    if isinstance(places, MadeRegions):
+        raise RecipeError("data.regions has a detector: give the folder of the table that was made")
     tables = [RegionTable.open(place) for place in ([places] if isinstance(places, str) else places)]
     return tables[0] if len(tables) == 1 and not empty_images else JoinedRegions(tables, empty_images)
 
@@ -120,14 +168,21 @@ def open_regions(places: str | Sequence[str] | None, empty_images: bool = False)
 def _find(task: Task, data: Data) -> RemoteRows | None:
     """Finds the rows on the Hub; `None` if the data are local."""
     name = data.builder or task.builder
+    if data.source is not None:
+        return None
     return find_rows(data.data_dir, name, BUILDERS[name], data.options) if is_on_hub(data.data_dir) else None
 
 
 def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
+    if data.source is not None:
+        given = {"columns": data.columns, "boxes": data.boxes, "images": data.images, "max_rows": data.max_rows}
+        return _built(Rows, {"form": name, "named_splits": data.splits, **given}, data_dir=data.source)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
+        if isinstance(data.regions, MadeRegions):
+            raise RecipeError("data.options.negatives=nearest reads a region table: give its folder as data.regions")
         options.setdefault("regions", data.regions if isinstance(data.regions, str) else data.regions[0])
-    return _built(name, options, num_proc, data_dir=data.data_dir)
+    return _built(BUILDERS[name], options, num_proc, data_dir=data.data_dir)
 
 
 def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
@@ -136,15 +191,22 @@ def builder_options(builder_class: type[datasets.DatasetBuilder]) -> list[str]:
     return [*(name for name in field_names(builder_class.BUILDER_CONFIG_CLASS) if name not in general), "config_name"]
 
 
-def _built(name: str, options: Mapping[str, Any], num_proc: int = 1, **places: Any) -> dict[str, datasets.Dataset]:
-    builder_class = BUILDERS[name]
+def _built(
+    builder_class: type[LocalBuilder], options: Mapping[str, Any], num_proc: int = 1, **places: Any
+) -> dict[str, datasets.Dataset]:
     check_names(options, builder_options(builder_class), "data.options.")
     with recipe_key_errors("data.options"):
         builder = builder_class(**places, **options)
     builder.download_and_prepare(num_proc=num_proc)
     for split, found in builder.info.splits.items():
         if not found.num_examples:
-            raise RecipeError(f"data.builder {name}: the split {split} has no rows in {places.get('data_dir')}")
+            raise RecipeError(
+                f"data.builder {builder.name}: the split {split} has no rows in {places.get('data_dir')}"
+            )
+    if builder_class is Rows:
+        for split, report in builder.report.items():
+            left_out = [f"{count} {what}" for what, count in report.items() if isinstance(count, int) and what != ROWS]
+            say_once(f"{split}: {'; '.join([*report['read'], f'{report[ROWS]} {ROWS}', *left_out])}")
     return dict(builder.as_dataset())
 
 
@@ -159,4 +221,4 @@ def _check_columns(task: Task, data: Data, rows: datasets.Dataset) -> None:
 
 def _build_texts(path: str, length: int) -> datasets.Dataset:
     """The rows of a text corpus, read from disk one by one; lines are joined until they have `length` words."""
-    return _built("text_corpus", {"join_until": length}, data_dir=path)["train"]
+    return _built(BUILDERS["text_corpus"], {"join_until": length}, data_dir=path)["train"]

@@ -176,7 +176,7 @@ def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Pa
     about = [
         ("task", recipe.task),
         ("methods", ", ".join(results["methods"])),
-        ("data", recipe.data.data_dir),
+        ("data", recipe.data.source or recipe.data.data_dir),
         ("seed", str(recipe.seed)),
     ]
     write_text(output / PAGE, html_page(f"Run {output.name}", f"<nav>{links}</nav>{body}", STYLE, about=about))
@@ -243,7 +243,7 @@ def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
     audited = [f"grounded-attention run-heads {output}      # which head looks where, before and after"]
     return [
-        *(audited if grounded and _has_captions(recipe.data.data_dir) else ()),
+        *(audited if grounded and recipe.data.source is None and _has_captions(recipe.data.data_dir) else ()),
         "grounded-attention ground --help      # what a model looks at in your image",
         f"grounded-attention push {best} ORG/NAME --private",
     ]

@@ -2,7 +2,7 @@
 """Prepares the `preserve` section: the start model, its shared weights, the Fisher information."""
 
 from copy import deepcopy
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from grounded_attention.training.loop.data import Collator, limit_rows
 from grounded_attention.training.loop.preserve import Preservation, estimate_fisher, saved_fisher, single_batches
 from grounded_attention.training.recipes.model_family import family_name, head_class, is_vision_language
 from grounded_attention.training.recipes.recipe import (
+    PLACES,
     Data,
     Preserve,
     Recipe,
@@ -139,11 +140,7 @@ def pretraining_recipe(recipe: Recipe) -> Recipe:
     elif recipe.start is not None:
         base = recipe.start
     else:
-        places = {
-            f.name: getattr(recipe.data, f.name)
-            for f in fields(Data)
-            if f.name in ("data_dir", "regions", "images", "scenes")
-        }
+        places = {name: getattr(recipe.data, name) for name in PLACES}
         base = Recipe(task=PRETRAINING, seed=recipe.seed, data=Data(**places), training=recipe.training)
     data = replace(base.data, builder=section.builder) if section.builder else base.data
     return replace(base, data=data, options={**base.options, **section.options})

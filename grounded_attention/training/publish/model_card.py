@@ -13,7 +13,8 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.licences import SCENES, Licence, read_scenes
+from grounded_attention.dataset_scripts.builders.rows import find_files
+from grounded_attention.dataset_scripts.licences import SCENES, UNDECLARED, Licence, read_scenes
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.card import heads_before
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
@@ -167,7 +168,9 @@ def _base_model(recipe: Recipe) -> str | None:
 
 
 def builder_name(recipe: Recipe) -> str:
-    """The name of the builder of the rows."""
+    """The name of the builder of the rows, or of their source."""
+    if recipe.data.source is not None:
+        return Path(recipe.data.source).name
     return recipe.data.builder or TASKS[recipe.task].builder
 
 
@@ -175,14 +178,16 @@ def drawn_scenes(recipe: Recipe, data: PreparedData) -> Mapping[str, Any] | None
     """Version, seed and number of the training scenes; `None` for other data."""
     if data.pulled is not None:
         return data.pulled.record["scenes"]
-    return read_scenes(Path(recipe.data.data_dir))
+    return None if recipe.data.source is not None else read_scenes(Path(recipe.data.data_dir))
 
 
 def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | None]:
     """The Hub name and commit of the data set; `None` if unknown."""
     if data.pulled is not None:
         return data.pulled.repository, data.pulled.commit
-    return recipe.card.dataset, None
+    source = recipe.data.source
+    on_hub = source is not None and not find_files(source)
+    return recipe.card.dataset or (source.partition("@")[0] if on_hub and source else None), None
 
 
 # The text
@@ -329,6 +334,8 @@ def _licence(recipe: Recipe, data: PreparedData) -> str:
 def _data_licence(recipe: Recipe, data: PreparedData) -> Licence:
     if data.pulled is not None:
         return Licence(**data.pulled.record["licence"])
+    if recipe.data.source is not None:
+        return UNDECLARED
     return SCENES if drawn_scenes(recipe, data) else BUILDERS[builder_name(recipe)].BUILDER_CONFIG_CLASS.LICENCE
 
 

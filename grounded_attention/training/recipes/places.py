@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import explain_failure, s
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
 from grounded_attention.utils.bounded_files import read_json
 
-from .recipe import Data, Model, Recipe, RecipeError, ScenesData
+from .recipe import Data, MadeRegions, Model, Recipe, RecipeError, ScenesData
 
 TIMEOUT = 10.0  # seconds for the answer of the Hub
 # If one of these files is in the cache, the repository was loaded before.
@@ -90,7 +90,8 @@ def is_drawn(place: str, data: Data) -> bool:
 
 def data_places(data: Data) -> Iterator[tuple[str, str]]:
     """Yields (key, path) for each path of a data section."""
-    named: dict[str, Any] = {"data_dir": data.data_dir, "regions": data.regions}
+    regions = None if isinstance(data.regions, MadeRegions) else data.regions
+    named: dict[str, Any] = {"data_dir": None if data.source else data.data_dir, "regions": regions}
     named |= {f"tracks.{name}": places for name, places in data.tracks.items()}
     named |= {"images": data.images, "text_corpus": data.text_corpus, "pseudo_labels": data.pseudo_labels}
     for name, places in named.items():

@@ -51,14 +51,34 @@ class ScenesData(Section):
 
 
 @dataclass
+class MadeRegions(Section):
+    """
+    Regions that are extracted when they are first needed, and kept.
+    """
+
+    features: str
+    detector: str = "grid"
+    queries: list[str] | None = None
+    min_regions: Count = 10
+    max_regions: Count = 100
+    folder: str | None = None
+
+
+@dataclass
 class Data(Section):
     """
-    Where the rows and the region features come from.
+    Where the rows and the region features come from. With `source`, rows as people have them are read instead of the
+    files of a builder, which then only says what rows are made.
     """
 
     data_dir: str = ""
+    source: str | None = None
+    columns: dict[str, str | list[str]] = field(default_factory=dict)
+    boxes: str | None = None
+    splits: dict[str, str] = field(default_factory=dict)
+    max_rows: Count | None = None
     builder: BuilderName | None = None
-    regions: str | list[str] | None = None
+    regions: str | list[str] | MadeRegions | None = None
     tracks: dict[str, str | list[str]] = field(default_factory=dict)
     text_corpus: str | None = None
     pseudo_labels: str | None = None
@@ -171,7 +191,7 @@ def is_quiet(recipe: Recipe) -> bool:
 
 # Keys of a `start`; everything else is as in the outer recipe. From a recipe that it extends, a start takes no paths.
 START_KEYS = ("task", "options", "data", "training", "methods", "supervision")
-PLACES = ("data_dir", "regions", "images", "scenes")
+PLACES = ("data_dir", "source", "columns", "boxes", "splits", "max_rows", "regions", "images", "scenes")
 # Paths that belong to the rows of one training, so a start neither shares nor extends them.
 OWN_PLACES = ("tracks", "pseudo_labels")
 

@@ -1,0 +1,295 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Builds the rows of a task from data as people have them: everything that `grounded_rows` reads."""
+
+import glob
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import datasets
+from datasets import List, Value
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
+from grounded_attention.dataset_scripts.rows.captions import texts_in_order
+from grounded_attention.dataset_scripts.rows.pictures import picture_digest
+from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
+from grounded_attention.utils.whole_files import write_bytes
+
+from .flickr30k_entities import FEATURES as ENTITIES
+from .llava_instruct import FEATURES as CONVERSATIONS
+from .llava_instruct import IMAGE_MARK
+from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .refcoco import FEATURES as EXPRESSIONS
+from .vqa_v2 import FEATURES as QUESTIONS
+
+logger = logging.getLogger(__name__)
+
+ROWS = "rows"  # what the report counts them by
+PICTURES = "pictures"  # folder beside the rows, of pictures that the source has inside of its rows
+HUMANS = 10  # answers to a question of VQA v2; an answer that stands alone counts as all of them
+Row = Mapping[str, Any]
+
+
+@dataclass
+class RowsConfig(LocalConfig):
+    """Options of [`Rows`]."""
+
+    WHERE: ClassVar[str] = "docs/data.md has the sources and shapes that are read"
+
+    form: str = "flickr30k_entities"
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    boxes: str | None = None
+    images: str | None = None
+    named_splits: Mapping[str, Any] = field(default_factory=dict)
+    max_rows: int | None = None
+
+    def sources(self) -> list[Path]:
+        return find_files(self.data_dir or "")
+
+    def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
+        """Adds the commit of a data set on the Hub, of which no file is here."""
+        if self.data_dir and not self.sources():
+            config_kwargs = {**config_kwargs, "commit": _commit(self.data_dir)}
+        return super().create_config_id(config_kwargs, custom_features)
+
+    def check(self) -> None:
+        super().check()
+        if self.form not in FORMS:
+            raise DataError(
+                "data of this form are not made of rows", found=self.form, expected=f"one of {', '.join(FORMS)}"
+            )
+
+
+def find_files(source: str) -> list[Path]:
+    """The files or folders of a source; none for a name on the Hub."""
+    path = Path(source)
+    return [path] if source and path.exists() else [Path(found) for found in sorted(glob.glob(source, recursive=True))]
+
+
+def _commit(name: str) -> str:
+    from huggingface_hub import HfApi
+
+    repository, _, revision = name.partition("@")
+    with hub_errors("finding the data set", repository, "check the name, and log in for a gated one"):
+        return str(HfApi().dataset_info(repository, revision=revision or None).sha)
+
+
+class Rows(LocalBuilder):
+    """The rows of another builder (`form`: `flickr30k_entities`, `refcoco`, `vqa_v2` or `llava_instruct`), made of
+    data that `grounded_rows` reads.
+
+    `data_dir` is the source: a file, pattern or folder, or `ORG/NAME` on the Hub. `columns`, `boxes`, `images` and
+    `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test ... to splits
+    of the source; by default all are read, under their own names. `file_name` of a row is the path of its picture
+    without its root; pictures inside of rows are written once into a folder beside the built rows.
+
+    Example:
+
+    ```python
+    builder = Rows(data_dir="rows.jsonl", form="refcoco", boxes="xyxy pixels")
+    builder.download_and_prepare()
+    train = builder.as_dataset("train")
+    ```
+    """
+
+    config: RowsConfig
+    BUILDER_CONFIG_CLASS = RowsConfig
+    BUILDER_CONFIGS = [RowsConfig(name="default")]
+
+    def _info(self) -> datasets.DatasetInfo:
+        self.config.check()
+        features = FORMS[self.config.form][0]
+        return datasets.DatasetInfo("Rows of a data set of any form.", features=datasets.Features(features))
+
+    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
+        config = self.config
+        on_hub: dict[str, Any] = {} if config.sources() else {"streaming": True}
+        rows = grounded_rows(
+            config.data_dir, config.columns, config.boxes, images=config.images, max_rows=config.max_rows, **on_hub
+        )
+        self._ids: dict[str, str] = {}  # of a picture -> its file
+        names = config.named_splits or _named(rows.splits)
+        return [
+            datasets.SplitGenerator(
+                name=datasets.NamedSplit(name),
+                gen_kwargs={"rows": rows.of_split(split) if split else rows, "split": name},
+            )
+            for name, split in names.items()
+        ]
+
+    def _generate_rows(self, rows: GroundedRows, split: str) -> Iterator[dict[str, Any]]:
+        report, convert = BuildReport(), FORMS[self.config.form][1]
+        for number, row in enumerate(rows.decode(False)):
+            pictures = row.get("images") or ([row["image"]] if "image" in row else [])
+            if len(pictures) != 1:
+                report.add("rows without a picture" if not pictures else "rows with several pictures", str(number))
+                continue
+            path = self._file_of(pictures[0])
+            about: dict[str, Any] = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
+            about |= {name: row.get(name) for name in ("width", "height")}
+            for made in convert(row, f"{split}-{number}", report):
+                report.add(ROWS)
+                yield {name: {**about, **made}[name] for name in self.info.features}
+        report.counts.update({f"left out: {reason}": count for reason, count in rows.report.dropped.items()})
+        self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
+        if not report.counts[ROWS]:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in report.counts.items() if count)
+            raise DataError(
+                f"no row of the form of {self.config.form}",
+                file=self.config.data_dir,
+                where=f"split {split}",
+                found=reasons or "no rows",
+                expected=FORMS[self.config.form][2],
+            )
+
+    def _file_of(self, picture: Any) -> str:
+        """The file of a picture; one inside of a row becomes a file, once."""
+        if isinstance(picture, str):
+            return os.path.abspath(picture)
+        content = picture if isinstance(picture, bytes) else picture["bytes"]
+        name = str(picture_digest(content))
+        folder = Path(self._output_dir, PICTURES)
+        folder.mkdir(exist_ok=True)
+        if not (folder / name).exists():
+            write_bytes(folder / name, content)
+        # The folder is renamed when all rows are built.
+        return os.path.join(os.path.abspath(self._output_dir.removesuffix(".incomplete")), PICTURES, name)
+
+    def _id_of(self, image_id: str, path: str) -> str:
+        """The id of a row's picture; if another picture has it already, one of its own."""
+        if self._ids.setdefault(image_id, path) == path:
+            return image_id
+        return f"{image_id}#{hashlib.sha256(path.encode()).hexdigest()[:8]}"
+
+
+def _named(splits: Sequence[str]) -> dict[str, str]:
+    """Name -> split of the source, for sources that say it; one without splits is all for training."""
+    names = {SAME_SPLIT.get(name, name): name for name in splits} or {"train": ""}
+    if "train" not in names:
+        raise DataError(
+            "no split to train on",
+            found=", ".join(names),
+            expected="train",
+            hint="say which: data.splits={train: NAME, validation: NAME}",
+        )
+    return names
+
+
+def _rootless(path: str) -> str:
+    return os.path.splitdrive(path)[1].lstrip("/\\")
+
+
+# Forms
+
+
+def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    for number, phrase in enumerate(row["phrases"]):
+        if len(phrase["boxes"]) != 1:
+            report.add("phrases without one box", key)
+            continue
+        name = f"{key}-{number}"
+        yield {"example_id": name, "text": phrase["text"], "box": phrase["boxes"][0]}
+
+
+def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    if "messages" in row:
+        report.add("conversations", key)
+        return
+    captions: list[dict[str, Any]] = [
+        {"caption_id": f"{key}#{number}", "text": text, "related": True, "phrases": []}
+        for number, text in enumerate(texts_in_order(row))
+    ]
+    entities = []
+    for number, phrase in enumerate(row["phrases"], 1):
+        entity = str(number)  # 0 would be nothing visible
+        told = {name: phrase[name] for name in ("text", "start", "end")}
+        captions[phrase["sentence"]]["phrases"].append(
+            {**told, "entity_id": entity, "types": list(phrase.get("types") or ())}
+        )
+        if phrase["boxes"]:
+            entities.append({"entity_id": entity, "boxes": phrase["boxes"], "scene": False, "nobox": False})
+    yield {"captions": captions, "entities": entities}
+
+
+def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    turns = _turns(row)[0] if "messages" in row else []
+    if len(turns) == 2:
+        question, given = turns[0], [turns[1]]
+    else:
+        question, given = row.get("text", ""), list(row.get("answers") or ())
+        given = given or [str(row["answer"])] * (row.get("answer") is not None)
+    if not question or not any(given):
+        report.add("rows without a question and its answer", key)
+        return
+    phrases = [
+        {name: each[name] for name in ("text", "start", "end", "boxes")}
+        for each in row["phrases"]
+        if each["boxes"] and "text" in row and each["sentence"] == 0
+    ]
+    about = {"example_id": key, "question_type": "", "answer_type": ""}
+    answers = given * HUMANS if len(given) == 1 else given
+    yield {**about, "question": question, "answers": answers, "phrases": phrases}
+
+
+def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    texts, phrases = _turns(row)
+    if lost := sum(bool(each["boxes"]) for each in row["phrases"]) - len(phrases):
+        report.add("phrases that are in no turn", key, lost)
+    if not texts or not all(texts[1::2]):
+        report.add("rows that are no turns of user and assistant", key)
+        return
+    messages = [{"role": ("user", "assistant")[number % 2], "text": text} for number, text in enumerate(texts)]
+    yield {"example_id": key, "messages": messages, "phrases": phrases}
+
+
+def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
+    """The texts of turns of user and assistant, without the marks of pictures, and the phrases in them; none if roles
+    do not take turns. What the system says is left out, and a last question without an answer."""
+    turns: list[str] = []
+    places: dict[int, tuple[int, int]] = {}  # text of the row -> its turn, and characters before it
+    number = 0
+    for message in row.get("messages") or ():
+        content = message["content"]
+        parts = [content] if isinstance(content, str) else [part["text"] for part in content if "text" in part]
+        if message["role"] == "system":
+            number += len(parts)
+            continue
+        if message["role"] != ("user", "assistant")[len(turns) % 2]:
+            return [], []
+        text = ""
+        for part in parts:
+            cleaned = part.replace(IMAGE_MARK, "").strip()
+            text += "\n" * bool(text)
+            places[number] = (len(turns), len(text) - (part.find(cleaned) if cleaned in part else len(part)))
+            number, text = number + 1, text + cleaned
+        turns.append(text)
+    turns = turns[: len(turns) // 2 * 2]
+    found = []
+    for phrase in row["phrases"]:
+        turn, moved = places.get(phrase["sentence"], (len(turns), 0))
+        start, end = phrase["start"] + moved, phrase["end"] + moved
+        if turn < len(turns) and phrase["boxes"] and turns[turn][max(start, 0) : end] == phrase["text"]:
+            told = {"sentence": turn, "text": phrase["text"], "start": start, "end": end}
+            found.append({**told, "boxes": phrase["boxes"]})
+    return turns, found
+
+
+_PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
+_PHRASES = {name: kind for name, kind in CONVERSATIONS["phrases"].feature.items() if name != "sentence"}
+# Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
+FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
+    "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
+    "refcoco": (
+        {**{name: kind for name, kind in EXPRESSIONS.items() if name not in ("ref_id", "ann_id")}, **_PICTURE},
+        _expressions,
+        "phrases with one box",
+    ),
+    "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": List(_PHRASES)}, _questions, "a question and its answer"),
+    "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),
+}

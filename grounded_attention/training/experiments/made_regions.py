@@ -1,0 +1,120 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Regions that a recipe has made when they are first needed, and the loading of what finds and describes them."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+
+from grounded_attention.dataset_scripts.files.image_files import ImageFile
+from grounded_attention.dataset_scripts.regions.extraction_run import extract_table
+from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
+from grounded_attention.modeling.region_feature_models import load_region_features
+from grounded_attention.processing.feature_pixels import load_feature_processor
+from grounded_attention.processing.region_detection import GRID, BoxSource, GivenBoxes, GridBoxes, load_detector
+from grounded_attention.processing.region_extraction import RegionExtractor
+from grounded_attention.training.recipes.recipe import MadeRegions, RecipeError, recipe_key_errors
+from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.safe_paths import path_below
+
+from .processes import say_once
+
+ROWS = "rows"  # as a detector: the boxes of the rows themselves
+OWN: Mapping[str, type] = {SOURCE: ShapeDetector, GRID: GridBoxes}  # detectors that are no model
+
+
+def load_extractor(
+    detector: str | BoxSource,
+    features: str,
+    *,
+    queries: Sequence[str] | None = None,
+    detector_revision: str | None = None,
+    features_revision: str | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    **options: Any,
+) -> RegionExtractor:
+    """
+    Loads a detector and a feature model by their names; `options` are those of `RegionExtractor`.
+    """
+    source: BoxSource
+    if not isinstance(detector, str):
+        source = detector
+    elif detector in OWN:
+        source = OWN[detector]()
+    else:
+        source = load_detector(detector, queries, detector_revision, device, dtype)
+    model: Any
+    if features == SOURCE:
+        model = SceneFeatures()
+        processor = model.image_processor
+    else:
+        processor = load_feature_processor(features, features_revision)
+        try:
+            model = load_region_features(features, revision=features_revision, dtype=dtype)
+        except OSError as error:
+            raise ValueError(f"Feature model {features!r} cannot be used: {first_sentences(error)}") from error
+    return RegionExtractor(source, model.to(device), processor, features_name=features, **options)
+
+
+def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | None, quiet: bool, cpu: bool) -> str:
+    """
+    Extracts the regions of all images of the rows, or finds them; a broken run is continued. Returns the folder.
+
+    Every process of a launch makes the same call.
+    """
+    if made.queries and made.detector in (ROWS, *OWN):
+        raise RecipeError(f"data.regions.queries are for a zero-shot detector, not for {made.detector}")
+    if images is None:
+        raise RecipeError("data.regions has a detector, but there are no pictures: give data.images")
+    files: dict[str, Path] = {}
+    for rows in splits.values():
+        names = rows["file_name"] if "file_name" in rows.column_names else [None] * len(rows)
+        for image_id, name in zip(rows["image_id"], names, strict=True):
+            files.setdefault(image_id, path_below(images, name or f"{image_id}.jpg"))
+    given = {key: value for key, value in asdict(made).items() if key != "folder"}
+    identity = json.dumps([given, sorted((image_id, str(path)) for image_id, path in files.items())])
+    kept = Path(datasets.config.HF_DATASETS_CACHE, "regions", hashlib.sha256(identity.encode()).hexdigest()[:16])
+    device = "cpu" if cpu or not torch.cuda.is_available() else "cuda"
+    with recipe_key_errors("data.regions"):
+        extractor = load_extractor(
+            _boxes_of_rows(splits, files) if made.detector == ROWS else made.detector,
+            made.features,
+            queries=made.queries,
+            device=device,
+            min_regions=made.min_regions,
+            max_regions=made.max_regions,
+        )
+        folder = str(made.folder or kept)
+        table = extract_table(
+            [ImageFile(image_id, path) for image_id, path in files.items()],
+            extractor,
+            folder,
+            open_image,
+            source=made.detector,
+            progress=not quiet,
+        )
+    if table is not None:
+        say_once(f"{table['regions']:,} regions of {table['images']:,} images ({made.detector}), kept in {folder}")
+    return folder
+
+
+def _boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> GivenBoxes:
+    """The boxes that the rows of each image have, each once, in pixels."""
+    found: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
+    for rows in splits.values():
+        for row in rows:
+            boxes = [row["box"]] if row.get("box") else []
+            for part in (*(row.get("entities") or ()), *(row.get("phrases") or ())):
+                boxes += part["boxes"]
+            size = (row["width"], row["height"])
+            found[row["image_id"]] |= {
+                tuple(side * size[place % 2] for place, side in enumerate(box)): None for box in boxes
+            }
+    return GivenBoxes({image_id: {"boxes": [*boxes]} for image_id, boxes in found.items()}, ROWS)

@@ -1,0 +1,165 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Recipes that read rows as people have them: rows of each task, splits, and regions that are made on first use."""
+
+import json
+
+import datasets
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+
+from grounded_attention.dataset_scripts.builders.rows import Rows
+from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.training.experiments.prepared_data import hold_out, prepare_data
+from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe
+from tests.helpers.tiny_backbone import save_backbone
+from tests.helpers.tiny_detectors import save_detector
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_vlm_recipes import vlm_recipe
+
+BALL, CUBE = (10, 20, 50, 60), (60, 30, 90, 60)
+
+
+def draw(place):
+    picture = Image.new("RGB", (120 + place, 90), (224, 208, 170))
+    ImageDraw.Draw(picture).ellipse(tuple(side + place for side in BALL), fill=(205, 38, 38))
+    ImageDraw.Draw(picture).rectangle(CUBE, fill=(38, 88, 210))
+    return picture
+
+
+def write_rows(folder, count=12, **more):
+    """Rows with two phrases in pixels, and the pictures beside them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "rows.jsonl", "w") as file:
+        for number in range(count):
+            draw(number).save(folder / f"{number}.png")
+            ball = [side + number for side in BALL]
+            phrases = [{"text": "red ball", "boxes": [ball]}, {"text": "blue cube", "boxes": [CUBE]}]
+            row = {"image": f"{number}.png", "text": "a red ball and a blue cube", "phrases": phrases, **more}
+            file.write(json.dumps(row) + "\n")
+    return folder / "rows.jsonl"
+
+
+def built(source, form, cache, **options):
+    builder = Rows(data_dir=str(source), form=form, cache_dir=str(cache), **options)
+    builder.download_and_prepare()
+    return builder, builder.as_dataset()
+
+
+def test_rows_of_each_form_have_the_boxes_of_the_source(tmp_path):
+    source = write_rows(tmp_path, answer="two")
+    said = {"boxes": "xyxy pixels", "columns": {}}
+    _, expressions = built(source, "refcoco", tmp_path / "cache", **said)
+    rows = expressions["train"]
+    assert len(rows) == 24 and rows[3]["text"] == "blue cube"
+    sides = np.array([120 + 5, 90] * 2)
+    assert np.allclose(np.array(rows[10]["box"]) * sides, [side + 5 for side in BALL], atol=1e-3)
+    assert "/" + rows[10]["file_name"] == str(tmp_path / "5.png") and rows[10]["image_id"] == "5"
+    captions = built(source, "flickr30k_entities", tmp_path / "cache", **said)[1]["train"][5]
+    assert [each["text"] for each in captions["captions"][0]["phrases"]] == ["red ball", "blue cube"]
+    named = [each["entity_id"] for each in captions["captions"][0]["phrases"]]
+    boxes = {each["entity_id"]: each["boxes"] for each in captions["entities"]}
+    assert np.allclose(np.array(boxes[named[1]][0]) * sides, CUBE, atol=1e-3)
+    asked = built(source, "vqa_v2", tmp_path / "cache", **said)[1]["train"][0]
+    assert asked["question"] == "a red ball and a blue cube" and asked["answers"] == ["two"] * 10
+
+
+def test_conversations_keep_their_phrases_where_marks_of_pictures_go(tmp_path):
+    draw(0).save(tmp_path / "a.png")
+    turns = [("human", "<image>\nWhere is the red ball?"), ("gpt", "At [0.1, 0.2, 0.4, 0.6] on the left.")]
+    rows = [{"id": 1, "image": "a.png", "conversations": [{"from": who, "value": text} for who, text in turns]}]
+    rows.append({"id": 2, "image": "a.png", "conversations": [{"from": "gpt", "value": "Hello."}]})
+    (tmp_path / "talk.json").write_text(json.dumps(rows))
+    builder, found = built(tmp_path / "talk.json", "llava_instruct", tmp_path / "cache", boxes="xyxy 0..1")
+    (row,) = found["train"]
+    (phrase,) = row["phrases"]
+    text = row["messages"][phrase["sentence"]]["text"]
+    assert [each["role"] for each in row["messages"]] == ["user", "assistant"] and "<image>" not in str(row)
+    assert text[phrase["start"] : phrase["end"]] == phrase["text"] and "red ball" in phrase["text"]
+    assert builder.report["train"]["rows that are no turns of user and assistant"] == 1
+
+
+def test_pictures_inside_of_rows_are_written_once_and_read_again(tmp_path):
+    picture = draw(0)
+    picture.save(tmp_path / "a.png")
+    inside = {"bytes": (tmp_path / "a.png").read_bytes(), "path": None}
+    rows = [{"image": inside, "text": text, "bbox": [0.1, 0.2, 0.5, 0.6]} for text in ("a ball", "a red ball")]
+    parquet = tmp_path / "rows.parquet"
+    datasets.Dataset.from_list(rows).to_parquet(parquet)
+    _, found = built(parquet, "refcoco", tmp_path / "cache", boxes="xyxy 0..1")
+    names = found["train"]["file_name"]
+    assert len({*names}) == 1 and len({*found["train"]["image_id"]}) == 1
+    assert np.array_equal(np.asarray(Image.open("/" + names[0]).convert("RGB")), np.asarray(picture))
+
+
+def test_splits_are_those_of_the_source_or_drawn_by_images(tmp_path):
+    for name in ("train", "testA"):
+        write_rows(tmp_path / "in").rename(tmp_path / "in" / f"{name}.jsonl")
+    options = {"boxes": "xyxy pixels"}
+    _, found = built(tmp_path / "in" / "*.jsonl", "refcoco", tmp_path / "cache", **options)
+    assert sorted(found) == ["testA", "train"]
+    _, named = built(
+        tmp_path / "in" / "*.jsonl", "refcoco", tmp_path / "cache", named_splits={"train": "testA"}, **options
+    )
+    assert [*named] == ["train"]
+    splits = dict(found)
+    said = hold_out(splits, seed=3)
+    sides = [set(splits[name]["image_id"]) for name in ("train", "validation")]
+    assert not sides[0] & sides[1] and len(sides[0] | sides[1]) == 12 and sides[1] == {*said["validation"]}
+    assert len(splits["train"]) + len(splits["validation"]) == 24
+    again = dict(found)
+    assert hold_out(again, seed=3) == said and hold_out(dict(found), seed=4) != said
+
+
+@pytest.mark.parametrize("detector", ["grid", "rows", "conditional_detr"])
+def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, capsys, detector):
+    source = write_rows(tmp_path / "own")
+    features = str(save_backbone(tmp_path / "features"))
+    known = detector in ("grid", "rows")
+    recipe = tiny_recipe(tiny_scenes(tmp_path / "scenes"), tmp_path / "run", methods=["none"])
+    recipe |= {"task": "referring_expressions"}
+    recipe["data"] = {"source": str(source), "boxes": "xyxy pixels"}
+    recipe["data"]["regions"] = {
+        "detector": detector if known else str(save_detector(detector, tmp_path / "detector")),
+        "features": features,
+        "folder": str(tmp_path / "table"),
+    }
+    recipe["model"]["family"] = "visualbert"
+    del recipe["model"]["config"]["region_classes"]
+    assert run_train(monkeypatch, tmp_path, recipe) == 0, capsys.readouterr()
+    table = RegionTable.open(tmp_path / "table")
+    assert len(table.ids) == 12
+    if known:
+        assert {len(table[each].boxes) for each in table.ids} == {45 if detector == "grid" else 2}
+    split = json.loads((tmp_path / "run" / "split.json").read_text())
+    assert len(split["validation"]) == 1
+    results = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]
+    if detector == "rows":
+        figures = results["figures"]["validation"]
+        assert (figures["expressions_upper_bound"], figures["expressions_chance"]) == (1, 0.5)
+    if detector == "grid":  # again: nothing is extracted a second time
+        monkeypatch.setattr("grounded_attention.processing.region_extraction.RegionExtractor.extract", None)
+        assert run_train(monkeypatch, tmp_path, {**recipe, "output_dir": str(tmp_path / "again")}) == 0
+
+
+def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch):
+    source = write_rows(tmp_path / "own")
+    scenes = tiny_scenes(tmp_path / "scenes")
+    recipe = vlm_recipe(scenes, tmp_path / "run", methods=["direct"])
+    recipe["data"] = {"source": str(source), "boxes": "xyxy pixels", "builder": "flickr30k_entities"}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    results = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["direct"]
+    assert results
+
+
+@pytest.mark.parametrize("detector", ["grid"])
+def test_phrases_and_questions(tmp_path, detector, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    source = write_rows(tmp_path / "own", answer="two")
+    features = str(save_backbone(tmp_path / "features"))
+    for task in ("phrase_grounding", "vqa"):
+        data = Data(source=str(source), boxes="xyxy pixels", regions=MadeRegions(features, detector))
+        options = {"answers": {"fewest": 1}} if task == "vqa" else {}
+        prepared = prepare_data(Recipe(task=task, data=data, options=options, training={"use_cpu": True}))
+        assert len(prepared.splits["train"]) == 11 and len(prepared.splits["validation"]) == 1
+        assert set(prepared.splits["train"]["image_id"]) < set(prepared.regions.ids)
