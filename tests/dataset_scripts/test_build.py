@@ -19,18 +19,11 @@ PAIRS = [("1", "A man", "An old man", 2), ("1", "A man", "a giraffe", 2)]
 
 def test_parquet_holds_the_rows_of_the_builder(tmp_path, capsys):
     data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
-    arguments = [
-        "vgp",
-        "negatives=random",
-        "--data-dir",
-        str(data),
-        "--output",
-        str(output),
-        "--num-proc",
-        "2",
-        "seed=3",
-    ]
-    assert main(arguments) == 0
+    arguments = ["vgp", "negatives=random", "--data-dir", str(data), "--output", str(output), "seed=3"]
+    assert main([*arguments, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["rows"] == {"train": 60, "validation": 10, "test": 10} and printed["output"] == str(output)
+    assert main([*arguments, "--num-proc", "2"]) == 0
     printed = capsys.readouterr().out
     assert "train: 60 rows" in printed and "rows_with_phrase_not_in_captions" in printed
     builder = VGP(data_dir=str(data), cache_dir=str(tmp_path / "cache"), negatives="random", seed=3)
@@ -58,11 +51,8 @@ def test_a_second_build_replaces_the_first(tmp_path):
         (["vgp", "--data-dir", "data"], "pass regions=FOLDER"),
         (["vgp", "--data-dir", "data", "--config", "ternary"], "Available: ['typology', 'binary']"),
         (["vgp", "--data-dir", "data", "negative=random"], "unknown option: found 'negative=random'"),
-        (["vgp", "--data-dir", "data", "negatives=random", "seed=x"], "bad option seed"),
         (["vgp", "--data-dir", "data", "negatives=random", "seed=1", "seed=2"], "given twice: found 'seed=2'"),
         (["vgp", "--data-dir", "data", "seed=[1"], "bad option seed: found '[1', expected a whole number"),
-        (["vgp", "--data-dir", "data", "only_images_with_pairs=maybe"], "expected true or false"),
-        (["flickr30k_entities", "--data-dir", "data", "captions_per_image=five"], "bad option captions_per_image"),
         (["flickr30k_entities", "--data-dir", "data", "--split", "dev"], "unknown split"),
     ],
 )
@@ -75,20 +65,14 @@ def test_errors_are_one_line_and_exit_2(tmp_path, monkeypatch, capsys, arguments
     assert not (tmp_path / "built").exists()
 
 
-def test_other_files_in_the_output_folder_are_not_removed(tmp_path, capsys):
-    precious = tmp_path / "home" / "precious.txt"
-    precious.parent.mkdir()
-    precious.write_text("x")
-    data = write_vgp(tmp_path / "data")
-    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(precious.parent)]) == 2
-    assert "contains other files" in capsys.readouterr().err and precious.read_text() == "x"
-
-
+@pytest.mark.parametrize("earlier", [True, False])
 @pytest.mark.parametrize("place", ["built/notes/mine.txt", "built/vgp-train.parquet", "built.incomplete/mine.txt"])
-def test_files_of_others_in_an_earlier_build_are_not_removed(tmp_path, capsys, place):
+def test_files_of_others_are_not_removed(tmp_path, capsys, place, earlier):
     data, output, mine = write_vgp(tmp_path / "data"), tmp_path / "built", tmp_path / place
     arguments = ["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]
-    assert main(arguments) == main(arguments) == 0  # a build replaces its own
+    output.mkdir()
+    if earlier:
+        assert main(arguments) == main(arguments) == 0  # a build replaces its own
     built = {path: path.read_bytes() for path in output.iterdir()}
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("x")
@@ -112,22 +96,6 @@ def test_the_output_may_not_be_a_link(tmp_path, capsys):
     (tmp_path / "built").symlink_to(target)
     assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(tmp_path / "built")]) == 2
     assert "is a symbolic link" in capsys.readouterr().err and not any(target.iterdir())
-
-
-def test_data_sets_of_others_are_not_replaced(tmp_path, capsys):
-    data, output = write_vgp(tmp_path / "data"), tmp_path / "built"
-    datasets.Dataset.from_dict({"x": [1]}).save_to_disk(output)
-    assert main(["flickr30k_entities", "--data-dir", str(data), "--output", str(output)]) == 2
-    assert "contains other files" in capsys.readouterr().err and datasets.load_from_disk(output)["x"][:] == [1]
-
-
-def test_json_is_all_that_is_printed(tmp_path, capsys):
-    data, output = write_vgp(tmp_path / "data", PAIRS), tmp_path / "built"
-    arguments = ["vgp", "--data-dir", str(data), "--output", str(output), "--json", "negatives=random"]
-    assert main(arguments) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["rows"] == {"train": 60, "validation": 10, "test": 10} and printed["output"] == str(output)
-    assert printed["report"]["train"]["rows_with_phrase_not_in_captions"] == 1
 
 
 def test_options_take_the_type_of_the_builder():

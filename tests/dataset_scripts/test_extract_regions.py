@@ -26,8 +26,6 @@ from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.two_processes import launch
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def photos(tmp_path):
@@ -74,14 +72,6 @@ def test_a_finished_table_is_unchanged(photos, tmp_path):
     assert (tmp_path / "out" / "regions.json").stat().st_mtime_ns == before
 
 
-@pytest.mark.parametrize("file", ["regions.json", "regions.partial.json"])
-def test_a_manifest_without_provenance_is_named(photos, tmp_path, file):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / file).write_text('{"format": "grounded-attention region table", "version": 1}')
-    with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
-        extract(photos, tmp_path / "out")
-
-
 @pytest.mark.parametrize("finished", [True, False])
 def test_another_detector_option_or_set_of_images_is_refused(photos, tmp_path, finished):
     output = tmp_path / "out"
@@ -104,8 +94,9 @@ def test_a_table_without_rows_can_restart_with_other_options(tmp_path):
     photos = tmp_path / "photos"
     photos.mkdir()
     (photos / "a.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"a\.png"):
-        extract(photos, tmp_path / "out")
+    for on_error in ("refuse", "skip"):
+        with pytest.raises(DataError, match=r"a\.png"):
+            extract(photos, tmp_path / "out", on_error=on_error)
     Image.new("RGB", (6, 4), (3, 0, 0)).save(photos / "a.png")
     extract(photos, tmp_path / "out", Extractor(detector={"name": "other"}))
     assert RegionTable.open(tmp_path / "out").ids == ["a"]
@@ -132,14 +123,6 @@ def test_features_that_float16_cannot_hold_name_their_image(photos, tmp_path):
 
     with pytest.raises(DataError, match=r"000\.png.*features contain a value that float16 cannot represent"):
         extract(photos, tmp_path / "out", Huge())
-
-
-def test_no_usable_image_is_an_error(tmp_path):
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    (photos / "a.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"no usable image; the first problem: .*a\.png"):
-        extract(photos, tmp_path / "out", on_error="skip")
 
 
 # Kills
@@ -179,9 +162,10 @@ def test_a_torn_row_is_done_again(photos, tmp_path):
     assert_whole(output, 12)
 
 
-@pytest.mark.parametrize(
-    "stop", ["os.rename", "grounded_attention.dataset_scripts.regions.writer.write_json", "shutil.rmtree"]
-)
+WRITE = "grounded_attention.dataset_scripts.regions.writer.write_json"
+
+
+@pytest.mark.parametrize("stop", ["os.rename", WRITE, "shutil.rmtree"])
 def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
     """Killed at each step of the join in turn, the table is whole after the next run."""
     output = tmp_path / "out"
@@ -192,9 +176,7 @@ def test_a_kill_while_the_parts_are_joined(photos, tmp_path, monkeypatch, stop):
         def last(*arguments, **options):
             # The first `write_json` begins a table, the others are those of the join.
             called.append(arguments)
-            if stop != "grounded_attention.dataset_scripts.regions.writer.write_json" or "regions.json" in str(
-                arguments[0]
-            ):
+            if stop != WRITE or "regions.json" in str(arguments[0]):
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*arguments, **options)
 
@@ -277,11 +259,7 @@ def test_lists_of_images_that_are_refused(tmp_path):
         list_images(tmp_path / "nowhere")
     with pytest.raises(DataError, match="no images"):
         list_images(tmp_path)
-    for text, problem in {
-        "a\tb\tc\n": "line 1: not an image",
-        "\tx.png\n": "line 1: not an image",
-        "\n": "no images",
-    }.items():
+    for text, problem in {"a\tb\tc\n": "line 1", "\tx.png\n": "line 1", "\n": "no images"}.items():
         (tmp_path / "list").write_text(text)
         with pytest.raises(DataError, match=problem):
             list_images(tmp_path / "list")
@@ -306,20 +284,12 @@ def test_boxes_as_json_and_as_lines(tmp_path):
 @pytest.mark.parametrize(
     "name, text, problem",
     [
-        ("b.json", "[1, 2]", "not an object"),
         ("b.json", "{", "not JSON"),
-        ("b.json", "{}", "no"),
-        ("b.json", '{"1": [[0, 0, 1]]}', "image 1: boxes are not numbers"),
         ("b.json", '{"1": "abcd"}', "image 1: boxes are not numbers"),
-        ("b.json", '{"1": [[0,0,1,1]], "1": [[0,0,1,1]]}', "image id occurs twice"),
         ("b.json", '{"1": {}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),
-        (
-            "b.json",
-            '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}',
-            "the number of scores is not the number of boxes",
-        ),
-        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "the number of labels is not the number of boxes"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "scores": [1, 2]}}', "the number of scores"),
+        ("b.json", '{"1": {"boxes": [[0,0,1,1]], "labels": [1]}}', "the number of labels"),
         ("b.jsonl", '{"boxes": []}', "line 1: not a record"),
         ("b.jsonl", "[]", "line 1: not a record"),
         ("b.jsonl", '{"image_id": 1}', "line 1: not a record of boxes"),
@@ -405,6 +375,4 @@ def test_scenes_are_a_detector_and_a_feature_model(tmp_path, capsys):
             pair = np.stack([mine.features[one], theirs.features[other]]).astype(np.float32)
             assert np.corrcoef(pair)[0, 1] > 0.95
     assert main([*words, "--detector", "scenes", "--features", "scenes", "--queries", "a ball"]) == 2
-    assert "--queries needs a zero-shot --detector and cannot be combined with --detector scenes" in (
-        capsys.readouterr().err
-    )
+    assert "--queries needs a zero-shot --detector" in capsys.readouterr().err

@@ -62,18 +62,12 @@ def test_sentence_variants(line, expected):
         ("[/EN#1/people A man] walks ] .", "none is open"),
         ("[/EN#1/people A [/EN#2/people man]] .", "opens inside"),
         ("[ A man] walks", "not a phrase tag"),
-        ("[/EN#/people A man] walks", "not a phrase tag"),
         ("[/EN#man/people A man] walks", "not a phrase tag"),
-        ("[/EN#1x/people A man] walks", "not a phrase tag"),
         ("[/EN#01/people A man] walks", "not a phrase tag"),
-        ("[/1/people A man] walks", "not a phrase tag"),
         ("[/EN#1/people ] walks", "has no words"),
-        ("[/EN#1/people] walks", "has no words"),
         ("[/EN#1/body parts his hands] up", "type"),
         ("beside [/EN#0/other/not visual each other]", "type"),
         ('[/EN#1/"people" A man] walks', "type"),
-        ('"[/EN#1/people A [/EN#2/people man]]".', "opens inside"),
-        ('he said "[/EN#1/people A man".', "not closed"),
         ("/EN#1/people A man] walks", "none is open"),
         ("(/EN#1/people A man) walks", "without its bracket"),
     ],
@@ -107,15 +101,10 @@ def test_annotation_names_boxes_and_flags(tmp_path):
     "corners, problem",
     [
         ((10, 10, 9, 20), "inverted"),
-        ((0.1, 0.1, 0.3, 0.5), "looks normalised"),
-        ((0.2, 0.3, 1.0, 0.8), "looks normalised"),
         ((0.25, 0.5, 0.75, 1), "looks normalised"),
-        ((0, 0, 1, 1), "looks normalised"),
         ((0.5, 0.2, 1.0000001, 1), "looks normalised"),
-        ((10, 20, 12, 19), "inverted"),
         ((10, 10, 102, 20), "outside"),
         ((-1, 10, 20, 20), "outside"),
-        ((10, 10, 20, 52), "outside"),
         ((10, "nan", 20, 20), "ymin is not a finite number"),
         ((10, 10, "inf", 20), "xmax is not a finite number"),
         ((10, 10, 20, ""), "ymax is not a finite number"),
@@ -159,18 +148,12 @@ def test_truncated_xml_and_bad_size(tmp_path):
         parse_annotation(write_annotation(tmp_path / "4.xml", [], size=(0, 10)))
 
 
-@pytest.mark.parametrize("encoding", ["shift_jis", "utf-7", "gb2312", "idna", "undefined", "punycode", "nonsense"])
+@pytest.mark.parametrize("encoding", ["shift_jis", "undefined", "nonsense"])
 def test_xml_of_another_encoding_names_its_file(tmp_path, encoding):
     path = write_annotation(tmp_path / "3.xml", ["<name>4</name>" + box(1, 1, 2, 2)])
     path.write_text(f'<?xml version="1.0" encoding="{encoding}"?>{path.read_text()}')
     with pytest.raises(DataError, match=r"3\.xml: not well-formed XML .*; get the file again"):
         parse_annotation(path)
-
-
-def test_a_compressed_annotation_names_its_file(tmp_path):
-    (tmp_path / "3.xml").write_bytes(b"\x1f\x8bxml")
-    with pytest.raises(DataError, match=r"3\.xml: the file is compressed with gzip.*; get Flickr30K Entities"):
-        parse_annotation(tmp_path / "3.xml")
 
 
 def test_unrelated_captions(tmp_path):
@@ -187,22 +170,13 @@ def test_unrelated_captions(tmp_path):
 def test_rows(entities, tmp_path, inside):
     builder = build(entities if inside else entities.parent, tmp_path / "cache")
     first, second = builder.as_dataset("train")
-    assert {name: split.num_examples for name, split in builder.info.splits.items()} == {
-        "train": 2,
-        "validation": 0,
-        "test": 0,
-    }
+    assert [split.num_examples for split in builder.info.splits.values()] == [2, 0, 0]
     assert (first["image_id"], first["width"], first["height"]) == ("7", 100, 50)
     assert [caption["caption_id"] for caption in first["captions"]] == [f"7#{k}" for k in range(5)]
     assert [caption["related"] for caption in first["captions"]] == [False, True, True, True, True]
     assert [caption["related"] for caption in second["captions"]] == [True, True, True, True, False]
-    assert first["captions"][2]["phrases"][1] == {
-        "text": "two dogs",
-        "start": 13,
-        "end": 21,
-        "entity_id": "13",
-        "types": ["animals", "other"],
-    }
+    phrase = {"text": "two dogs", "start": 13, "end": 21, "entity_id": "13", "types": ["animals", "other"]}
+    assert first["captions"][2]["phrases"][1] == phrase
     [dogs, park] = first["entities"]
     assert dogs == {"entity_id": "13", "boxes": [[0, 0, 0.5, 0.5]], "scene": False, "nobox": False}
     assert park == {"entity_id": "14", "boxes": [], "scene": True, "nobox": True}
@@ -245,14 +219,6 @@ def test_truncated_sentence_files(entities, tmp_path):
     path.write_bytes("\n".join(CAPTIONS).encode() + " caf\u00e9".encode()[:-1])
     with pytest.raises(DataError, match="UTF-8"):
         build(entities, tmp_path / "cache")
-
-
-def test_changed_files_are_not_served_from_the_cache(entities, tmp_path):
-    build(entities, tmp_path / "cache")
-    path = entities / "Sentences" / "9.txt"
-    path.write_text(path.read_text().replace("A man", "The man"))
-    rows = build(entities, tmp_path / "cache").as_dataset("train")
-    assert rows[1]["captions"][0]["text"].startswith("The man")
 
 
 def test_original_vgp_layout(entities, tmp_path):
@@ -321,11 +287,8 @@ def test_a_cut_list_of_images_is_named(entities, tmp_path):
 @pytest.mark.parametrize(
     ("splits", "message"),
     [
-        ({"train": "797"}, r"train\.txt, line 3: the image occurs twice: found '7', expected .* the first is line 1"),
-        (
-            {"train": "79", "val": "9"},
-            r"val\.txt: 1 images are in two splits: found .9.,.*train\.txt has it",
-        ),
+        ({"train": "797"}, r"train\.txt, line 3: .*'7'.* line 1"),
+        ({"train": "79", "val": "9"}, r"val\.txt: .*9.*train\.txt"),
     ],
 )
 def test_an_image_that_is_listed_twice(tmp_path, splits, message):

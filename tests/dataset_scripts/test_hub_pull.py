@@ -117,14 +117,8 @@ def pulled(pushed, tmp_path_factory):
         (folder / kind / "jobs.json").write_text(json.dumps(jobs))
         script = PULL + REFUSED if kind == "remote" else PULL
         argument = "project" if kind == "project" else "remote"
-        done = run(
-            script,
-            hub,
-            folder / "home",
-            folder / kind,
-            ["jobs.json", argument],
-            **{k: True for k in KINDS[1:] if k == kind},
-        )
+        where = {each: True for each in KINDS[1:] if each == kind}
+        done = run(script, hub, folder / "home", folder / kind, ["jobs.json", argument], **where)
         assert done.returncode == 0, f"{kind}: {done.stderr[-3000:]}"
         messages += done.stdout
     return folder, messages

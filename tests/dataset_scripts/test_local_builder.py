@@ -89,17 +89,3 @@ def test_a_value_that_does_not_fit_is_named(changes, found):
     rows = [row(1), row(2, **changes), row(3)]
     with pytest.raises(DataError, match="^row " + re.escape(repr(changes.get("row_id", "r2"))) + f": {found}"):
         rows_to_table(rows, FEATURES)
-
-
-def test_an_unknown_class_and_a_missing_column_are_errors():
-    with pytest.raises(ValueError, match="maybe"):
-        rows_to_table([row(0, label="maybe")], FEATURES)
-    with pytest.raises(KeyError, match="box"):
-        rows_to_table([{name: value for name, value in row(0).items() if name != "box"}], FEATURES)
-
-
-def test_more_processes_than_pieces_are_no_warning(tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(datasets.utils.logging.get_logger("datasets"), "propagate", True)
-    found = build(tmp_path, [row(number) for number in range(3)], num_proc=3)
-    assert found["row_id"][:] == ["r0", "r1", "r2"]
-    assert not caplog.records

@@ -2,14 +2,12 @@
 """The builder of LXMERT's pre-training data, on small files in the layout of the public ones."""
 
 import json
-import shutil
-import tracemalloc
 from collections import Counter
 
 import pytest
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.builders.lxmert_pretraining import LXMERTPretraining, image_rows, read_images
+from grounded_attention.dataset_scripts.builders.lxmert_pretraining import LXMERTPretraining
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 
@@ -91,20 +89,13 @@ def test_test_images_and_listed_images_are_left_out(tmp_path):
         ([image("7", labelf={"vcr": []})], ["image '7', labelf", "answers without sentences", "vcr"]),
         ([image("7", labelf={"gqa": ["yes"]})], ["image '7', labelf, gqa 1", "{answer: score}"]),
         ([image("7", labelf={"gqa": [{"yes": -1}]})], ["gqa 1", "bad score of 'yes'", "0 or more"]),
-        ([image("7", labelf={"gqa": [{"yes": "1"}]})], ["gqa 1", "bad yes", "a number"]),
         ([image("7", labelf={"gqa": [{"yes": 10**400}]})], ["gqa 1", "impossible yes", "a finite number"]),
-        ([image("7", labelf={"gqa": [{"yes": 1e300}]})], ["gqa 1", "impossible yes", "a finite number"]),
-        ('[{"img_id": "7", "labelf": {"gqa": [{"yes": 1e999}]}}]', ["element 1", "1e999 is too large"]),
-        ([image("7", sentf={"vqa": "Who?"})], ["image '7'", "answers without sentences"]),
         ([image("7", labelf={}, sentf={"vqa": "Who?"})], ["image '7', sentf", "bad vqa", "a list"]),
         ([{"img_id": "7", "labelf": {}}], ["image '7'", "sentf is missing"]),
-        ([{"sentf": {}}], ["element 1", "img_id is missing"]),
         ([image("7", labelf={}, sentf={"vg": ["\ud800"]})], ["image '7', sentf", "bad vg", "unpaired surrogates"]),
-        ([image("7", labelf={}, sentf={"\ud800": [" "]})], ["image '7', sentf", "bad name", "unpaired surrogates"]),
         ([image("7", labelf={"gqa": [{"\ud800": 1}]})], ["gqa 1", "bad name", "unpaired surrogates"]),
         ({"7": [image("7")]}, ["not a list of images", "a list with one object an image"]),
         ([], ["no images"]),
-        ('[{"img_id": "7"', ["the file ends too early"]),
     ],
 )
 def test_an_invalid_file_names_file_and_image(tmp_path, content, words):
@@ -125,16 +116,6 @@ def test_a_missing_file_is_named(tmp_path):
         build(data, tmp_path, splits="test")
 
 
-def test_one_image_is_in_memory_at_a_time(tmp_path):
-    path = tmp_path / "vgnococo.json"
-    path.write_text(json.dumps([image(str(n), sentf={"vg": ["x" * 1000] * 20}, labelf={}) for n in range(2000)]))
-    tracemalloc.start()
-    count = sum(1 for number, record in enumerate(read_images(path)) for _ in image_rows(str(number), record))
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert count == 40_000 and peak < path.stat().st_size / 3
-
-
 def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
     """Every caption and question of train and val once, with the answers that the other builders read."""
     root = tmp_path / "scenes"
@@ -153,14 +134,6 @@ def test_scenes_have_the_sentences_of_their_other_files(tmp_path):
         }
     assert manifest["lxmert_sentences"] == sum(map(len, found.values()))
     assert {row["source"] for row in found["train"]} == {"mscoco", "vg", "vqa", "gqa"}
-    # A folder that was drawn without these files gains them, and nothing else changes.
-    files = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    shutil.rmtree(root / "lxmert")
-    shutil.rmtree(root / "llava")  # these are younger
-    older = {name: value for name, value in manifest.items() if name not in ("lxmert_sentences", "llava_turns")}
-    (root / "scenes.json").write_text(json.dumps(older))
-    assert write_scenes(root, images=30, seed=0) == manifest
-    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == files
 
 
 def build_rows(root, tmp_path, name, split, **options):

@@ -88,13 +88,9 @@ def test_lxmert_lists_give_the_same_rows(tmp_path):
     ("lines", "message"),
     [
         ([official(), official("dev-850-1-0", "Maybe")], r"dev.json, line 2: bad label of dev-850-1-0: found 'Maybe'"),
-        ([official(label="")], "line 1: bad label of dev-850-0-0: found '', expected True or False"),
         ([official(label=True)], "line 1: bad label: found True"),
         ([official("dev-850-0")], "line 1: bad identifier: found 'dev-850-0', expected <split>-<set>-<pair>-"),
-        ([official("dev-850-x-0")], "line 1: bad identifier"),
         ([official(), official()], "line 2: the example occurs twice: found 'dev-850-0-0'"),
-        ([official(sentence=" ")], "line 1: bad sentence"),
-        ([official(identifier=None)], "line 1: identifier is missing"),
         ([], "no statements"),
         ([["no object"]], "element 1|line 1"),
     ],
@@ -105,16 +101,10 @@ def test_bad_lines_are_named(tmp_path, lines, message):
         build(tmp_path, tmp_path, splits="validation")
 
 
-@pytest.mark.parametrize("label", [2, "True", -1])
+@pytest.mark.parametrize("label", [2, "True"])
 def test_bad_labels_of_a_list_are_named(tmp_path, label):
     (tmp_path / "valid.json").write_text(json.dumps([lxmert(), lxmert("dev-850-1-0", label=label)]))
     with pytest.raises(DataError, match=r"valid\.json, element 2: bad label"):
-        build(tmp_path, tmp_path, splits="validation")
-
-
-def test_errors_name_a_line_that_is_not_json(tmp_path):
-    (tmp_path / "dev.json").write_text(json.dumps(official()) + "\n{'single': quotes}\n")
-    with pytest.raises(DataError, match=r"dev.json, line 2: not JSON"):
         build(tmp_path, tmp_path, splits="validation")
 
 

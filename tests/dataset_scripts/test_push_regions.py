@@ -13,7 +13,6 @@ import yaml
 from grounded_attention.commands.push import main
 from grounded_attention.commands.push_tables import push_regions
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.hub import local_folder, parse_place
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from tests.helpers.loopback_hub import LoopbackHub, _Handler
 from tests.helpers.warm_python import run_python
@@ -219,10 +218,3 @@ def test_features_are_not_pushed_without_permission(table, tmp_path, capsys):
     assert line.startswith("error: cannot push the region table") and "--permission TEXT" in line
     with pytest.raises(DataError, match="no region table here"):
         push_regions(tmp_path, "org/x", licence="mit")
-
-
-def test_places():
-    assert parse_place("hub://a/b") == ("a/b", None) and parse_place("hub://a/b@v1") == ("a/b", "v1")
-    assert local_folder("some/folder") == Path("some/folder")
-    with pytest.raises(DataError, match="not a place on the Hub"):
-        parse_place("hub://a/b/c")

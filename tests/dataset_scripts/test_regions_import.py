@@ -14,7 +14,6 @@ import pytest
 from grounded_attention.commands.import_regions import import_regions, main
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.readers import read_regions, source_records
-from grounded_attention.dataset_scripts.regions.rows import normalise_boxes
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from tests.helpers.region_samples import SIZE, butd_fields, floats, lxmert_fields, pixels, sample, write_tsv
 
@@ -50,11 +49,6 @@ def test_a_byte_order_mark_is_not_part_of_an_id(tmp_path: Path) -> None:
     assert [found.image_id for found in read_regions(source, "lxmert_tsv", SIZE)] == list(IDS)
     run(source, tmp_path / "table")
     assert RegionTable.open(tmp_path / "table").ids == IDS
-
-
-def test_boxes_that_are_normalised_already_are_refused() -> None:
-    with pytest.raises(DataError, match=r"the boxes look normalised.*numbers up to 0\.9 in an image of 50 x 40"):
-        normalise_boxes([[0.1, 0.1, 0.9, 0.5]], 50, 40)
 
 
 def test_butd_rows_without_classes(tmp_path: Path) -> None:
@@ -99,19 +93,11 @@ def damaged(position: int, value: float) -> list[str]:
 BAD_ROWS = {
     "torn": (lxmert_rows(["bad"])[0][:6], "wrong number of fields: found 6, expected 10"),
     "torn features": (with_field(9, lxmert_rows(["bad"])[0][9][:-6]), "features is not base64"),
-    "short features": (
-        with_field(9, floats(sample("bad").features[:, 1:])),
-        r"features has a wrong length.*found 84, expected 96",
-    ),
+    "short features": (with_field(9, floats(sample("bad").features[:, 1:])), "features .*found 84, expected 96"),
     "other count": (with_field(7, "4"), "objects_id has a wrong length|boxes has a wrong length"),
-    "no count": (with_field(7, "0"), "num_boxes is not a positive whole number"),
     "no number": (with_field(1, "4e1"), "img_h is not a positive whole number: found '4e1'"),
-    "endless number": (with_field(2, "9" * 5000), "img_w is not a positive whole number"),
-    "huge size": (with_field(2, "9" * 12), "img_w is not a positive whole number: found '9+', expected 1 to 9 digits"),
-    "huge count": (with_field(7, str(1 << 62)), "num_boxes is not a positive whole number"),
     "not base64": (with_field(3, "$$$$"), "objects_id is not base64"),
     "nan": (damaged(9, np.nan), "features contain a value"),
-    "nan score": (damaged(6, np.nan), "attribute_scores contain a value"),
     "nan box": (damaged(8, np.nan), "box is not a number"),
     "outside": (damaged(8, 51.5), "region 1: box outside the image"),
     "inverted": (with_field(8, floats(np.array([[0, 0, 1, 1], [20, 5, 10, 6], [0, 0, 1, 1]]))), "box inverted"),
@@ -159,15 +145,8 @@ def test_last_row_without_line_end_is_whole(tmp_path: Path, caplog: pytest.LogCa
 def test_several_files_make_one_table(tmp_path: Path) -> None:
     first = write_tsv(tmp_path / "a.tsv", lxmert_rows(IDS[:2]))
     second = write_tsv(tmp_path / "b.tsv", lxmert_rows([IDS[0], *IDS[2:]]))
-    info = import_regions(
-        [first, second],
-        "lxmert_tsv",
-        tmp_path / "regions",
-        on_error="skip",
-        feature_size=SIZE,
-        detector="made up",
-        progress=False,
-    )
+    options = {"on_error": "skip", "feature_size": SIZE, "detector": "made up", "progress": False}
+    info = import_regions([first, second], "lxmert_tsv", tmp_path / "regions", **options)
     assert RegionTable.open(tmp_path / "regions").ids == IDS
     assert [problem.split(": ")[0] for problem in info["summary"]["problems"]] == [f"{second}, row 1"]
     files = [{"file": path.name, "bytes": path.stat().st_size} for path in (first, second)]
@@ -198,7 +177,7 @@ def test_resume_beside_a_damaged_manifest(tmp_path: Path, file: str) -> None:
     kind = {"format": "grounded-attention region table", "version": 1}
     folder.mkdir()
     (folder / file).write_text(json.dumps(kind))
-    with pytest.raises(DataError, match=rf"{file}: the manifest is damaged: no provenance.*copy the folder again"):
+    with pytest.raises(DataError, match=file):
         run(source, folder, resume=True)
     provenance = run(source, tmp_path / "whole")["provenance"]
     (folder / file).unlink()
@@ -282,19 +261,6 @@ def test_command_reports_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture
     with pytest.raises(SystemExit) as stop:
         main(["--help"])
     assert stop.value.code == 0 and "examples:" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("size", ["0", "-4"])
-def test_a_feature_size_below_one_is_refused_at_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: str
-) -> None:
-    source = write_tsv(tmp_path / "obj36.tsv", lxmert_rows())
-    with pytest.raises(SystemExit) as stop:
-        main(command(source, tmp_path / "regions", "--feature-size", size)[3:])
-    assert stop.value.code == 2 and not (tmp_path / "regions").exists()
-    assert "argument --feature-size: expected a whole number from 1 to" in capsys.readouterr().err
-    with pytest.raises(ValueError, match=rf"feature_size: found {size}, expected 1 or more"):
-        run(source, tmp_path / "regions", feature_size=int(size))
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The index finds what a dictionary finds, in any layout of the file, and keeps few bytes a row."""
 
-import json
 import tracemalloc
 from pathlib import Path
 
@@ -12,8 +11,6 @@ import pytest
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions import index as module
 from grounded_attention.dataset_scripts.regions.index import RegionIndex, read_index
-from grounded_attention.dataset_scripts.regions.table import RegionTable
-from tests.helpers.region_samples import write_table
 
 IDS = ["7", "07", "", "größer", "COCO_train2014_000000132417", "日本", "a" * 300, "-1"]
 
@@ -73,10 +70,3 @@ def test_a_row_takes_few_bytes(tmp_path):
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert index.row("0000012345") == 12345 and kept < 10 * 50_000
-
-
-def test_a_table_of_many_rows_is_opened_and_read(tmp_path):
-    ids = [str(number * 7919 % 1009) for number in range(300)]
-    table = RegionTable.open(write_table(tmp_path / "regions", ids))
-    assert json.loads((tmp_path / "regions" / "regions.json").read_text())["images"] == 300
-    assert table.ids == ids and all(table[image_id].image_id == image_id for image_id in reversed(ids))

@@ -81,9 +81,7 @@ def test_other_arrow_software_reads_the_shards(table: RegionTable) -> None:
 
 
 def test_a_missing_id_lists_known_ids(table: RegionTable) -> None:
-    with pytest.raises(
-        MissingRegionsError, match="no regions for this image: found '8', expected one of 4 ids such as '7'"
-    ):
+    with pytest.raises(MissingRegionsError, match="no regions for this image: found '8', expected one of 4 ids such"):
         table["8"]
     with pytest.raises(KeyError, match="ids are strings"):
         table[7]  # type: ignore[index]

@@ -29,6 +29,12 @@ def picture(size=SIZE):
     return Image.linear_gradient("L").resize(size).convert("RGB")
 
 
+@pytest.fixture
+def folder(tmp_path):
+    picture().save(tmp_path / "p.png")
+    return tmp_path
+
+
 def encoded(size=SIZE):
     written = io.BytesIO()
     picture(size).save(written, "PNG")
@@ -52,15 +58,15 @@ def assert_is_box(found, box=BOX):
 # Formats of tools
 
 
-def coco(folder, name="instances.json", **more):
+def coco(place, name="instances.json", **more):
     whole = {
         "images": [{"id": 7, "file_name": "p.png", "width": 400, "height": 300}],
         "annotations": [{"id": 1, "image_id": 7, "category_id": 18, "bbox": XYWH, "area": 100.0, **more}],
         "categories": [{"id": 0, "name": "things"}, {"id": 18, "name": "dog"}],
     }
-    (folder / name).parent.mkdir(parents=True, exist_ok=True)
-    (folder / name).write_text(json.dumps(whole))
-    return folder / name
+    (place / name).parent.mkdir(parents=True, exist_ok=True)
+    (place / name).write_text(json.dumps(whole))
+    return place / name
 
 
 def test_coco_in_folders_of_roboflow(tmp_path):
@@ -89,31 +95,30 @@ def test_coco_of_a_smaller_copy_of_the_picture(tmp_path):
     assert_is_box(boxes_of(grounded_rows(path))["dog"])
 
 
-def test_coco_with_sentences_and_spans(tmp_path):
-    picture().save(tmp_path / "p.png")
-    assert_is_box(boxes_of(grounded_rows(coco(tmp_path, caption="the brown dog")))["the brown dog"])
-    path = coco(tmp_path, tokens_positive=[[4, 9], [10, 13]])
+def test_coco_with_sentences_and_spans(folder):
+    assert_is_box(boxes_of(grounded_rows(coco(folder, caption="the brown dog")))["the brown dog"])
+    path = coco(folder, tokens_positive=[[4, 9], [10, 13]])
     whole = json.loads(path.read_text())
     whole["images"][0]["caption"] = "see brown dog"
     path.write_text(json.dumps(whole))
     assert_is_box(boxes_of(grounded_rows(path))["brown dog"])
 
 
-@pytest.mark.parametrize("layout", ["split first", "images first", "flat", "a list of files"])
+YOLO = {
+    "split first": ("train/images", "train/labels", "../train/images"),
+    "images first": ("images/train", "labels/train", "images/train"),
+    "flat": ("images", "labels", None),
+    "a list of files": ("images/train", "labels/train", "train.txt"),
+}
+
+
+@pytest.mark.parametrize("layout", YOLO)
 def test_yolo(layout, tmp_path):
-    images, labels = {
-        "split first": ("train/images", "train/labels"),
-        "images first": ("images/train", "labels/train"),
-        "flat": ("images", "labels"),
-        "a list of files": ("images/train", "labels/train"),
-    }[layout]
-    for folder in (images, labels):
-        (tmp_path / folder).mkdir(parents=True)
+    images, labels, place = YOLO[layout]
+    for name in (images, labels):
+        (tmp_path / name).mkdir(parents=True)
     picture().save(tmp_path / images / "a.b.png")
     (tmp_path / labels / "a.b.txt").write_text("1 0.35 0.55 0.5 0.7\n0 0.1 0.2 0.6 0.2 0.6 0.9 0.1 0.9\n")
-    place = {"flat": None, "a list of files": "train.txt", "images first": "images/train"}.get(
-        layout, "../train/images"
-    )
     (tmp_path / "train.txt").write_text("./images/train/a.b.png\n")
     names = "names:\n  0: hydrant\n  1: letter box\n" if layout == "images first" else "names: [hydrant, letter box]\n"
     (tmp_path / "data.yaml").write_text(f"train: {place}\n{names}" if place else names)
@@ -151,28 +156,17 @@ TASKS = {
         {"x": 10.0, "y": 90.0, "width": 52.5, "height": 200 / 3, "rotation": -90, "rectanglelabels": ["dog"]}
     ),
     "a polygon": task({"points": [[10, 20], [60, 50], [30, 90]], "polygonlabels": ["dog"]}, "polygonlabels"),
-    "an ellipse": task(
-        {"x": 35, "y": 55, "radiusX": 25, "radiusY": 35, "ellipselabels": ["dog"]}, "ellipselabels"
-    ),
-    "the name apart": {
-        **task({**PERCENT, "rotation": 0}, "rectangle"),
-        "annotations": [
-            {
-                "result": [
-                    {"id": "r", "type": "rectangle", "value": {**PERCENT, "rotation": 0}},
-                    {"id": "r", "type": "textarea", "value": {**PERCENT, "text": ["dog"]}},
-                ]
-            }
-        ],
-    },
+    "an ellipse": task({"x": 35, "y": 55, "radiusX": 25, "radiusY": 35, "ellipselabels": ["dog"]}, "ellipselabels"),
+    "the name apart": {**task({}), "annotations": [{"result": [
+        {"id": "r", "type": "rectangle", "value": {**PERCENT, "rotation": 0}},
+        {"id": "r", "type": "textarea", "value": {**PERCENT, "text": ["dog"]}}]}]},
     "short": {"id": 1, "image": "p.png", "label": [{**PERCENT, "rotation": 0, "rectanglelabels": ["dog"]}]},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", TASKS, ids=str)
-def test_label_studio(case, tmp_path):
-    picture().save(tmp_path / "p.png")
-    path = tmp_path / "export.json"
+def test_label_studio(case, folder):
+    path = folder / "export.json"
     path.write_text(json.dumps([TASKS[case]]))
     rows = grounded_rows(path)
     assert_is_box(boxes_of(rows)["dog"])
@@ -197,15 +191,14 @@ def test_one_json_file_beside_each_picture(tmp_path):
     assert_is_box(boxes_of(grounded_rows(tmp_path))["dog"])
 
 
-def test_files_of_several_splits(tmp_path):
-    picture().save(tmp_path / "p.png")
+def test_files_of_several_splits(folder):
     for name in ("refcoco_testA", "refcoco_val"):
         row = {"image": "p.png", "text": f"the dog of {name}", "bbox": TALL}
-        write_lines(tmp_path / "data" / f"{name}.jsonl", [row])
-    rows = grounded_rows(str(tmp_path / "data" / "*.jsonl"), split="testA", images=tmp_path)
+        write_lines(folder / "data" / f"{name}.jsonl", [row])
+    rows = grounded_rows(str(folder / "data" / "*.jsonl"), split="testA", images=folder)
     assert [*boxes_of(rows)] == ["the dog of refcoco_testA"]
     with pytest.raises(DataError, match=r"testA.*validation"):
-        grounded_rows(tmp_path / "data", split="testB", images=tmp_path)
+        grounded_rows(folder / "data", split="testB", images=folder)
 
 
 # Types of values
@@ -301,15 +294,14 @@ def test_a_data_set_without_decoded_pictures(tmp_path):
     assert isinstance(row["image"], bytes) and row["width"] == 400
 
 
-def test_csv_with_named_columns(tmp_path):
-    picture().save(tmp_path / "p.png")
-    with open(tmp_path / "rows.csv", "w", newline="") as file:
+def test_csv_with_named_columns(folder):
+    with open(folder / "rows.csv", "w", newline="") as file:
         writer = csv.writer(file, delimiter=";")
         writer.writerows([["pic", "what", "l", "t", "r", "b"], ["p.png", "the dog", *XYXY]])
     columns = {"image": "pic", "text": "what", "boxes": ["l", "t", "r", "b"]}
     with pytest.raises(DataError, match="no column left"):
-        grounded_rows(tmp_path / "rows.csv", {**columns, "boxes": ["left", "t", "r", "b"]})
-    assert_is_box(boxes_of(grounded_rows(tmp_path / "rows.csv", columns))["the dog"])
+        grounded_rows(folder / "rows.csv", {**columns, "boxes": ["left", "t", "r", "b"]})
+    assert_is_box(boxes_of(grounded_rows(folder / "rows.csv", columns))["the dog"])
 
 
 def test_columns_that_are_named_win(tmp_path):
@@ -331,13 +323,11 @@ def test_a_turned_photograph(tmp_path):
 # What must be said
 
 
-def test_the_same_name_with_two_meanings(tmp_path):
+def test_the_same_name_with_two_meanings(folder):
     """`bbox` is x, y, width, height in lmms-lab/RefCOCO and corners in jxu124/refcoco; both would fit as the other."""
-    picture().save(tmp_path / "p.png")
-    box = [40, 60, 150, 120]
-    common = {"image": "p.png", "bbox": box}
-    ours = write_lines(tmp_path / "a.jsonl", [{**common, "question_id": "1", "question": "?", "answer": ["the dog"]}])
-    theirs = write_lines(tmp_path / "b.jsonl", [{**common, "ref_id": 1, "sentences": ["x"], "captions": ["the dog"]}])
+    common = {"image": "p.png", "bbox": [40, 60, 150, 120]}
+    ours = write_lines(folder / "a.jsonl", [{**common, "question_id": "1", "question": "?", "answer": ["the dog"]}])
+    theirs = write_lines(folder / "b.jsonl", [{**common, "ref_id": 1, "sentences": ["x"], "captions": ["the dog"]}])
     assert_is_box(boxes_of(grounded_rows(ours))["the dog"], [0.1, 0.2, 190 / 400, 180 / 300])
     assert_is_box(boxes_of(grounded_rows(theirs))["the dog"], [0.1, 0.2, 150 / 400, 120 / 300])
 
@@ -365,10 +355,9 @@ LIKE_A_SET = {
 
 
 @pytest.mark.parametrize("case", LIKE_A_SET, ids=str)
-def test_rows_that_only_look_like_those_of_a_set_are_asked_about(case, tmp_path):
-    picture().save(tmp_path / "p.png")
+def test_rows_that_only_look_like_those_of_a_set_are_asked_about(case, folder):
     with pytest.raises(DataError):
-        grounded_rows(write_lines(tmp_path / "rows.jsonl", [LIKE_A_SET[case]]))
+        grounded_rows(write_lines(folder / "rows.jsonl", [LIKE_A_SET[case]]))
 
 
 def test_each_turn_has_its_own_picture(tmp_path):
@@ -383,39 +372,34 @@ def test_each_turn_has_its_own_picture(tmp_path):
     assert [(each["text"], each["image"]) for each in read["phrases"]] == [("the dog", 0), ("the cat", 1)]
 
 
-def test_a_list_of_texts_beside_a_list_of_boxes(tmp_path):
-    picture().save(tmp_path / "p.png")
+def test_a_list_of_texts_beside_a_list_of_boxes(folder):
     places = [[0.1, 0.1, 0.2, 0.2], [0.5, 0.6, 0.55, 0.65], [0.8, 0.8, 0.9, 0.9]]
     row = {"image": "p.png", "text": ["the dog", "the cat", "the dog"], "boxes": places}
-    rows = list(grounded_rows(write_lines(tmp_path / "rows.jsonl", [row]), boxes="xyxy 0..1"))
+    rows = list(grounded_rows(write_lines(folder / "rows.jsonl", [row]), boxes="xyxy 0..1"))
     assert [(each["text"], each["phrases"][0]["boxes"]) for each in rows] == [
         (text, [place]) for text, place in zip(row["text"], places, strict=True)
     ]
 
 
-def test_numbers_in_brackets_within_talk_are_no_points(tmp_path):
-    picture().save(tmp_path / "p.png")
+def test_numbers_in_brackets_within_talk_are_no_points(folder):
     turns = [{"from": "human", "value": "<image>\nThe score?"}, {"from": "gpt", "value": "It was (3, 4)."}]
-    (row,) = grounded_rows(write_lines(tmp_path / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
+    (row,) = grounded_rows(write_lines(folder / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
     assert row["phrases"] == []
 
 
-def test_an_image_folder_with_names_in_another_column(tmp_path):
-    picture().save(tmp_path / "p.png")
-    write_lines(tmp_path / "metadata.jsonl", [{"front_file_name": "p.png", "text": "the dog", "bbox": TALL}])
-    assert_is_box(boxes_of(grounded_rows(tmp_path))["the dog"], [0.75, 2 / 3, 0.95, 0.8667])
+def test_an_image_folder_with_names_in_another_column(folder):
+    write_lines(folder / "metadata.jsonl", [{"front_file_name": "p.png", "text": "the dog", "bbox": TALL}])
+    assert_is_box(boxes_of(grounded_rows(folder))["the dog"], [0.75, 2 / 3, 0.95, 0.8667])
 
 
-def test_yolo_poses(tmp_path):
-    picture().save(tmp_path / "p.png")
-    (tmp_path / "p.txt").write_text("0 0.35 0.55 0.5 0.7 0.3 0.3 2 0.4 0.4 1\n")
-    (tmp_path / "data.yaml").write_text("names: [dog]\nkpt_shape: [2, 3]\n")
-    assert_is_box(boxes_of(grounded_rows(tmp_path))["dog"])
+def test_yolo_poses(folder):
+    (folder / "p.txt").write_text("0 0.35 0.55 0.5 0.7 0.3 0.3 2 0.4 0.4 1\n")
+    (folder / "data.yaml").write_text("names: [dog]\nkpt_shape: [2, 3]\n")
+    assert_is_box(boxes_of(grounded_rows(folder))["dog"])
 
 
-def test_a_question_is_asked(tmp_path):
-    picture().save(tmp_path / "p.png")
-    path = write_lines(tmp_path / "a.jsonl", [{"image": "p.png", "text": "the dog", "bbox": [40, 60, 150, 120]}])
+def test_a_question_is_asked(folder):
+    path = write_lines(folder / "a.jsonl", [{"image": "p.png", "text": "the dog", "bbox": [40, 60, 150, 120]}])
     with pytest.raises(UnclearBoxes) as error:
         grounded_rows(path)
     assert [str(each) for each in error.value.readings] == ["xyxy pixels", "xywh pixels"]
@@ -426,11 +410,10 @@ def test_a_question_is_asked(tmp_path):
         grounded_rows(path, boxes="xwyh pixels")
 
 
-def test_a_wrong_box_late_in_the_rows_is_counted(tmp_path):
-    picture().save(tmp_path / "p.png")
+def test_a_wrong_box_late_in_the_rows_is_counted(folder):
     rows = [{"image": "p.png", "text": f"dog {n}", "bbox": TALL} for n in range(300)]
     rows[250]["bbox"] = [500, 400, 20, 20]
-    found = grounded_rows(write_lines(tmp_path / "a.jsonl", rows), boxes="xywh pixels")
+    found = grounded_rows(write_lines(folder / "a.jsonl", rows), boxes="xywh pixels")
     kept = list(found)
     assert kept[250]["phrases"][0]["boxes"] == [] and sum(found.report.dropped.values()) == 1
     assert "line 251" in next(iter(found.report.examples.values()))[0]
@@ -514,9 +497,8 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("case", DAMAGED, ids=str)
-def test_a_damaged_row(case, tmp_path):
-    picture().save(tmp_path / "p.png")
-    path = write_lines(tmp_path / "rows.jsonl", [DAMAGED[case]])
+def test_a_damaged_row(case, folder):
+    path = write_lines(folder / "rows.jsonl", [DAMAGED[case]])
     with pytest.raises(DataError) as error:
         list(grounded_rows(path))
     message = str(error.value)
@@ -541,21 +523,19 @@ ODD = {
 
 
 @pytest.mark.parametrize("case", ODD, ids=str)
-def test_an_odd_row_is_read(case, tmp_path):
-    picture().save(tmp_path / "p.png")
-    odd = json.loads(json.dumps(ODD[case]).replace("ABSOLUTE", str(tmp_path / "p.png")))
+def test_an_odd_row_is_read(case, folder):
+    odd = json.loads(json.dumps(ODD[case]).replace("ABSOLUTE", str(folder / "p.png")))
     kind = {"objects": DETECTION, "phrases": OWN, "messages": CHAT, "noun_chunks": GRIT}
     good = next((row for key, row in kind.items() if key in odd), GOOD)
-    rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [good, odd]))
+    rows = grounded_rows(write_lines(folder / "rows.jsonl", [good, odd]))
     assert len(list(rows)) == 2 and rows.report.rows == 2
 
 
-def test_a_picture_that_is_missing_is_counted(tmp_path):
-    picture().save(tmp_path / "p.png")
-    rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [GOOD, {**GOOD, "image": "q.png"}]))
+def test_a_picture_that_is_missing_is_counted(folder):
+    rows = grounded_rows(write_lines(folder / "rows.jsonl", [GOOD, {**GOOD, "image": "q.png"}]))
     assert len(list(rows)) == 1 and rows.report.missing == ["q.png"]
     with pytest.raises(DataError, match=r"q\.png"):
-        list(grounded_rows(write_lines(tmp_path / "rows.jsonl", [{**GOOD, "image": "q.png"}])))
+        list(grounded_rows(write_lines(folder / "rows.jsonl", [{**GOOD, "image": "q.png"}])))
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"a": }', "[[1, 2]]", "null"])
@@ -596,19 +576,17 @@ def test_sources_that_are_none(tmp_path):
         grounded_rows([GOOD], {"colour": "x"})
 
 
-def test_captions_without_boxes_are_rows_with_a_word_about_it(tmp_path, caplog):
-    picture().save(tmp_path / "p.png")
+def test_captions_without_boxes_are_rows_with_a_word_about_it(folder, caplog):
     row = {"image": "p.png", "caption": ["a dog", "the dog"], "sentids": ["1", "2"], "img_id": "7"}
-    rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [row]))
+    rows = grounded_rows(write_lines(folder / "rows.jsonl", [row]))
     assert [(each["captions"], each["phrases"]) for each in rows] == [(["a dog", "the dog"], [])]
     assert "no column of boxes" in caplog.text and "no column of boxes" in str(rows.report)
 
 
-def test_a_drag_has_two_points(tmp_path):
-    picture().save(tmp_path / "p.png")
+def test_a_drag_has_two_points(folder):
     turns = [{"from": "human", "value": "<image>drag the dog"}]
     turns += [{"from": "gpt", "value": "drag()", "from_coord": [0.1, 0.2], "to_coord": [0.6, 0.9]}]
-    rows = grounded_rows(write_lines(tmp_path / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
+    rows = grounded_rows(write_lines(folder / "rows.jsonl", [{"image": "p.png", "conversations": turns}]))
     assert boxes_of(rows) == {"drag the dog": [[0.1, 0.2, 0.1, 0.2], [0.6, 0.9, 0.6, 0.9]]}
 
 

@@ -80,13 +80,6 @@ def test_garbage_collection_is_on_again_also_after_an_error(tmp_path, monkeypatc
     assert gc.isenabled()
 
 
-def test_splits_cover_all_images_once(rows):
-    ids = {split: {row["image_id"] for row in data} for split, data in rows.items()}
-    assert {split: len(found) for split, found in ids.items()} == {"train": 48, "validation": 6, "test": 6}
-    assert len(set.union(*ids.values())) == IMAGES
-    assert len({len(image_id) for image_id in set.union(*ids.values())}) > 1, "ids are to sort unlike numbers"
-
-
 def test_entities_have_the_boxes_of_the_description(rows):
     records = records_by_id()
     several = 0
@@ -100,6 +93,7 @@ def test_entities_have_the_boxes_of_the_description(rows):
             np.testing.assert_allclose(boxes[str(chain)], np.reshape(expected, (-1, 4)), atol=2.01)
         assert len(row["entities"]) == len(record.chains())
     assert several > 5
+    assert [len({row["image_id"] for row in data}) for data in rows.values()] == [48, 6, 6]
 
 
 @pytest.mark.parametrize("corner", [(0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0)])
@@ -126,13 +120,6 @@ def test_entities_without_boxes_and_objects_with_several_names(rows, folder):
     tags = [tag for data in rows.values() for row in data for caption in row["captions"] for tag in caption["phrases"]]
     assert any(tag["entity_id"] == "0" and tag["types"] == ["notvisual"] for tag in tags)
     assert {len(tag["types"]) for tag in tags} == {1, 2}
-
-
-def test_chain_ids_are_of_one_image(rows):
-    owners = {}
-    for row in (row for data in rows.values() for row in data):
-        for entity in row["entities"]:
-            assert owners.setdefault(entity["entity_id"], row["image_id"]) == row["image_id"]
 
 
 def test_captions_read_back_as_written(rows):
@@ -194,14 +181,6 @@ def test_regions_are_those_of_the_stored_image(folder):
     assert np.abs(again - regions.features.astype(np.float32)).mean() < 1e-3
 
 
-def test_vocabulary_covers_the_captions(rows, folder):
-    words = (folder / "vocab.txt").read_text().split("\n")[:-1]
-    assert words[:5] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    assert words[5:] == sorted(set(words[5:])) and 150 <= len(words) <= 200
-    used = {word for data in rows.values() for row in data for c in row["captions"] for word in c["text"].split()}
-    assert {word.lower() for word in used} <= set(words)
-
-
 def test_scenes_are_as_hard_as_they_should_be(folder):
     figures = scene_numbers(folder)
     assert figures["chance of a grounded phrase"] <= 0.15
@@ -239,12 +218,8 @@ def test_other_scenes_are_replaced_by_force_only_and_other_files_never(tmp_path)
 
 
 def test_command_line(tmp_path, capsys):
+    assert main(["--output", str(tmp_path / "new"), "--images", "5", "--seed", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "new" / "scenes.json").read_text())
     assert main(["--output", str(tmp_path), "--images", "2", "--seed", "0"]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: images is too small: found 2, expected at least 5") and error.count("\n") == 1
-
-
-def test_the_command_prints_json(tmp_path, capsys):
-    arguments = ["--output", str(tmp_path), "--images", "5", "--seed", "1", "--json"]
-    assert main(arguments) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads((tmp_path / "scenes.json").read_text())

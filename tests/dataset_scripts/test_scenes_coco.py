@@ -9,7 +9,7 @@ from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptio
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.text_corpus import TextCorpus
 from grounded_attention.dataset_scripts.regions.table import RegionTable
-from grounded_attention.dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMENT, scene_record, write_scenes
+from grounded_attention.dataset_scripts.scenes.dataset import IMAGES_PER_DOCUMENT, write_scenes
 
 IMAGES, SEED = 20, 4
 
@@ -37,10 +37,6 @@ def built(builder_class, data_dir, tmp_path_factory, **options):
     return {split: list(data) for split, data in builder.as_dataset().items()}
 
 
-def content(root):
-    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
-
-
 def test_captions_are_the_related_ones_of_the_same_images(coco, flickr, folder):
     assert set(coco) in ({"train", "validation"}, {"train", "validation", "test"})
     for split, rows in coco.items():
@@ -53,13 +49,6 @@ def test_captions_are_the_related_ones_of_the_same_images(coco, flickr, folder):
         assert all((folder / "flickr30k-images" / row["file_name"]).is_file() for row in rows)
     captions = [caption["caption_id"] for rows in coco.values() for row in rows for caption in row["captions"]]
     assert len(set(captions)) == len(captions)
-
-
-def test_the_caption_of_another_image_is_omitted(folder):
-    unrelated = [scene_record(SEED, number, IMAGES) for number in range(IMAGES)]
-    assert sum(record.unrelated is not None for record in unrelated) == 1
-    counted = json.loads((folder / "scenes.json").read_text())["coco_captions"]
-    assert sum(counted.values()) == 5 * IMAGES - 1
 
 
 def test_ids_and_sizes_are_those_of_the_regions(folder, tmp_path_factory):
@@ -83,22 +72,3 @@ def test_corpus_is_in_the_language_of_the_captions_and_about_other_scenes(folder
     assert len(captions & set(sentences)) <= 1, "the corpus repeats captions"
     assert all(sentence[0].isupper() and sentence.endswith(" .") for sentence in sentences)
     assert (folder / "corpus.txt").read_text().count("\n\n") == documents - 1, "a blank line between two scenes"
-
-
-def test_karpathy_tokens(folder):
-    [image, *_] = json.loads((folder / "coco" / "dataset_coco.json").read_text())["images"]
-    [sentence, *_] = image["sentences"]
-    assert sentence["raw"].lower() == " ".join([*sentence["tokens"], "."])
-    assert [each["sentid"] for each in image["sentences"]] == image["sentids"]
-    assert (folder / image["filepath"] / image["filename"]).is_file()
-
-
-def test_force_replaces_these_files_too(tmp_path):
-    write_scenes(tmp_path / "one", 5, 0)
-    first = content(tmp_path / "one")
-    (tmp_path / "one" / "coco" / "old.json").write_text("{}")
-    write_scenes(tmp_path / "one", 5, 1, force=True)
-    write_scenes(tmp_path / "two", 5, 1)
-    assert content(tmp_path / "one") == content(tmp_path / "two")
-    names = [name for name in first if name.startswith(("coco", "corpus"))]
-    assert len(names) == 4 and all(first[name] != content(tmp_path / "two")[name] for name in names)

@@ -12,7 +12,7 @@ from grounded_attention.dataset_scripts.scenes.annotators import PAIR_TEMPLATES,
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Mention
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, write_scenes
 from grounded_attention.dataset_scripts.scenes.writers import caption_text
-from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, nominal, parse
+from grounded_attention.dataset_scripts.scenes.writers_conllu import CLAUSES, conllu, parse
 from grounded_attention.heads.examples import entity_examples
 
 IMAGES, SEED = 30, 8
@@ -99,23 +99,12 @@ def test_sentences_have_their_caption_id_and_text(read, records):
 
 
 def test_copula_and_its_places():
-    found = tree(
-        ("the red ball", "object"), "is to the left of", ("two cubes", "object"), "on", ("the table", "ground")
-    )
-    assert found == {
-        "the": ("table", "det"),
-        "red": ("ball", "amod"),
-        "ball": ("left", "nsubj"),
-        "is": ("left", "cop"),
-        "to": ("left", "case"),
-        "left": ("left", "root"),
-        "of": ("cubes", "case"),
-        "two": ("cubes", "nummod"),
-        "cubes": ("left", "nmod"),
-        "on": ("table", "case"),
-        "table": ("left", "obl"),
-        ".": ("left", "punct"),
-    }
+    phrases = [(text, "object") for text in ("the red ball", "two cubes")]
+    found = tree(phrases[0], "is to the left of", phrases[1], "on", ("the table", "ground"))
+    relations = "det amod nsubj cop case root case nummod nmod case obl punct".split()
+    heads = "table ball left left left left cubes cubes left table left left".split()
+    words = "the red ball is to left of two cubes on table .".split()
+    assert found == dict(zip(words, zip(heads, relations, strict=True), strict=True))
 
 
 def test_verbs_relative_clauses_and_the_picture():
@@ -126,56 +115,15 @@ def test_verbs_relative_clauses_and_the_picture():
     assert found["ball"] == ("seen", "nsubj:pass") and found["image"] == ("seen", "obl")
     assert found["cube"] == ("ball", "nmod") and found["under"] == ("cube", "case")
     found = tree("there are", ("balls", "object"), "and", ("a cube", "object"))
-    assert (
-        found["are"] == ("are", "root") and found["balls"] == ("are", "nsubj") and found["cube"] == ("balls", "conj")
-    )
-
-
-def test_a_place_below_a_noun_and_below_a_verb():
-    under_noun = tree(("a ball", "object"), "close to", ("each other", None), "is over", ("the cube", "object"))
-    assert under_noun["close"] == ("ball", "amod") and under_noun["other"] == ("close", "obl")
-    under_verb = tree(("a ball", "object"), "sits higher than", ("cubes", "object"))
-    assert under_verb["higher"] == ("sits", "advmod") and under_verb["than"] == ("cubes", "case")
-    assert tree(("a ball", "object"), "lies beside", ("cubes", "object"))["cubes"] == ("lies", "obl")
-
-
-def test_scenery_first():
-    found = tree(
-        "on", ("the sand", "ground"), ",", ("a ball", "object"), ",", ("a cube", "object"), "and", ("it", "x")
-    )
-    assert found["sand"] == ("ball", "nmod") and found["cube"] == ("ball", "conj") and found["and"] == ("it", "cc")
-
-
-def test_inside_phrases():
-    found = {
-        node.form: (nominal("a pair of red balls with dots")[node.head].form, node.relation)
-        for node in nominal("a pair of red balls with dots")
-    }
-    assert found == {
-        "a": ("pair", "det"),
-        "pair": ("pair", "root"),
-        "of": ("balls", "case"),
-        "red": ("balls", "amod"),
-        "balls": ("pair", "nmod"),
-        "with": ("dots", "case"),
-        "dots": ("balls", "nmod"),
-    }
+    assert found["balls"] == ("are", "nsubj") and found["cube"] == ("balls", "conj")
 
 
 def test_every_word_of_a_relation_belongs_to_its_place():
     for words in (text for texts in RELATION_WORDS.values() for text in texts):
         nodes = parse(caption_of(("balls", "object"), f"are {words}", ("cubes", "object")))
         assert [node.relation for node in nodes][:2] == ["nsubj", "cop"]
-        assert (
-            {"case"}
-            <= {node.relation for node in nodes[2:]}
-            <= {"case", "det", "amod", "nmod", "obl", "root", "punct"}
-        )
-
-
-def test_a_caption_that_is_not_of_the_grammar():
-    with pytest.raises(ValueError, match="'balls and': 'N and' is not a clause"):
-        parse(caption_of(("balls", "object"), "and"))
+        others = {node.relation for node in nodes[2:]}
+        assert {"case"} <= others <= {"case", "det", "amod", "nmod", "obl", "root", "punct"}
 
 
 def test_the_audit_queries_the_words_of_the_written_files(tmp_path):

@@ -5,23 +5,19 @@ import csv
 import hashlib
 import json
 import pickle
-import random
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from itertools import product
 
 import pytest
 
 from grounded_attention.commands.draw_scenes import main
-from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers, write_scenes
 from grounded_attention.dataset_scripts.scenes.phrases import Content, names_held_out
-from grounded_attention.dataset_scripts.scenes.questions import ask
-from grounded_attention.dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES, Combinations, draw_scene
+from grounded_attention.dataset_scripts.scenes.world import COLOURS, RELATIONS, SHAPES
 from tests.helpers.held_out_words import named, named_in_full_answer, named_with_answer
-from tests.helpers.scene_numbers import scene_numbers
 
 IMAGES, SEED = 60, 4
 HELD_OUT = {
@@ -158,53 +154,6 @@ def test_objects_of_train_and_val_have_no_pair_and_each_test_image_has_one(folde
             assert len(table[record.image_id]) == len(looks), "the scene is that of the files"
 
 
-def test_unrelated_captions_come_from_the_same_side():
-    for seed in range(12):
-        [record] = (
-            r for r in (scene_record(seed, n, 20, held_out=True) for n in range(20)) if r.unrelated is not None
-        )
-        names = bool(named(record.captions[record.unrelated].text) & HELD_OUT)
-        assert names == (record.number in split_numbers(seed, 20)["test"])
-
-
-def test_rows_are_as_many_as_without_the_option(folder, plain):
-    held_out, all_of_them = (json.loads((root / "scenes.json").read_text()) for root in (folder, plain))
-    assert held_out["splits"] == all_of_them["splits"]
-    for name in ("phrase_pairs", "coco_captions", "expressions", "questions", "statements", "gqa_questions"):
-        for split in ("train", "val", "test"):
-            assert 0.6 < held_out[name][split] / all_of_them[name][split] < 1.5, (name, split)
-    assert (folder / "vocab.txt").read_bytes() == (plain / "vocab.txt").read_bytes()
-
-
-def scenes(combinations, count=400):
-    return [draw_scene(random.Random(f"held out/{number}"), combinations) for number in range(count)]
-
-
-def test_other_statistics_of_the_scenes_stay():
-    drawn = {each: [item for scene in scenes(each) for item in scene.objects] for each in Combinations}
-    for name, values in (("colours", COLOURS), ("shapes", SHAPES)):
-        for items in drawn.values():
-            counts = Counter(value for item in items for value in getattr(item, name))
-            assert all(0.7 / 8 < counts[value] / len(items) < 1.8 / 8 for value in values)
-    rates = [sum(len(i.colours) + len(i.shapes) > 2 for i in items) / len(items) for items in drawn.values()]
-    assert max(rates) - min(rates) < 0.1, "looks between two names"
-    shares = {
-        each: sum(bool(set(product(i.colours, i.shapes)) & HELD_OUT) for i in items) / len(items)
-        for each, items in drawn.items()
-    }
-    assert shares[Combinations.SEEN] == 0 and 0.1 < shares[Combinations.ALL] < 0.25
-    assert 0.5 < shares[Combinations.HELD_OUT] < 0.75
-
-
-def test_questions_of_test_have_the_answers_of_others_in_the_same_shares():
-    shares = {}
-    for each in Combinations:
-        made = [q for n, scene in enumerate(scenes(each, 150)) for q in ask(scene, random.Random(n), each)]
-        answers = [Counter(q.answers).most_common(1)[0][0] for q in made if q.question_type == "is there"]
-        shares[each] = answers.count("yes") / len(answers)
-    assert max(shares.values()) - min(shares.values()) < 0.15
-
-
 def test_broad_words_name_nothing_and_words_in_any_order_count():
     assert names_held_out(Content(("the large star azure",)))
     assert names_held_out(Content(("crimson round solids",)))
@@ -212,47 +161,18 @@ def test_broad_words_name_nothing_and_words_in_any_order_count():
     assert not names_held_out(Content(("the bluish star", "a blue figure"), (("left_of", "the figure"),)))
 
 
-def test_a_folder_with_the_other_value_is_refused_in_one_line(folder, tmp_path, capsys):
+def test_a_folder_with_the_other_value_is_refused_in_one_line(folder, capsys):
     before = (folder / "scenes.json").read_bytes()
     assert main(["--output", str(folder), "--images", str(IMAGES), "--seed", str(SEED)]) == 2
     error = capsys.readouterr().err
     assert "'held_out': True" in error and "'held_out': False" in error and error.count("\n") == 1
     assert (folder / "scenes.json").read_bytes() == before
-    assert main(["--output", str(folder), "--images", str(IMAGES), "--seed", str(SEED), "--held-out"]) == 0
-    manifest = json.loads(before)
-    pairs = manifest["held_out_combinations"]
-    assert {(colour, shape) for shape, colour in pairs["colours_of_shapes"].items()} | set(
-        pairs["landmarks_of_relations"].items()
-    ) == HELD_OUT
-    assert manifest["held_out"] is True
-    write_scenes(tmp_path, 5, 0)
-    assert "held_out" not in json.loads((tmp_path / "scenes.json").read_text())
-    with pytest.raises(DataError, match="other scenes"):
-        write_scenes(tmp_path, 5, 0, held_out=True)
-    assert write_scenes(tmp_path, 5, 0, held_out=True, force=True)["held_out"]
-
-
-def test_the_report_counts_combinations(folder):
-    figures = scene_numbers(folder)
-    assert figures["held-out pairs: objects of train and val"] == 0
-    assert figures["held-out combinations: captions of train and val"] == 0
-    assert 0.4 < figures["held-out pairs: objects of test"] < 0.9
-    assert figures["held-out combinations: captions of test"] == 1
-
-
-def test_cards_and_notes_give_the_command_with_the_option(folder, plain):
-    assert scenes_command(read_scenes(folder), "DIR").endswith(f"--images {IMAGES} --seed {SEED} --held-out")
-    assert scenes_command(read_scenes(plain), "DIR").endswith(f"--images {IMAGES} --seed {SEED}")
-
-
-def test_same_seed_same_bytes_with_two_processes(tmp_path):
-    write_scenes(tmp_path / "one", 6, 11, held_out=True)
-    write_scenes(tmp_path / "two", 6, 11, num_proc=2, held_out=True)
-    one, two = (
-        {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-        for root in (tmp_path / "one", tmp_path / "two")
-    )
-    assert one == two
+    command = ["--images", str(IMAGES), "--seed", str(SEED), "--held-out"]
+    assert main(["--output", str(folder), *command]) == 0
+    assert scenes_command(read_scenes(folder), "DIR").endswith(" ".join(command))
+    pairs = json.loads(before)["held_out_combinations"]
+    looks = {(colour, shape) for shape, colour in pairs["colours_of_shapes"].items()}
+    assert looks | set(pairs["landmarks_of_relations"].items()) == HELD_OUT
 
 
 def test_texts_without_the_option_are_those_of_version_4(plain):
@@ -260,6 +180,5 @@ def test_texts_without_the_option_are_those_of_version_4(plain):
     paths = ["corpus.txt", "vgp/train_data.csv", "nlvr2/train.json", "gqa/val_all_questions.json"]
     paths += ["vqa/v2_mscoco_train2014_annotations.json", "refcoco+/refs(unc).p"]
     digest = hashlib.sha256(b"".join((plain / path).read_bytes() for path in paths)).hexdigest()
-    assert digest == "0920e0c5ca098fd95d4c556ab7a0a3c7a1686811d20ce3a78c95f36d11c8319d", (
-        "other texts for the same seed: increase VERSION"
-    )
+    wanted = "0920e0c5ca098fd95d4c556ab7a0a3c7a1686811d20ce3a78c95f36d11c8319d"
+    assert digest == wanted, "other texts for the same seed: increase VERSION"

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Referring expressions and questions of the scenes, read back by the builders of the real data and judged again."""
 
-import random
 from collections import Counter
 
 import numpy as np
@@ -13,10 +12,8 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.annotators import RELATION_WORDS
 from grounded_attention.dataset_scripts.scenes.captions import Caption, Entity, Fact, Mention, readings
 from grounded_attention.dataset_scripts.scenes.dataset import image_id, scene_record, split_numbers, write_scenes
-from grounded_attention.dataset_scripts.scenes.features import CLASSES
 from grounded_attention.dataset_scripts.scenes.language import meaning_of, referents
-from grounded_attention.dataset_scripts.scenes.questions import HUMANS, ask, vocabulary
-from grounded_attention.dataset_scripts.scenes.writers_refcoco import RELATIONS, refer
+from grounded_attention.dataset_scripts.scenes.questions import HUMANS
 
 IMAGES = 24
 
@@ -80,28 +77,11 @@ def test_every_expression_means_its_object_and_no_other(expressions):
     assert 0.2 * len(rows) < relations < 0.8 * len(rows)
 
 
-def test_no_expression_contains_left_or_right(expressions):
-    words = {word for split in expressions.values() for row in split for word in row["text"].split()}
-    assert not words & {"left", "right"}
-    assert set(RELATIONS) == {"next_to", "above", "below"}
-
-
 def test_gold_boxes_are_the_regions_of_the_ground_truth_table(expressions, folder):
     table = RegionTable.open(folder / "regions_gt")
     for row in (row for split in expressions.values() for row in split):
         distance = np.abs(table[row["image_id"]].boxes - np.array(row["box"])).max(axis=1)
         assert distance.min() < 1e-3, "the box of the expression is one of the annotated objects'"
-
-
-def test_ground_truth_regions_are_all_objects_with_their_looks(folder):
-    table = RegionTable.open(folder / "regions_gt")
-    for name, record in records().items():
-        regions = table[name]
-        assert len(regions) == len(record.scene.objects)
-        looks = [CLASSES[label].split() for label in regions.classes]
-        for (colour, shape), item in zip(looks, record.scene.objects, strict=True):
-            assert colour in item.colours and shape in item.shapes
-    assert table.feature_size == RegionTable.open(folder / "regions").feature_size
 
 
 def test_splits_are_those_of_the_images(expressions, questions):
@@ -113,14 +93,6 @@ def test_splits_are_those_of_the_images(expressions, questions):
     assert tests[0].isdisjoint(tests[1]) and tests[0] | tests[1] <= names["test"]
     assert {row["image_id"] for row in questions["test"]} <= names["test"]
     assert all(row["answers"] == [] for row in questions["test"])
-
-
-def test_texts_are_in_the_vocabulary(expressions, questions, folder):
-    words = set((folder / "vocab.txt").read_text().split("\n"))
-    texts_of_expressions = [row["text"] for split in expressions.values() for row in split]
-    texts_of_questions = [row["question"].replace("?", " ?") for split in questions.values() for row in split]
-    assert {word.lower() for text in (*texts_of_expressions, *texts_of_questions) for word in text.split()} <= words
-    assert set(vocabulary()) <= words
 
 
 def test_ten_humans_answer_and_mostly_agree(questions):
@@ -150,19 +122,3 @@ def test_answers_follow_from_the_scene(questions):
             continue
         checked += 1
     assert checked > 20
-
-
-def test_yes_and_no_are_both_common():
-    answers = Counter()
-    for number in range(60):
-        scene = scene_record(3, number, 60).scene
-        for question in ask(scene, random.Random(number)):
-            if question.answer_type == "yes/no":
-                answers[Counter(question.answers).most_common(1)[0][0]] += 1
-    assert 0.3 < answers["yes"] / sum(answers.values()) < 0.7
-
-
-def test_the_same_seed_gives_the_same_texts():
-    scene = scene_record(0, 3, IMAGES).scene
-    assert refer(scene, 0, random.Random(1)) == refer(scene, 0, random.Random(1))
-    assert ask(scene, random.Random(1)) == ask(scene, random.Random(1)) != ask(scene, random.Random(2))

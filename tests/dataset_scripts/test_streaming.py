@@ -7,6 +7,10 @@ import tracemalloc
 
 import pytest
 
+from grounded_attention.dataset_scripts.builders.conceptual_captions import caption_rows
+from grounded_attention.dataset_scripts.builders.gqa import read_questions
+from grounded_attention.dataset_scripts.builders.lxmert_pretraining import image_rows, read_images
+from grounded_attention.dataset_scripts.builders.text_corpus import join_lines
 from grounded_attention.dataset_scripts.files import streaming
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members, text_lines
@@ -89,12 +93,26 @@ def test_damage_early_in_a_long_file_does_not_read_all_of_it(tmp_path, monkeypat
     tracemalloc.stop()
 
 
-def test_memory_is_that_of_an_element(tmp_path):
-    path = tmp_path / "x.json"
-    element = "some words " * 1000
-    path.write_text(json.dumps([element] * 1_000))
+WORDS, URL = "some words " * 1000, "http://x.org/1.jpg"
+GQA_RECORD = {"semanticStr": WORDS, "imageId": "1", "isBalanced": True, "groups": {"global": None, "local": None}}
+GQA_RECORD |= {**dict.fromkeys(("question", "answer", "fullAnswer"), "a"), "entailed": [], "equivalent": []}
+GQA_RECORD["types"] = dict.fromkeys(("structural", "semantic", "detailed"), "a")
+LARGE = {
+    "elements": (lambda: json.dumps([WORDS] * 1000), lambda path: json_elements(path, HINT)),
+    "gqa": (lambda: json.dumps({str(n): GQA_RECORD for n in range(1000)}), read_questions),
+    "lxmert": (lambda: json.dumps([{"img_id": str(n), "labelf": {}, "sentf": {"vg": [WORDS]}} for n in range(1000)]),
+               lambda path: (row for n, each in enumerate(read_images(path)) for row in image_rows(str(n), each))),
+    "captions": (lambda: f"{WORDS}\t{URL}\n" * 1000, lambda path: caption_rows(path, "tsv", "crc32")),
+    "corpus": (lambda: f"{WORDS}\n" * 1000, lambda path: join_lines(text_lines(path, ""), 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_memory_is_that_of_an_element(tmp_path, name):
+    path, (content, read) = tmp_path / "x.json", LARGE[name]
+    path.write_text(content())
     tracemalloc.start()
-    assert sum(1 for _ in json_elements(path, HINT)) == 1_000
+    assert sum(1 for _ in read(path)) == 1000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert path.stat().st_size > 8_000_000 > peak

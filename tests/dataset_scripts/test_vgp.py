@@ -119,12 +119,6 @@ def test_untagged_phrases_are_found_on_word_boundaries():
     assert found == {(0, 1): [("a man", "1", "some fellow", "", EQUIVALENCE)]}
 
 
-def test_tagged_phrases_come_before_text():
-    lines = ("[/EN#1/people a man]", "[/EN#1/people a man in red]", "[/EN#1/people the guy]")
-    found, _ = join(lines, ("a man", "the guy", EQUIVALENCE))
-    assert list(found) == [(0, 2)]
-
-
 def test_pairs_inside_other_pairs_are_removed():
     lines = ("[/EN#1/people the street of a town]", "[/EN#1/people a town street]")
     rows = [("the street", "street", ALTERNATION), ("the street of a town", "a town street", EQUIVALENCE)]
@@ -188,7 +182,6 @@ def test_reading_the_binary_file(tmp_path):
     "last_line, problem",
     [
         ("1,a,b,A,B,Entailment2", "wrong length"),
-        ("1,a,b,A,B,Entailment2,", "wrong length"),
         ("1,a,b,A,B,Entailment2,2,3", "wrong length"),
         ("1,a,b,A,B,Entailment2,1", "impossible type_label"),
         ("1,a,b,A,B,Entail,7", "impossible type_label"),
@@ -298,12 +291,6 @@ def test_report_is_kept_with_the_data(tmp_path):
     assert again.report == builder.report and again.report["train"] == json.loads(json.dumps(report))
 
 
-def test_only_images_with_pairs(tmp_path):
-    data = write_vgp(tmp_path / "data", [("1", "A man", "An old man", 2), ("3", "A child", "toy 2", 4)])
-    rows = build(data, tmp_path / "cache", only_images_with_pairs=True).as_dataset("train")
-    assert set(rows["image_id"][:]) == {"1"} and len(rows) == 10  # no other image to draw wrong captions from
-
-
 def digest(rows):
     return hashlib.sha256(json.dumps(list(rows), sort_keys=True).encode()).hexdigest()
 
@@ -328,9 +315,6 @@ def test_rows_depend_on_files_options_and_seed_alone(tmp_path):
     command = [sys.executable, "-c", PROGRAM, root, str(data), str(tmp_path / "four")]
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert result.stdout.strip() == one
-
-
-def test_seeded_is_the_same_everywhere():
     assert [seeded(0, "captions", "1016887272").randrange(1000) for _ in range(2)] == [885] * 2
     assert seeded(0, "captions", "1").random() != seeded(0, "captions", "2").random()
 
@@ -417,7 +401,6 @@ def test_real_pair_files(shared):
     report = BuildReport()
     rows = read_pairs(shared / "real" / "vgp" / "test_data.csv", "typology")
     clean_pairs(rows, TYPOLOGY, {row.image_id for row in rows}, set(), report)
-    assert (
-        len(rows) == 6061 and report.counts["rows_repeated"] + report.counts["rows_with_conflicting_labels"] // 2 == 3
-    )
+    repeated, conflicting = (report.counts[f"rows_{name}"] for name in ("repeated", "with_conflicting_labels"))
+    assert len(rows) == 6061 and repeated + conflicting // 2 == 3
     assert len(read_pairs(shared / "real" / "vgp" / "val_data.csv", "typology")) == 5734

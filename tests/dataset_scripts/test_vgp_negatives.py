@@ -66,11 +66,3 @@ def test_hard_negatives_in_the_builder(tmp_path):
         images = {row[name].split("#")[0] for name in ("caption1_id", "caption2_id")} - {row["image_id"]}
         lenders.setdefault(row["image_id"], set()).update(images)
     assert lenders == {"1": {"2"}, "2": {"1"}, "3": {"2"}}
-
-
-def test_images_without_features_are_named(tmp_path):
-    data = write_vgp(tmp_path / "data")
-    table = write_table(data / "regions", {"1": [1, 0], "2": [1, 0.5]})
-    builder = VGP(data_dir=str(data), cache_dir=str(tmp_path / "cache"), regions=str(table))
-    with pytest.raises(DataError, match="image 3"):
-        builder.download_and_prepare()
