@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Without a GPU the ways of the benchmark run on the CPU; batches, peaks of cards and shares are what they claim."""
 
-import json
 from argparse import Namespace
 
 import pytest
@@ -31,14 +30,6 @@ def test_without_a_gpu_every_way_runs(no_gpu, capsys):
     assert "FlashAttention" in "".join(lines[-2:])
 
 
-def test_a_way_that_fails_is_reported_and_the_others_run(no_gpu, monkeypatch, capsys):
-    monkeypatch.setattr(benchmark, "WAYS", (benchmark.Way("odd", "no_such_kernel"), benchmark.Way("SDPA")))
-    monkeypatch.setattr(benchmark, "CLASSES", {"VGP": benchmark.CLASSES["VGP"]})
-    assert benchmark.main(["--json"]) == 1
-    found = json.loads(capsys.readouterr().out)["VGP"]
-    assert found["odd"].startswith("failed: ") and found["SDPA"] == "runs"
-
-
 @pytest.mark.parametrize("task", benchmark.CLASSES)
 def test_phrases_and_their_regions_are_within_the_example(task):
     inputs, targets = benchmark.make_batch(task, 5, VLBertConfig(**benchmark.TINY))
@@ -54,31 +45,15 @@ def test_phrases_and_their_regions_are_within_the_example(task):
     assert phrases.any(), "nothing is supervised"
 
 
-def test_the_batch_of_vgp_has_a_label_for_each_pair_of_phrases():
-    inputs, targets = benchmark.make_batch("VGP", 4, VLBertConfig(**benchmark.TINY))
-    for row in range(4):
-        whole = int(targets["phrase_mask"][row].any(1).sum())
-        pairs = [pair for pair in inputs["phrase_pairs"][row].tolist() if pair != [-1, -1]]
-        assert pairs == [[i, i + 1] for i in range(whole - 1)]
-        assert int((inputs["vgp_labels"][row] >= 0).sum()) == len(pairs)
-
-
 @pytest.mark.parametrize(
     "name, tera",
     [
         ("NVIDIA H100 80GB HBM3", 989),
         ("NVIDIA H100 PCIe", 756),
         ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", None),
-        ("NVIDIA H200", 989),
         ("NVIDIA H200 NVL", 835),
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA L4", 121),
-        ("NVIDIA L40S", 362),
-        ("NVIDIA L40", None),
         ("NVIDIA GeForce RTX 4090", 165),
         ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
-        ("NVIDIA GeForce RTX 4090 D", None),
-        ("Tesla T4", None),
     ],
 )
 def test_peaks_are_of_the_card_and_of_no_other(name, tera):

@@ -32,11 +32,6 @@ def test_batches_of_like_lengths_hold_the_same_examples_with_less_padding():
     assert all(10 <= count <= 100 for count in counts)
 
 
-def test_fill_counts_end_too():
-    batch = {"attention_mask": torch.tensor([[1, 1], [1, 0]]), "region_attention_mask": torch.tensor([[1], [0]])}
-    assert benchmark.fill([batch]) == 6 / 8
-
-
 def test_every_way_has_the_same_loss_and_is_measured(workload):
     losses = {way: workload.loss(way) for way in benchmark.WAYS}
     assert max(losses.values()) - min(losses.values()) < 1e-5 < losses["padded"]
@@ -46,20 +41,7 @@ def test_every_way_has_the_same_loss_and_is_measured(workload):
     assert any(not torch.equal(a, b) for a, b in zip(before, workload.model.parameters(), strict=True))
 
 
-def test_forward_passes_change_no_weights():
-    workload = benchmark.Workload(benchmark.parse(["--quick", "--forward", "--device", "cpu"]))
-    before = [parameter.clone() for parameter in workload.model.parameters()]
-    times = benchmark.measure(workload, rounds=1, device="cpu")
-    assert all(taken[0] > 0 for taken in times.values())
-    assert all(torch.equal(a, b) for a, b in zip(before, workload.model.parameters(), strict=True))
-    assert all(parameter.grad is None for parameter in workload.model.parameters())
-
-
 def test_ratios():
     times = {"padded": [2.0, 3.0], "length-aware": [1.0, 3.0], "unpadded": [4.0, 1.0], "both": [1.0, 1.0]}
-    assert benchmark.ratios(times) == {
-        "padded": [1.0, 1.0],
-        "length-aware": [2.0, 1.0],
-        "unpadded": [0.5, 3.0],
-        "both": [2.0, 3.0],
-    }
+    expected = {"padded": [1.0, 1.0], "length-aware": [2.0, 1.0], "unpadded": [0.5, 3.0], "both": [2.0, 3.0]}
+    assert benchmark.ratios(times) == expected

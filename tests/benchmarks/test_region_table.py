@@ -26,15 +26,3 @@ def test_all_formats_hold_the_same_data(small, tmp_path):
         assert boxes.dtype == features.dtype == np.float32
         np.testing.assert_array_equal(features[1, : len(expected[1][1])], expected[1][1])
         assert not features[1, len(expected[1][1]) :].any()
-
-
-def test_every_round_is_measured(small, tmp_path):
-    readers = benchmark.build(tmp_path, 3)
-    times = benchmark.measure(readers, 3, rounds=2)
-    assert list(times) == list(benchmark.MEASUREMENTS)
-    assert all(len(rounds) == 2 for taken in times.values() for rounds in taken.values())
-
-
-def test_ratios():
-    (line,) = benchmark.report({"as stored": {"table": [1.0, 2.0, 1.0], "memory map": [0.5, 2.0, 2.0]}})
-    assert "memory map" in line and "1.00 (0.50 to 2.00)" in line and line.endswith("aim >= 0.75")

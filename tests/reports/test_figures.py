@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Figures, looked at as pixels and as text, the way a reader sees them."""
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from grounded_attention.reports.figures import (
     method_comparison_figure,
 )
 from grounded_attention.training.experiments.measuring import chosen_heads
-from tests.helpers.warm_python import run_python
 
 pytestmark = pytest.mark.drawn_figures
 
@@ -117,14 +115,6 @@ def test_dollars_are_no_formula_and_a_full_stop_has_no_line_of_its_own(image, tm
         assert_nothing_is_cut_or_overlaps(figure)
 
 
-def test_the_second_of_two_equal_words_is_marked(image, tmp_path):
-    caption = "a ball beside a ball"
-    second = WordAttention("a ball", (14, 20), BOXES, [0.25] * 4, [False] * 4)
-    figure = attention_figure(image, caption, [second], tmp_path / "a.png")
-    assert [text.get_text() for text in figure.texts[:2]] == ["a ball beside ", "a ball"]
-    assert marked_text(figure) == ["a ball"]
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 6])
 def test_a_panel_for_every_word_fits_the_sheet(image, tmp_path, count):
     words = [attention(phrase) for phrase in PHRASES[:count]]
@@ -182,20 +172,7 @@ def test_a_picture_without_any_gold_region_judges_nothing_and_shows_its_notes(im
     assert f"warning: {note.strip()}" in written and noted.bbox.height > plain.bbox.height
 
 
-def test_small_images_are_enlarged_without_blur(tmp_path):
-    stripes = np.zeros((119, 238, 3), np.uint8)
-    stripes[:, ::2] = 255
-    word = WordAttention("Two", (0, 3), [[0, 0, 1, 0.9]], [1.0], [False])
-    figure = attention_figure(Image.fromarray(stripes), CAPTION, [word], tmp_path / "a.png")
-    (axes,) = figure.axes
-    extent, height = axes.get_window_extent(), round(figure.bbox.height)
-    row = pixels(tmp_path / "a.png")[round(height - extent.y0) - 20, round(extent.x0) : round(extent.x1), 0]
-    assert len(row) == 476
-    np.testing.assert_array_equal(row[2:-2:2], row[3:-2:2])  # without the edge of the picture
-
-
-@pytest.mark.parametrize("size", [(40, 400), (1000, 200), (1, 1), (500, 375)])
-@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA"])
+@pytest.mark.parametrize(("size", "mode"), [((40, 400), "RGB"), ((1000, 200), "L"), ((1, 1), "RGBA")])
 def test_any_image_keeps_its_proportions(tmp_path, size, mode):
     figure = attention_figure(Image.new(mode, size), CAPTION, [attention("Two dogs")], tmp_path / "a.png")
     extent = figure.axes[0].get_window_extent()
@@ -203,7 +180,7 @@ def test_any_image_keeps_its_proportions(tmp_path, size, mode):
     assert extent.height <= 1.25 * 476 + 1
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize("suffix", [".png", ".svg"])
 def test_same_input_same_bytes(image, tmp_path, suffix):
     words = [attention(phrase) for phrase in PHRASES[:2]]
     paths = [tmp_path / "new" / name / f"a{suffix}" for name in ("one", "two")]
@@ -231,12 +208,6 @@ def test_methods_are_rows_on_one_scale(image, tmp_path):
     assert widest[0] == widest[1] < widest[3], "a flat head is not drawn as strong as a sure one"
 
 
-def test_methods_with_different_words_are_refused(image, tmp_path):
-    methods = {"none": [attention("Two dogs")], "direct": [attention("the small dog")]}
-    with pytest.raises(ValueError, match="same words in the same order"):
-        method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -254,7 +225,15 @@ def test_attention_that_cannot_be_is_refused(change, message):
         WordAttention(**(good | change))
 
 
-def test_wrong_words_and_files_are_refused(image, tmp_path):
+def test_wrong_words_files_and_accuracies_are_refused(image, tmp_path):
+    methods = {"none": [attention("Two dogs")], "direct": [attention("the small dog")]}
+    with pytest.raises(ValueError, match="same words in the same order"):
+        method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"'direct'.*\(3,\).*\(layers, heads\)"):
+        heads_figure({"direct": np.zeros(3)}, 0.1, tmp_path / "a.png")
+    for histories, components in (({"none": []}, None), ({}, None), ({"none": history(1)}, ["loss_vqa"])):
+        with pytest.raises(ValueError, match="nothing to draw"):
+            loss_curves_figure(histories, tmp_path / "a.png", components)
     with pytest.raises(ValueError, match="no words"):
         attention_figure(image, CAPTION, [], tmp_path / "a.png")
     with pytest.raises(ValueError, match="no words"):
@@ -316,24 +295,6 @@ def test_layers_with_names_show_them(tmp_path):
         heads_figure(accuracy, 0.1, tmp_path / "a.png", ["cross 0"])
 
 
-def test_heat_map_colours_lie_where_the_numbers_are(tmp_path):
-    accuracy = np.zeros((2, 2))
-    accuracy[1, 0] = 1
-    figure = heads_figure({"direct": accuracy}, 0.1, tmp_path / "a.png")
-    (axes,) = heat_maps(figure)
-    picture, height = pixels(tmp_path / "a.png"), round(figure.bbox.height)
-    x, y = axes.transData.transform((-0.3, 1.3))
-    assert picture[round(height - y), round(x)].min() < picture[round(height - y), round(x)].max() - 100, "yellow"
-    x, y = axes.transData.transform((0.7, 0.3))
-    assert picture[round(height - y), round(x)].sum() < 200, "dark"
-
-
-@pytest.mark.parametrize(("shape", "numbers"), [((8, 8), 64), ((12, 12), 0)])
-def test_large_models_have_no_numbers(tmp_path, shape, numbers):
-    figure = heads_figure({"direct": np.full(shape, 0.5)}, 0.1, tmp_path / "a.png")
-    assert len(heat_maps(figure)[0].texts) == numbers
-
-
 def test_layer_curve_shows_mean_and_range(tmp_path):
     accuracy = {"direct": np.array([[0.1, 0.3], [0.6, 0.8], [0.7, np.nan]]), "mine": np.full((3, 2), np.nan)}
     figure = layer_curve_figure(accuracy, 0.13, tmp_path / "a.png")
@@ -344,13 +305,6 @@ def test_layer_curve_shows_mean_and_range(tmp_path):
     assert [band[band[:, 0] == layer, 1].min() for layer in (0, 1, 2)] == pytest.approx([0.1, 0.6, 0.7])
     assert [band[band[:, 0] == layer, 1].max() for layer in (0, 1, 2)] == pytest.approx([0.3, 0.8, 0.7])
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["direct", "mine", "chance 0.13"]
-
-
-def test_accuracies_of_another_shape_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"'direct'.*\(3,\).*\(layers, heads\)"):
-        heads_figure({"direct": np.zeros(3)}, 0.1, tmp_path / "a.png")
-    with pytest.raises(ValueError, match="accuracy_by_method is empty"):
-        layer_curve_figure({}, 0.1, tmp_path / "a.png")
 
 
 def history(scale: float, attention: bool = True) -> list[dict]:
@@ -381,14 +335,6 @@ def test_a_resumed_log_counts_as_logged_last_and_gaps_are_left_out(tmp_path):
     np.testing.assert_array_equal(figure.axes[0].lines[0].get_xydata(), [[1, 5], [2, 4], [4, 3]])
 
 
-def test_chosen_components_and_empty_logs(tmp_path):
-    figure = loss_curves_figure({"direct": history(1)}, tmp_path / "a.png", components=["epoch"])
-    assert [axes.get_title() for axes in figure.axes] == ["epoch"]
-    for histories, components in (({"none": []}, None), ({}, None), ({"none": history(1)}, ["loss_vqa"])):
-        with pytest.raises(ValueError, match="nothing to draw"):
-            loss_curves_figure(histories, tmp_path / "a.png", components)
-
-
 def test_methods_look_different(tmp_path):
     names = ["none", "indirect", "direct", "semi_direct", *(f"other {i}" for i in range(8))]
     figure = loss_curves_figure({name: history(1) for name in names}, tmp_path / "a.png")
@@ -396,17 +342,3 @@ def test_methods_look_different(tmp_path):
     figure.canvas.draw()
     legend = figure.legends[0].get_window_extent()
     assert legend.x0 >= 0 and legend.x1 <= figure.bbox.x1
-
-
-def test_charts_are_deterministic_and_leave_pyplot_alone(tmp_path):
-    code = (
-        "import sys, numpy; from grounded_attention.reports import figures as f; a = {'direct': numpy.eye(3)};"
-        "f.heads_figure(a, .1, sys.argv[1] + '/h.png'); f.layer_curve_figure(a, .1, sys.argv[1] + '/l.png');"
-        "f.loss_curves_figure({'direct': [{'step': 1, 'loss': 2}]}, sys.argv[1] + '/c.png');"
-        "assert 'matplotlib.pyplot' not in sys.modules"
-    )
-    for name in ("one", "two"):
-        done = run_python(code, [tmp_path / name], cwd=Path(__file__).parents[2], env=os.environ)
-        assert done.returncode == 0, done.stderr
-    for name in ("h.png", "l.png", "c.png"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

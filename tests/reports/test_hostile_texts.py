@@ -129,15 +129,9 @@ def test_the_name_of_a_feature_model_stays_in_its_comment():
 
 def test_a_write_region_card_cannot_be_broken_by_an_image_id_or_a_detector():
     hostile = 'x"]\n```\n<script>alert(1)</script>\n\n# Heading'
-    info = {
-        "provenance": {"detector": hostile, "source": hostile},
-        "arrays": {"boxes": 4, "features": 8},
-        "images": 1,
-        "regions": 1,
-        "feature_size": 8,
-        "checksum": "0" * 32,
-        "shards": [{"file": "regions-00000.arrow", "bytes": 3}],
-    }
+    info = {"provenance": {"detector": hostile, "source": hostile}, "arrays": {"boxes": 4, "features": 8}}
+    info |= {"images": 1, "regions": 1, "feature_size": 8, "checksum": "0" * 32}
+    info["shards"] = [{"file": "regions-00000.arrow", "bytes": 3}]
     card = write_region_card("org/name", info, SCENES, None, {"regions-00000.arrow": "0"}, hostile)
     assert "\n# Heading" not in card and "\n<script>" not in card and card.count("\n```") == 6
     outside = "".join(card.split("\n```")[::2])

@@ -108,12 +108,6 @@ def test_nothing_is_claimed_of_few_seeds_or_of_intervals_with_zero():
     assert "no two rows can be compared yet" in study_table(alone)
 
 
-def test_a_difference_of_nothing_has_no_sign():
-    same = copy.deepcopy(RESULTS)
-    same["figures"]["direct"]["VQA"] = figure(0.5, difference(-0.0001, 0.0, False))
-    assert cells(study_table(same), "Difference to original")["direct"][0] == "0.0 [0.0, 0.0]"
-
-
 def test_a_difference_without_items_shows_its_seeds_and_is_not_counted():
     plain = copy.deepcopy(RESULTS)
     plain["figures"]["none"]["refs"] = figure(0.7, {**difference(0.1, 0.02, False, (1, 2)), "interval": False})
@@ -139,15 +133,6 @@ def test_costs_are_in_the_table_and_say_what_was_interrupted():
     assert block[2] == "| original | 1,200 | 60 | – | 30 |"
     assert block[3] == "| direct | 1,234 | 60 | 20 | 31† |"
     assert len(block) == 4 and "†: a cell was interrupted" in table
-
-
-def test_the_chart_names_both_rows_of_an_own_comparison(tmp_path):
-    own = copy.deepcopy(RESULTS)
-    own["compared"]["none"] = ["direct"]
-    drawn = differences_figure(own, tmp_path / "a.png")
-    names = [text.get_text() for text in drawn.axes[0].get_yticklabels()]
-    assert names == ["direct − original", "none − direct", "random − original"]
-    assert drawn.axes[0].get_title() == "VQA"
 
 
 def test_learning_curves_have_a_marker_and_a_line_style_each(tmp_path):
@@ -197,20 +182,3 @@ def test_the_chart_has_a_panel_a_column_and_an_interval_a_difference(tmp_path):
     first = (tmp_path / "table1.png").read_bytes()
     differences_figure(RESULTS, tmp_path / "table1.png")
     assert (tmp_path / "table1.png").read_bytes() == first
-
-
-def test_a_chart_of_nothing_yet_and_of_many_columns(tmp_path):
-    names = [f"column {number}" for number in range(7)]
-    many = {**RESULTS, "columns": [column(name, {}) for name in names], "figures": {r: {} for r in RESULTS["rows"]}}
-    drawn = differences_figure(many, tmp_path / "table1.png")
-    titles = [axes.get_title() for axes in drawn.axes if axes.axison]
-    assert titles == [f"{name}\noriginal –" for name in names]
-
-
-def test_a_row_alone_has_a_chart_too(tmp_path):
-    only = {name: {"original": RESULTS[name]["original"]} for name in ("figures", "costs")}
-    alone = {**RESULTS, "rows": ["original"], "compared": {"original": []}, **only}
-    differences_figure(alone, tmp_path / "table1.png")
-    assert (tmp_path / "table1.png").is_file()
-    with pytest.raises(ValueError, match="file type"):
-        differences_figure(alone, tmp_path / "table1.txt")

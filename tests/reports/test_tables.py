@@ -8,7 +8,6 @@ import pytest
 
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.reports.tables import best_method, comparison_table, print_table
-from grounded_attention.training.experiments.report import _table as run_table
 
 
 def method_results(identification: float, vgp: float, grounding: tuple[float | None, ...]) -> dict:
@@ -46,11 +45,6 @@ def test_markdown_table_marks_the_best_method_of_each_column():
     assert rows["chance"] == ["–", "–", "0.131", "0.131", "0.131", "0.131"]
 
 
-def test_the_caption_states_where_layer_and_head_were_chosen():
-    caption = comparison_table(RESULTS).split("\n\n")[1]
-    assert "chosen on the validation split" in caption and "on the test split" in caption
-
-
 def test_tables_of_unusual_results():
     rows = cells(comparison_table({"methods": {"mine": {"vgp_accuracy": 0.5}}, "baselines": {"chance": {}}}))
     assert rows["mine"] == ["–", "**0.500**", "–", "–", "–", "–"]
@@ -85,13 +79,6 @@ def test_what_was_predicted_how_well_with_what_only_some_have():
     assert accuracy_table({"a": phrases}).count("0.500") == 4
 
 
-def test_a_task_with_phrases_other_than_vgp_shows_what_it_predicted(capsys):
-    figures = {"phrase_accuracy": 0.25, "text_to_region_by_head": [[0.5]]}
-    result = {"text_to_region_accuracy": {}, "phrase_accuracy": 0.25, "figures": {"test": figures}}
-    table = run_table({"methods": {"direct": result}, "baselines": {}})
-    assert "phrase" in table and "0.250" in table and "Identification" not in table
-
-
 @pytest.mark.parametrize(
     "methods, best",
     [
@@ -111,19 +98,10 @@ def test_the_best_method_has_the_highest_main_figure(methods, best):
     assert best_method({"methods": rows}) == best
 
 
-def test_the_best_method_of_another_task_has_the_first_accuracy():
-    rows = {"none": {"vqa_accuracy": 0.5, "vqa_soft_accuracy": 0.9}, "mine": {"vqa_accuracy": 0.6}}
-    assert best_method({"methods": rows}) == "mine"
-
-
 @pytest.mark.parametrize(
     "rows",
     [
         {name: {"phrase_accuracy": 1.0} for name in ("none", "direct")},  # equal: the supervised one
-        {
-            n: {"phrase_accuracy": 1.0, "text_to_region_accuracy": {"all_heads": a}}
-            for n, a in (("x", 0.4), ("direct", 0.5))
-        },
         {n: {"figures": {"validation": {"answer_perplexity": p}}} for n, p in (("none", 9.0), ("direct", 8.0))},
         {n: {"figures": {"test": {"answer_perplexity": p}}} for n, p in (("x", 9.0), ("direct", 8.0))},
     ],

@@ -59,16 +59,6 @@ def test_it_shows_the_shares_of_the_chosen_head():
     assert html.count("ga-here") == 1 and 'ga-here" data-cell="1 2"' in html
 
 
-def test_the_mean_over_heads_is_the_mean_of_their_attention():
-    one = capture()
-    html = view_html([one], VisitorChoice(RED, layer=2))
-    mean = one.example.attention[2, :, RED].mean(0)
-    shares = dict(re.findall(r'data-region="(\d+)" data-share="([\d.]+)"', html))
-    assert [float(shares[str(region)]) for region in range(REGIONS)] == pytest.approx(
-        (mean / mean.sum()).tolist(), abs=1e-5
-    )
-
-
 def test_texts_of_data_stay_texts():
     html = view_html([capture()], VisitorChoice(0)) + view_html([capture()], replace(VisitorChoice(0), show=PHRASES))
     assert "<model>" not in html and "<i>" not in html and "&lt;model&gt;" in html
@@ -91,15 +81,9 @@ def test_phrases_are_runs_of_content_words_and_point_to_the_mean_of_their_words(
 @pytest.mark.parametrize("show", ["one word", PHRASES])
 def test_the_figure_is_a_picture_of_every_checkpoint(tmp_path, show):
     pair = [capture(), capture(name="other", seed=1)]
-    path = write_figure(pair, VisitorChoice(RED, 1, 2, show), tmp_path / "figure.png")
-    with (
-        Image.open(path) as two,
-        Image.open(write_figure(pair[:1], VisitorChoice(RED, 1, 2, show), tmp_path / "1.png")) as one,
-    ):
+    paths = [write_figure(pair[:n], VisitorChoice(RED, 1, 2, show), tmp_path / f"{n}.png") for n in (1, 2)]
+    with Image.open(paths[0]) as one, Image.open(paths[1]) as two:
         assert two.height > one.height
-
-
-def test_without_a_picture_there_is_no_figure(tmp_path):
     with pytest.raises(VisitorError, match="choose a picture"):
         write_figure([], VisitorChoice(), tmp_path / "figure.png")
 
@@ -119,16 +103,11 @@ def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
     """The hoop and the cross of this scene are the only small pink and the only cross-shaped objects."""
     image, caption = scene
     after = captures.grounded(image, caption, list(captures.settings.models)[1])
-    best = max(
-        sum(
-            after.example.labels[int(weights.argmax())] == colour
-            for (_, weights), colour in zip(
-                grounded_phrases(after, VisitorChoice(0, layer)), ("red", "pink"), strict=True
-            )
-        )
-        for layer in range(len(after.example.layers))
-    )
-    assert best == 2
+    found = []
+    for layer in range(len(after.example.layers)):
+        phrases = grounded_phrases(after, VisitorChoice(0, layer))
+        found.append([after.example.labels[int(weights.argmax())] for _, weights in phrases])
+    assert ["red", "pink"] in found
 
 
 def test_unknown_words_are_named(captures, scene):
@@ -162,8 +141,7 @@ def test_image_tokens_of_a_vision_language_model_are_read_as_a_grid(tmp_path, sc
 
 
 @pytest.mark.parametrize(
-    ("caption", "line"),
-    [(" ", "The caption is empty"), ("?!", "no word"), ("a " * LONGEST_CAPTION, "shorten it")],
+    ("caption", "line"), [(" ", "The caption is empty"), ("?!", "no word"), ("a " * LONGEST_CAPTION, "shorten it")]
 )
 def test_captions_that_cannot_be_read(captures, scene, caption, line):
     with pytest.raises(VisitorError, match=line):
@@ -191,8 +169,3 @@ def test_files_that_are_no_pictures(tmp_path):
     for name in ("notes.txt", "cut.jpg"):
         with pytest.raises(VisitorError, match=f"^{name} is not a picture that can be read"):
             open_picture(tmp_path / name)
-
-
-def test_large_pictures_are_made_smaller(tmp_path):
-    Image.new("RGB", (3000, 1500)).save(tmp_path / "large.png")
-    assert open_picture(tmp_path / "large.png").size == (1600, 800)
