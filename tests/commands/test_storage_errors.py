@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from grounded_attention.commands.command_line import make_parser, run
-from grounded_attention.commands.main import main
 from grounded_attention.commands.number_options import (
     not_negative,
     port_number,
@@ -168,21 +167,3 @@ def test_a_share_out_of_range(text):
     assert [share("0"), share("0.5"), share("1")] == [0.0, 0.5, 1.0]
     with pytest.raises(argparse.ArgumentTypeError, match="expected a number from 0 to 1"):
         share(text)
-
-
-EXTRACT = ["regions", "extract", "--images", "d", "--boxes", "b", "--features", "scenes", "--output", "o"]
-
-
-@pytest.mark.parametrize(
-    ("command", "option"),
-    [
-        (["heads", "--model", "m", "--data", "vgp", "--data-dir", "d"], "--iou"),
-        (EXTRACT, "--nms"),
-        (EXTRACT, "--threshold"),
-    ],
-)
-def test_a_share_is_refused_before_anything_is_read(command, option, capsys):
-    with pytest.raises(SystemExit) as exit:
-        main([*command, option, "nan"])
-    assert exit.value.code == 2
-    assert f"argument {option}: expected a number from 0 to 1, found 'nan'" in capsys.readouterr().err

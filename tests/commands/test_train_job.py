@@ -28,7 +28,6 @@ from tests.helpers.loopback_hub import TOKEN
 from tests.helpers.loopback_jobs import plan_jobs
 from tests.helpers.tiny_scenes import tiny_recipe
 
-ROOT = Path(__file__).resolve().parents[2]
 PUSHED = {"push_to_hub": True, "hub_model_id": "org/model"}
 FILES = "tester/grounded-attention-jobs"
 
@@ -266,12 +265,7 @@ def test_nothing_starts_without_a_yes(hub, recipe, capsys, monkeypatch):
 
 @pytest.mark.parametrize(
     "status, message",
-    [
-        (402, "the account cannot pay for it (an injected fault): see https://huggingface.co/settings/billing"),
-        (404, "the Hub has no such job, machine or organisation"),
-        (401, "the token was rejected"),
-        (503, "status 503"),
-    ],
+    [(402, "the account cannot pay for it"), (404, "the Hub has no such job"), (503, "status 503")],
 )
 def test_the_hub_refuses_the_job(hub, recipe, capsys, status, message):
     hub.inject("status", "POST /api/jobs/", status=status, times=9)
@@ -330,14 +324,6 @@ def test_logs_that_break_off_are_no_end(hub, recipe, capsys):
     out, err = capsys.readouterr()
     assert out == "" and err.count("the logs broke off (the Hub returned status 500") == 1
     assert "its end is waited for" in err and "finished; pull the models" in err
-
-
-def test_a_hub_that_stops_to_answer_leaves_the_job(hub, recipe, capsys):
-    plan_jobs(hub.state, [], running=30)
-    hub.inject("status", "GET /api/jobs/tester/job0", status=500, times=99)
-    assert train.main([recipe, "--job", "cpu-upgrade", "--yes"]) == 1
-    said = capsys.readouterr().err
-    assert "the job goes on" in said and "`hf jobs cancel tester/job0` stops it" in said
 
 
 def test_an_interruption_leaves_the_job_and_says_how_to_stop_it(hub, recipe, capsys, monkeypatch):
