@@ -68,26 +68,14 @@ def _order(name: str, rng: random.Random, base: Path) -> list[Case]:
 
 
 class Fuzzer:
-    """
-    Runs cases, each in a process of its own with limits on memory, files and time.
-
-    Args:
-        folder (`Path`): scratch folder.
-        base (`Path`): folder of `prepare`.
-    """
+    """Runs cases, each in a process of its own with limits on memory, files and time; `base` is that of `prepare`."""
 
     def __init__(self, folder: Path, base: Path):
         self.folder, self.base = folder / "fuzz", base
         self._sound: dict[str, str] = {}
 
     def check(self, case: Case) -> tuple[str, str]:
-        """
-        Runs one case.
-
-        Returns:
-            `tuple[str, str]`: the outcome and its words. `refused`, `same` (as with the sound value) and `taken` are
-            right.
-        """
+        """The outcome and its words; `refused`, `same` (as with the sound value) and `taken` are right."""
         target = TARGETS[case.target]
         ended = self._run(partial(target.work, self.base, case.place, case.value))
         words = _end(ended)

@@ -15,31 +15,12 @@ from .inputs import use_cache
 # In the working directory there are a pipe, a folder, a text file and a link to itself. Devices of the machine are no
 # values: a command that may write to one would replace it.
 VALUES = {
-    "empty": "",
-    "space": " ",
-    "word": "x",
-    "minus": "-1",
-    "zero": "0",
-    "fraction": "1.5",
-    "huge": "9" * 30,
-    "digits": "9" * 5000,
-    "nan": "nan",
-    "infinite": "inf",
-    "exponent": "1e999",
-    "wide digit": "\uff11",
-    "control": "a\u202e\x1b[31m\nb",
-    "surrogate": "\udcff",
-    "long": "x" * 3000,
-    "up": "..",
-    "assignment": "a=[",
-    "bracket": "{",
-    "pipe": "a_pipe",
-    "folder": "a_folder",
-    "file": "a_file",
-    "loop": "a_loop",
-    "below a file": "a_file/x",
-    "repository": "org/name/",
-}
+    "empty": "", "space": " ", "word": "x", "minus": "-1", "zero": "0", "fraction": "1.5", "huge": "9" * 30,
+    "digits": "9" * 5000, "nan": "nan", "infinite": "inf", "exponent": "1e999", "wide digit": "\uff11",
+    "control": "a\u202e\x1b[31m\nb", "surrogate": "\udcff", "long": "x" * 3000, "up": "..",
+    "assignment": "a=[", "bracket": "{", "pipe": "a_pipe", "folder": "a_folder", "file": "a_file",
+    "loop": "a_loop", "below a file": "a_file/x", "repository": "org/name/",
+}  # fmt: skip
 VALUES = {name.replace(" ", "_"): value for name, value in VALUES.items()}
 DATA = "--data-dir {base}/scenes"
 TABLE = "--regions {base}/scenes/regions"

@@ -30,48 +30,24 @@ from . import fuzz_options
 from .inputs import use_cache
 
 VALUES: dict[str, Any] = {
-    "null": None,
-    "true": True,
-    "zero": 0,
-    "minus": -1,
-    "large": 2**31,
-    "huge": 10**30,
-    "fraction": 0.5,
-    "nan": float("nan"),
-    "infinite": float("inf"),
-    "word": "x",
-    "empty": "",
-    "digits": "3",
-    "long": "x" * 100_000,
-    "control": "a\u202e\x1b[31m\nb",
-    "list": [],
-    "nulls": [None, None],
-    "section": {},
+    "null": None, "true": True, "zero": 0, "minus": -1, "large": 2**31, "huge": 10**30, "fraction": 0.5,
+    "nan": float("nan"), "infinite": float("inf"), "word": "x", "empty": "", "digits": "3",
+    "long": "x" * 100_000, "control": "a\u202e\x1b[31m\nb", "list": [], "nulls": [None, None], "section": {},
     "sections": {"a": {"b": [1]}},
-}
+}  # fmt: skip
 ONLY_YAML: dict[str, Any] = {"date": datetime.date(2020, 1, 2), "bytes": b"\0x", "numbered": {1: 2}}
 FEW = 40  # a section with more keys is a vocabulary: its first ones stand for all
 
 
 @dataclass(frozen=True)
 class Target:
-    """
-    What gets wrong values.
-
-    Args:
-        places (`Callable[[Path], list[str]]`): names of the places; the argument is the folder of `prepare`.
-        work (`Callable[[Path, str, str], int]`): runs a command with a value at a place, or without one if the place
-            is empty; returns its exit status.
-        values (`Sequence[str]`): names of the values.
-        result (`Callable[[Path], str]`, *optional*): what the command found, to notice values that change it.
-        fits (`Callable[[Path, str, str], bool]`, *optional*): whether a value has the type of its place.
-    """
+    """What gets wrong values; the first argument of its functions is the folder of `prepare`."""
 
     places: Callable[[Path], list[str]]
-    work: Callable[[Path, str, str], int]
+    work: Callable[[Path, str, str], int]  # with a value at a place, or none if the place is empty; the exit status
     values: Sequence[str] = tuple(VALUES)
-    result: Callable[[Path], str] | None = None
-    fits: Callable[[Path, str, str], bool] = lambda base, place, value: False
+    result: Callable[[Path], str] | None = None  # what the command found, to notice values that change it
+    fits: Callable[[Path, str, str], bool] = lambda base, place, value: False  # whether a value has the type there
 
 
 def leaves(content: Any, prefix: str = "") -> Iterator[str]:
@@ -149,9 +125,8 @@ def _recipe_places() -> list[str]:
     places += [f"start.options.{field.name}" for field in dataclasses.fields(TASKS["pretraining"].Options)]
     places += [f"supervision.options.direct.{name}" for name in method if name not in ("self", "kwargs")]
     places += [f"model.config.{name}" for name in model.to_dict()]
-    places += [
-        f"model.processor.{name}" for name in inspect.signature(processor.__init__).parameters if name != "self"
-    ]
+    settings = inspect.signature(processor.__init__).parameters
+    places += [f"model.processor.{name}" for name in settings if name != "self"]
     places += [f"data.options.{name}" for name in builder_options(BUILDERS["vgp"]) if name != "self"]
     places += [
         "data.limit.train",
@@ -169,9 +144,8 @@ def _keys(kind: type, prefix: str = "", below: int = 2) -> Iterator[str]:
     hints = typing.get_type_hints(kind)
     for field in dataclasses.fields(kind):
         yield prefix + field.name
-        inner = next(
-            (part for part in (hints[field.name], *typing.get_args(hints[field.name])) if _is_section(part)), 0
-        )
+        parts = (hints[field.name], *typing.get_args(hints[field.name]))
+        inner = next((part for part in parts if _is_section(part)), 0)
         if inner and below:
             yield from _keys(typing.cast(type, inner), f"{prefix}{field.name}.", below - 1)
 
@@ -202,18 +176,14 @@ def _train(base: Path, place: str, value: str) -> int:
 
 TARGETS = {
     **{
-        f"config {name}": Target(
-            partial(_fields, name), partial(_evaluate, name), result=_metrics, fits=partial(_same_type, name)
-        )
-        for name in FAMILIES
+        f"config {n}": Target(partial(_fields, n), partial(_evaluate, n), result=_metrics, fits=partial(_same_type, n))
+        for n in FAMILIES
     },
     "recipe": Target(lambda base: _recipe_places(), _train, (*VALUES, *ONLY_YAML)),
     **{
-        f"options {name}": Target(
-            lambda base, name=name: fuzz_options.places(name),
-            partial(fuzz_options.work, name),
-            tuple(fuzz_options.VALUES),
+        f"options {n}": Target(
+            lambda base, n=n: fuzz_options.places(n), partial(fuzz_options.work, n), tuple(fuzz_options.VALUES)
         )
-        for name in fuzz_options.USUAL
+        for n in fuzz_options.USUAL
     },
 }

@@ -42,30 +42,16 @@ CAPTIONS = many_texts(12)
 
 @dataclass(frozen=True)
 class Job:
-    """
-    A command under fire.
-
-    Args:
-        name (`str`): its name.
-        work (`Callable[[Path], int]`): runs it in the working directory; the argument is the folder of `prepare`.
-        result (`Callable[[Path], dict[str, str]]`): what must be equal afterwards, of the working directory.
-        ranks (`int`): number of its processes.
-    """
+    """A command under fire."""
 
     name: str
-    work: Callable[[Path], int]
-    result: Callable[[Path], dict[str, str]] = fingerprint
-    ranks: int = 1
+    work: Callable[[Path], int]  # runs it in the working directory; the argument is the folder of `prepare`
+    result: Callable[[Path], dict[str, str]] = fingerprint  # what must be equal afterwards, of the working directory
+    ranks: int = 1  # processes
 
 
 def prepare(base: Path, whole: bool = True) -> None:
-    """
-    Makes what the commands read.
-
-    Args:
-        base (`Path`): the folder.
-        whole (`bool`): also what only the last jobs, most readers and wrong values need.
-    """
+    """Makes what the commands read; `whole`: also what only the last jobs, most readers and wrong values need."""
     use_cache(base)
     scenes = tiny_scenes(base / "scenes")
     save_checkpoint(scenes, base / "model")
@@ -145,15 +131,9 @@ def _imported(place: Path) -> dict[str, str]:
     """The rows of the table. A continued import begins a new shard, so its files are others."""
     table = RegionTable.open(place / "regions")
     table.verify()
-    found = {
-        image_id: repr((table[image_id].boxes.tolist(), table[image_id].features.tolist())) for image_id in table.ids
-    }
-    return {
-        **found,
-        "checksum": table.info["checksum"],
-        "summary": repr(table.info["summary"]),
-        "ids": repr(table.ids),
-    }
+    found = {key: repr((table[key].boxes.tolist(), table[key].features.tolist())) for key in table.ids}
+    about = {"checksum": table.info["checksum"], "summary": repr(table.info["summary"]), "ids": repr(table.ids)}
+    return {**found, **about}
 
 
 JOBS = {

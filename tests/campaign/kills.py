@@ -37,12 +37,7 @@ class Case:
 
 
 class Faults:
-    """Runs jobs with faults. Each job is run once without a fault, which is what every other run is compared with.
-
-    Args:
-        base (`Path`): folder of `prepare`; it keeps what the runs without a fault gave.
-        jobs (`list[str]`): names of jobs.
-    """
+    """Runs jobs with faults; each is first run once without one, and every other run is compared with that."""
 
     def __init__(self, base: Path, jobs: list[str]):
         self.base, self.jobs = base, jobs
@@ -95,13 +90,7 @@ class Faults:
         return [number for _, number in sorted(rounds, key=lambda pair: -pair[0])]
 
     def check(self, case: Case, folder: Path) -> tuple[str, str]:
-        """
-        Runs one case.
-
-        Returns:
-            `tuple[str, str]`: the outcome, and what went wrong. The outcome is `FAILED`, or how the command met the
-            fault (killed, refused in one line, not reached or not noticed) before it finished as without one.
-        """
+        """`FAILED` or how the command met the fault before it finished as without one; and what went wrong."""
         job, place = JOBS[case.job], folder / case.job / "work"
         shutil.rmtree(place.parent, ignore_errors=True)
         ended = self._run(job, place, case.fault)

@@ -23,22 +23,13 @@ _PIPE = 65536  # bytes that a pipe of Linux holds
 
 @dataclass(frozen=True)
 class Result:
-    """
-    What came of a case.
+    """What came of a case."""
 
-    Args:
-        name (`str`): the case, as in `make campaign CASE=...`.
-        kind (`str`): what the table counts it under.
-        outcome (`str`): how it ended.
-        failed (`bool`): whether that is a failure.
-        words (`str`): what was printed or found.
-    """
-
-    name: str
-    kind: str
+    name: str  # as in `make campaign CASE=...`
+    kind: str  # what the table counts it under
     outcome: str
     failed: bool
-    words: str = ""
+    words: str = ""  # what was printed or found
 
 
 @dataclass(frozen=True)
@@ -50,12 +41,7 @@ class Unit:
 
 
 class Results:
-    """
-    The results so far, one line of JSON each.
-
-    Args:
-        path (`Path`): the file; results of other sources of the project are deleted.
-    """
+    """The results so far, one line of JSON each; results of other sources of the project are deleted."""
 
     def __init__(self, path: Path):
         self.path, sources = path, digest_of_sources()
@@ -100,17 +86,9 @@ def run_lanes(
     units: Sequence[Unit], results: Results, folder: Path, lanes: int, tell: Callable[[Result], None]
 ) -> int:
     """
-    Runs units in `lanes` processes that take one after another.
+    Runs the units that `results` lacks in `lanes` processes that take one after another; tells each new result.
 
-    Args:
-        units (`Sequence[Unit]`): the work; what `results` has is not done again.
-        results (`Results`): gets the new results.
-        folder (`Path`): scratch folder.
-        lanes (`int`): number of processes.
-        tell (`Callable[[Result], None]`): called for each new result.
-
-    Returns:
-        `int`: number of cases without a result, because a process of the campaign itself ended early.
+    Returns the number of cases without a result, because a process of the campaign itself ended early.
     """
     left = [number for number, unit in enumerate(units) if any(name not in results.found for name in unit.names)]
     wanted = sum(len(unit.names) for unit in units)

@@ -15,22 +15,13 @@ OUT = Path("out")  # in the working directory; deleted before each case
 
 @dataclass(frozen=True)
 class Reader:
-    """
-    A reader under fire.
-
-    Args:
-        name (`str`): its name.
-        make (`Callable[[Path, Path], None]`): writes sound files to a folder; the first argument has the scenes.
-        read (`Callable[[Path], int]`): reads the files as a command does; returns the exit status.
-        rows (`Callable[[], int]`): number of rows that were read into `OUT`.
-        slow (`bool`): whether it takes seconds; it is given only the kinds of damage `SLOW`.
-    """
+    """A reader under fire."""
 
     name: str
-    make: Callable[[Path, Path], Any]
-    read: Callable[[Path], int]
-    rows: Callable[[], int]
-    slow: bool = False
+    make: Callable[[Path, Path], Any]  # writes sound files to a folder; the first argument has the scenes
+    read: Callable[[Path], int]  # reads the files as a command does; the exit status
+    rows: Callable[[], int]  # that were read into `OUT`
+    slow: bool = False  # it takes seconds, and is given only the kinds of damage `SLOW`
 
 
 def digest_of_output() -> str:

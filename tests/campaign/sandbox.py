@@ -97,14 +97,9 @@ def run_apart(
     limits: Limits | None = None,
 ) -> Ended:
     """
-    Runs `work` in a forked process whose working directory is `folder`.
+    Runs `work` in a forked process whose working directory is `folder`; without a fault, operations are only counted.
 
-    Args:
-        work (`Callable`): returns the exit status.
-        folder (`Path`): its working directory; output and state of the fault are in `<folder>.log/`.
-        fault (`Fault`, *optional*): the fault; without one, operations are only counted.
-        seconds (`float`, *optional*, defaults to 180): time limit; a process that takes longer hangs.
-        limits (`Limits`, *optional*): further limits.
+    Output and state of the fault are in `<folder>.log/`. A process that takes more seconds hangs.
     """
     notes = folder.with_name(folder.name + ".log")
     notes.mkdir(parents=True, exist_ok=True)
