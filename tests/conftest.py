@@ -93,6 +93,14 @@ def uncompiled() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A few drawn scenes for the tests of a file, none of which changes them."""
+    from tests.helpers.tiny_scenes import tiny_scenes  # it imports torch
+
+    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """The `shared` folder beside the checkout (real excerpts, reference tensors); the test is skipped without it."""

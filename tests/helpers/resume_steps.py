@@ -6,9 +6,10 @@ from accelerate import PartialState
 
 from grounded_attention.training.loop.checkpoint import step_of
 from grounded_attention.training.loop.length_batches import add_lengths
+from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.utils.process_group import leave_group
 from tests.helpers.tiny_trainer import make_trainer, weights
-from tests.helpers.tiny_vgp import tiny_rows, tiny_table
+from tests.helpers.tiny_vgp import tiny_model, tiny_rows, tiny_table
 
 TIME = ("_runtime", "_per_second")
 # 16 rows: 4 steps an epoch with batches of 4.
@@ -33,7 +34,11 @@ def assert_equal_bits(one, other):
 
 def trainer_of(directory, arguments):
     rows = add_lengths(tiny_rows(tiny_table(8)), None) if "train_sampling_strategy" in arguments else None
-    return make_trainer(directory, rows=rows, **{**PLAIN, "length_column_name": "length", **arguments})
+    model = None
+    if "learning_rate_mapping" in arguments:
+        model = tiny_model(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
+        arguments = {"arguments_class": GroundingTrainingArguments, **arguments}
+    return make_trainer(directory, model=model, rows=rows, **{**PLAIN, "length_column_name": "length", **arguments})
 
 
 def train_and_continue(directory, arguments, kept=(0, -2, -1)):

@@ -57,3 +57,13 @@ def run_train(monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: 
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", directory / "cache")
     monkeypatch.setattr(sys, "argv", ["train.py", str(path), *overrides])
     return train.main()
+
+
+def refusal(capsys, monkeypatch, directory: Path, recipe: dict[str, Any], *overrides: str) -> str:
+    """The one line with which `train.py` refuses a recipe before it leaves anything in the output folder."""
+    assert run_train(monkeypatch, directory, recipe, *overrides) == 2
+    printed = capsys.readouterr().err
+    (line,) = [line for line in printed.splitlines() if "error" in line.lower()]
+    assert line.startswith("error: ") and "Traceback" not in printed, printed
+    assert not Path(recipe["output_dir"]).exists(), "a refused recipe leaves nothing in the way of the mended one"
+    return line

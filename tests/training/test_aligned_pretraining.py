@@ -14,7 +14,7 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from grounded_attention.training.recipes.recipe_text import recipe_yaml
 from grounded_attention.utils.project import find_recipe
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe
 
 BOTH = "direct+grounding_alignment"
 METHODS = ["none", "indirect", "semi_direct", BOTH]
@@ -23,19 +23,9 @@ SIZES = {
     "visualbert": {},
     "vilbert": dict.fromkeys(("v_hidden_size", "v_intermediate_size", "bi_hidden_size"), 16)
     | {"v_num_hidden_layers": 2, "v_num_attention_heads": 2, "bi_num_attention_heads": 2, "v_target_size": 64},
-    "lxmert": {
-        "num_hidden_layers": 1,
-        "r_layers": 1,
-        "x_layers": 1,
-        "num_object_labels": 64,
-        "visual_attr_loss": False,
-    },
+    "lxmert": dict.fromkeys(("num_hidden_layers", "r_layers", "x_layers"), 1)
+    | {"num_object_labels": 64, "visual_attr_loss": False},
 }
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 def recipe_of(scenes, output, family="vl_bert", **sections):
@@ -110,13 +100,6 @@ def test_every_family_is_pretrained_with_every_method(scenes, tmp_path, monkeypa
     assert "which phrases and regions belong together" in card and "Chou, Shih-Han" in card
 
 
-def test_visualbert_is_pretrained_with_both_captions_of_an_image(scenes, tmp_path, monkeypatch):
-    recipe = recipe_of(scenes, tmp_path / "run", "visualbert", task="caption_match_pretraining", options={})
-    assert run_train(monkeypatch, tmp_path, recipe) == 0
-    figures = results(tmp_path / "run")[BOTH]["figures"]["validation"]
-    assert figures["alignment_count"] > 0 and figures["text_to_region_tokens"] > 0
-
-
 def test_the_other_methods_are_as_without_phrases(scenes, tmp_path, monkeypatch):
     for name, methods in (("alone", ["none"]), ("beside", ["none", "grounding_alignment"])):
         assert run_train(monkeypatch, tmp_path, recipe_of(scenes, tmp_path / name, methods=methods)) == 0
@@ -174,10 +157,8 @@ def test_a_start_may_be_supervised(scenes, tmp_path, monkeypatch):
     assert "level: token" in shown.split("start:")[1] and "- grounding_alignment" in shown.split("start:")[1]
     # The recipe that was written is the same recipe.
     (tmp_path / "again.yaml").write_text(shown)
-    assert (
-        load_recipe(tmp_path / "again.yaml").start.supervision
-        == load_recipe(tmp_path / "recipe.yaml").start.supervision
-    )
+    again, first = (load_recipe(tmp_path / f"{name}.yaml").start.supervision for name in ("again", "recipe"))
+    assert again == first
 
 
 @pytest.mark.parametrize(
@@ -185,12 +166,9 @@ def test_a_start_may_be_supervised(scenes, tmp_path, monkeypatch):
     [
         ("start.methods=[direct, none]", ["start.methods", "exactly one"]),
         ("start.supervision.heads={best: 1}", ["start.supervision.heads", "trained start"]),
-        ("start.methods=[nothing]", ["start.methods", "'nothing'"]),
         ("start.data.builder=coco_captions", ["start.data.builder", "coco_captions", "phrases with boxes"]),
-        ("supervision.options.grounding_aligment={}", ["grounding_aligment", "grounding_alignment"]),
         ("supervision.options.grounding_alignment={hidden: 3}", ["grounding_alignment.hidden"]),
         ("methods=[direct+semi_direct]", ["both supervise attention"]),
-        ("data.regions=null", ["data.regions"]),
     ],
 )
 def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, words):
@@ -198,11 +176,8 @@ def test_a_wrong_key_or_value(scenes, tmp_path, monkeypatch, capsys, override, w
     start = {"task": "pretraining", "training": training, "methods": ["direct"], "supervision": {}}
     start |= {"data": {"builder": "flickr30k_entities"}, "options": {"regions": False}}
     recipe = tiny_recipe(scenes, tmp_path / "run", methods=[BOTH], start=start)
-    assert run_train(monkeypatch, tmp_path, recipe, override) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("error: ") and not (tmp_path / "run").exists()
-    for word in words:
-        assert word in line, line
+    line = refusal(capsys, monkeypatch, tmp_path, recipe, override)
+    assert all(word in line for word in words), line
 
 
 @pytest.mark.parametrize(
@@ -217,11 +192,8 @@ def test_pretraining_without_phrases_is_refused(scenes, tmp_path, monkeypatch, c
     recipe = recipe_of(scenes, tmp_path / "run", methods=["grounding_alignment"])
     if override.startswith("task"):
         recipe["options"] = {"answers": {"fewest": 1}}
-    assert run_train(monkeypatch, tmp_path, recipe, override) == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("error: ") and not (tmp_path / "run").exists()
-    for word in words:
-        assert word in line, line
+    line = refusal(capsys, monkeypatch, tmp_path, recipe, override)
+    assert all(word in line for word in words), line
 
 
 def test_the_recipe_of_the_paper_has_its_settings():
@@ -231,12 +203,6 @@ def test_the_recipe_of_the_paper_has_its_settings():
     assert training["num_train_epochs"] == 10 and recipe.model.config["spatial_encoding"] == "sine"
     assert recipe.options["relationship_weight"] == 1 and options == {"level": "phrase", "weight": 20.0}
     assert recipe.methods == ["grounding_alignment"] and recipe.supervision.weight == 1
-
-
-def test_the_recipe_on_scenes_is_pretrain_scenes_with_methods():
-    aligned, plain = (load_recipe(find_recipe(name)) for name in ("pretrain_scenes_aligned", "pretrain_scenes"))
-    assert aligned.options == plain.options and aligned.data == plain.data and aligned.training == plain.training
-    assert aligned.methods[0] == "none" and BOTH in aligned.methods
 
 
 def test_a_start_takes_methods_from_the_recipe_that_it_extends(tmp_path):

@@ -11,19 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from transformers import BertConfig, BertModel
 
 import train
 from grounded_attention.dataset_scripts.regions.table import RegionTable, RegionTableWriter
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe, tiny_scenes
 from tests.helpers.warm_python import run_python
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 @pytest.fixture
@@ -31,14 +25,7 @@ def refused(tmp_path, monkeypatch, capsys, scenes):
     """Runs the tiny recipe with other sections or overrides and returns the one line of its refusal."""
 
     def run(*overrides, **sections):
-        output = tmp_path / "run"
-        assert run_train(monkeypatch, tmp_path, tiny_recipe(scenes, output, **sections), *overrides) == 2
-        printed = capsys.readouterr().err
-        lines = [line for line in printed.splitlines() if "error" in line.lower()]
-        assert len(lines) == 1 and lines[0].startswith("error: "), printed
-        assert "Traceback" not in printed
-        assert not output.exists(), "a refused recipe leaves nothing that is in the way of the mended one"
-        return lines[0]
+        return refusal(capsys, monkeypatch, tmp_path, tiny_recipe(scenes, tmp_path / "run", **sections), *overrides)
 
     return run
 
@@ -68,11 +55,6 @@ def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tm
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("training.learning_rat=1", ["'training.learning_rat'", "'training.learning_rate'"]),
-        ("data.limits={}", ["'data.limits'", "'data.limit'"]),
-        ("methods=[dirct]", ["'dirct'", "semi_direct"]),
-        ("task=vpg", ["'vpg'", "did you mean 'vgp'"]),
-        ("start.task=pretrain", ["'pretrain'", "pretraining"]),
         ("start.options.word_probabilty=0.1", ["'start.options.word_probabilty'", "word_probability"]),
         ("supervision.options.direct.layer=[1]", ["layer", "layers"]),
         ("supervision.options.direct.layers=[7]", ["[7]", "2 layers"]),
@@ -80,12 +62,10 @@ def test_a_method_that_needs_grounding_on_data_without_boxes(refused, scenes, tm
         ("model.config.hidden_sise=8", ["hidden_sise", "hidden_size"]),
         ("model.family_config.vlbert={}", ["model.family_config.vlbert", "vl_bert"]),
         ("model.family_config.visualbert.region_clases=3", ["family_config.visualbert.region_clases", "did you mean"]),
-        ("model.family_config.visualbert=3", ["family_config.visualbert", "section"]),
         ("model.config.num_attention_heads=3", ["hidden_size", "3"]),
         ("model.processor.max_region=8", ["max_region", "max_regions"]),
         ("data.options.negative=random", ["negative", "negatives"]),
         ("training.max_steps=many", ["max_steps", "many"]),
-        ("training.lr_scheduler_type=linar", ["linar"]),
         ("output_dir=", ["output_dir"]),
     ],
 )
@@ -110,9 +90,11 @@ def test_features_of_other_scenes(refused, scenes, tmp_path):
     assert str(other / "regions") in line and "seed=9" in line and "data.regions" in line
 
 
-@pytest.mark.parametrize("key", ["data_dir", "regions"])
-def test_a_missing_folder(refused, scenes, tmp_path, key):
-    assert str(tmp_path / "absent") in refused(data=data_with(scenes, **{key: str(tmp_path / "absent")}))
+@pytest.mark.parametrize(
+    "override", ["data.data_dir=", "data.regions=", "model.tokenizer=", "model.source="], ids=lambda key: key[:-1]
+)
+def test_a_missing_file_or_folder(refused, tmp_path, override):
+    assert str(tmp_path / "absent") in refused(f"{override}{tmp_path / 'absent'}")
 
 
 @pytest.mark.parametrize("negatives", ["random", "nearest"])
@@ -141,11 +123,6 @@ def test_a_checkpoint_of_another_family(refused, scenes, tmp_path):
     model = {"source": str(tmp_path / "bert"), "tokenizer": str(scenes / "vocab.txt")}
     line = refused(model=model)
     assert str(tmp_path / "bert") in line and "'bert'" in line and "'vl_bert'" in line
-
-
-def test_a_checkpoint_that_is_not_there(refused, scenes, tmp_path):
-    line = refused(model={"source": str(tmp_path / "absent"), "tokenizer": str(scenes / "vocab.txt")})
-    assert str(tmp_path / "absent") in line
 
 
 def test_missing_data_are_reported_before_a_missing_checkpoint(refused, scenes, tmp_path):
@@ -199,7 +176,6 @@ def test_the_hub_is_queried_once_for_a_checkpoint(tmp_path, monkeypatch, online)
     [
         ({"use_cpu": False}, ["training.use_cpu is false", "no GPU"]),
         ({"fp16": True}, ["training.fp16", "use_cpu is true", "bf16"]),
-        ({"bf16_full_eval": True}, ["training.bf16_full_eval"]),
         ({"bf16": True, "use_cpu": None}, ["training.bf16", "use_cpu=true"]),
         ({"warmup_steps": 1, "lr_scheduler_kwargs": {"no_such": 1}}, ["training", "no_such"]),
         ({"learning_rate_mapping": {"no_such_weight": 1e-3}}, ["no_such_weight"]),
@@ -258,51 +234,28 @@ def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):
     assert {tensor.dtype for tensor in found[True].values()} == {torch.float32}
 
 
-def test_a_missing_tokenizer(refused, scenes, tmp_path):
-    model = {**tiny_recipe(scenes, scenes)["model"], "tokenizer": str(tmp_path / "vocab.txt")}
-    assert str(tmp_path / "vocab.txt") in refused(model=model)
-
-
-def test_another_recipe_in_the_same_folder_and_the_same_without_resume(tmp_path, monkeypatch, capsys, scenes):
-    recipe, earlier = tiny_recipe(scenes, tmp_path / "run"), {"task": "vgp", "methods": ["none"], "seed": 5}
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "recipe.json").write_text(json.dumps(earlier))
-    assert run_train(monkeypatch, tmp_path, recipe, "resume=true") == 2
-    line = capsys.readouterr().err
-    assert "seed" in line and "overwrite=true" in line and str(tmp_path / "run") in line
-    assert json.loads((tmp_path / "run" / "recipe.json").read_text()) == earlier
-    assert yaml.safe_load((tmp_path / "recipe.yaml").read_text()) == recipe
-
-
 @pytest.mark.parametrize(
     ("override", "words"),
     [
         ("training.per_device_train_batch_size=0", ["training.per_device_train_batch_size", "above 0"]),
-        ("training.gradient_accumulation_steps=0", ["training.gradient_accumulation_steps", "above 0"]),
         ("training.max_steps=0", ["training.max_steps", "above 0"]),
-        ("training.max_steps=-3", ["training.max_steps", "found -3"]),
         ("training.save_steps=0", ["training.save_steps", "above 0"]),
         ("training.learning_rate=.nan", ["training.learning_rate", "finite"]),
         ("training.weight_decay=-1", ["training.weight_decay", "at least 0"]),
-        ("training.neftune_noise_alpha=-1", ["training.neftune_noise_alpha", "at least 0"]),
         ("training.resume_from_checkpoint=a", ["training.resume_from_checkpoint has no effect", "resume=true"]),
         ("supervision.weight=-1", ["supervision.weight", "-1"]),
-        ("supervision.weight=.nan", ["supervision.weight", "finite"]),
         ("pictures=-1", ["pictures", "at least 0"]),
         ("methods=[]", ["methods must be one or more"]),
-        ("methods=[direct,direct]", ["methods", "different"]),
         ("start.training.max_steps=0", ["start.training.max_steps", "above 0"]),
         ("seed=-1", ["seed", "-1"]),
         ("seed=99999999999999999999", ["seed", "4294967295"]),
         ("training.data_seed=4294967296", ["training.data_seed", "4294967295"]),
-        ("model.config.hidden_dropout_prob=.nan", ["model.config.hidden_dropout_prob", "finite"]),
         ("model.config.hidden_dropout_prob=1.5", ["model.config.hidden_dropout_prob", "probability"]),
         ("model.config.num_hidden_layers=1000000000", ["model.config.num_hidden_layers", "1000"]),
         ("model.config.hidden_size=8000000", ["model.config.hidden_size", "weights"]),
         ("model.config.vocab_size=1000000000000", ["model.config.vocab_size", "16777216"]),
         ("model.config.attn_implementation=flash_attention_2", ["model", "FlashAttention2"]),
         ("seed=!!python/name:os.system", ["override seed", "invalid YAML"]),
-        ("seed=!!int soon", ["override seed", "invalid YAML"]),
     ],
 )
 def test_values_out_of_range(refused, override, words):

@@ -55,11 +55,9 @@ def test_the_card_may_change_whether_or_not_the_manifest_names_it(tmp_path):
 def test_a_torn_manifest_is_no_manifest(tmp_path):
     directory = checkpoint(tmp_path, 3)
     manifest = directory / MANIFEST
-    manifest.write_text(manifest.read_text()[:-5])
-    assert not is_complete(directory) and last_complete_checkpoint(tmp_path) is None
-
-
-def test_no_directory_no_checkpoint(tmp_path):
+    for content in (manifest.read_text()[:-5], "{}", "[]", "3", "\0", "[" * 100_000):
+        manifest.write_text(content)
+        assert not is_complete(directory) and last_complete_checkpoint(tmp_path) is None
     assert last_complete_checkpoint(tmp_path / "absent") is None
 
 
@@ -74,26 +72,6 @@ def test_the_oldest_steps_are_deleted_whatever_the_clock_says(tmp_path):
     assert names(tmp_path) == ["checkpoint-10", "checkpoint-100"]
     rotate(tmp_path, None, 100, None)
     assert len(names(tmp_path)) == 2
-
-
-def test_the_newest_and_the_best_checkpoint_are_kept(tmp_path):
-    for step in (1, 2, 3, 4):
-        checkpoint(tmp_path, step)
-    rotate(tmp_path, 2, 4, str(tmp_path / "checkpoint-1"))
-    assert names(tmp_path) == ["checkpoint-1", "checkpoint-4"]
-
-
-def test_checkpoints_beyond_the_newest_step_go_first(tmp_path):
-    """A training was continued from step 3, because the checkpoints after it were damaged."""
-    for step in (2, 3, 4, 90, 100):
-        checkpoint(tmp_path, step)
-    rotate(tmp_path, 3, 4, None)
-    assert names(tmp_path) == ["checkpoint-2", "checkpoint-3", "checkpoint-4"]
-
-
-def test_a_manifest_that_names_no_file_is_no_manifest(tmp_path):
-    (tmp_path / MANIFEST).write_text("{}")
-    assert not is_complete(tmp_path)
 
 
 def test_an_old_checkpoint_that_cannot_be_deleted_is_told(tmp_path, monkeypatch, capsys):

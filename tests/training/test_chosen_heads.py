@@ -102,11 +102,6 @@ def test_methods_that_can_not_follow_are_refused(methods, heads, options, words)
     assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("heads", ["all", {"layers": [1, 0]}])
-def test_layers_suit_both_attention_methods(heads):
-    check_heads(recipe_of(heads, ["direct", "semi_direct"]))
-
-
 def test_the_methods_get_the_chosen_heads():
     recipe = recipe_of({"best": 2}, direct={"target": "any"})
     found, record = supervise_chosen(recipe, {"accuracy": ACCURACY.tolist(), "rows": 5})
@@ -227,9 +222,8 @@ def test_a_run_records_what_it_chose_and_keeps_it(tmp_path, monkeypatch):
     chosen = [(head["layer"], head["head"]) for head in record["heads"]]
     assert chosen == HeadChoice("best", 2).pick(np.array(record["accuracy"]))
     assert [head["accuracy"] for head in record["heads"]] == [record["accuracy"][x][y] for x, y in chosen]
-    monkeypatch.setattr(
-        "grounded_attention.training.experiments.experiment.measure_heads", None
-    )  # a second measurement would fail
+    # A second measurement would fail.
+    monkeypatch.setattr("grounded_attention.training.experiments.experiment.measure_heads", None)
     (tmp_path / "run" / "direct" / "results.json").unlink()
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     assert json.loads((tmp_path / "run" / "results.json").read_text())["supervised_heads"] == record

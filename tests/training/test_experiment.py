@@ -18,15 +18,10 @@ from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from tests.helpers.run_elsewhere import run_elsewhere
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
 
 METHODS = ["none", "indirect", "direct", "semi_direct"]
 FIGURES = {"all_heads", "best_layer", "best_head", "rollout", "chance"}
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 def recipe_of(scenes, output, **sections):
@@ -193,11 +188,6 @@ def test_methods_side_by_side_are_those_one_after_another(first, scenes, tmp_pat
 
 def weights_of(*runs):
     return [[tensor for _, tensor in sorted(load_file(run / "direct" / "model.safetensors").items())] for run in runs]
-
-
-def test_workers_that_cannot_be(scenes, tmp_path, monkeypatch, capsys):
-    assert run_train(monkeypatch, tmp_path, tiny_recipe(scenes, tmp_path / "run"), "workers=0") == 2
-    assert "workers must be from 1 to 256, found 0" in capsys.readouterr().err
 
 
 def test_a_method_continues_from_its_last_complete_checkpoint(scenes, tmp_path, monkeypatch, trained):

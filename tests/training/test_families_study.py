@@ -37,12 +37,8 @@ def test_the_families_have_equal_sizes_and_the_same_training(tmp_path):
     assert all(abs(sizes[name] - mean) < 0.1 * mean for name in sizes), sizes
     same = [study.starts[name] for name in FAMILIES[1:]]
     for start in same:
-        assert (start.task, start.options, start.data) == (
-            study.original.task,
-            study.original.options,
-            study.original.data,
-        )
-        assert start.training == study.original.training
+        for field in ("task", "options", "data", "training"):
+            assert getattr(start, field) == getattr(study.original, field), field
 
 
 def tiny(scenes, output):
@@ -57,15 +53,8 @@ def tiny(scenes, output):
     for section in ("original", "fine_tuning", "downstream.vqa"):
         changes |= {f"{section}.training.{key}": value for key, value in training.items()}
         changes |= {f"{section}.data.limit.{split}": count for split, count in limit.items()}
-    for name in (
-        "visualbert",
-        "vilbert",
-        "lxmert",
-        "lxmert_features",
-        "lxmert_labels",
-        "lxmert_scratch",
-        "lxmert_text",
-    ):
+    variants = (f"lxmert_{name}" for name in ("features", "labels", "scratch", "text"))
+    for name in ("visualbert", "vilbert", "lxmert", *variants):
         own = {**WIDTHS, **(VISUAL if name == "vilbert" else {})}
         changes |= {f"starts.{name}.model.config.{key}": value for key, value in own.items()}
     return [f"{key}={json.dumps(value)}" for key, value in changes.items()]
@@ -88,10 +77,7 @@ def test_a_tiny_study_of_the_families_from_end_to_end(tmp_path):
         assert list(found["figures"][row]) == names
         stages = found["costs"][row]
         assert list(stages) == ["start", "fine_tuning", "vqa"]
-        assert all(
-            cost["seconds"] > 0 and cost["train_seconds"] >= 0 and cost["parameters"] > 1000
-            for cost in stages.values()
-        )
+        assert all(cost["seconds"] > 0 and cost["parameters"] > 1000 for cost in stages.values())
     assert list(found["figures"]["lxmert_text"]) == list(found["figures"]["vl_bert"]) == ["VQA val"]
     layers = {start: heads["layers"] for start, heads in found["heads"].items()}
     assert layers.pop("visualbert") == ["0", "1", "2"] and list(layers) == ["vilbert", "lxmert"]

@@ -16,17 +16,12 @@ from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.helpers.tiny_two_streams import RECIPE_SIZES
 from tests.helpers.vcr_files import CLIP, question, write, write_image
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 SIZES |= {"max_position_embeddings": 128}
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 @pytest.fixture(scope="module")

@@ -118,18 +118,20 @@ def _add_continued(runs: Trained) -> None:
     runs.step("pulled", "model={source: org/end}", "training.learning_rate=0.0")
 
 
-def test_the_finished_model_is_pushed_at_the_end(trained):
-    assert trained.run("end")["code"] == 0, trained.run("end")["err"]
-    assert trained.titles("end") == ["End of training"]
-    assert trained.is_newest("end")
-    assert "/org/end/commit/" in trained.run("end")["out"]
+END = "End of training"
+COMMITS = {
+    "end": [END],
+    **{name: [*PROGRESS, END] for name in ("every_save", "checkpoint", "all_checkpoints")},
+    **{name: [END] for name in ("uploaded", "flaky")},  # what may pass is tried again
+    "killed": [PROGRESS[1], END],  # a run that is continued is pushed on
+}
 
 
-@pytest.mark.parametrize("strategy", ["every_save", "checkpoint", "all_checkpoints"])
-def test_each_save_is_pushed(trained, strategy):
-    assert trained.run(strategy)["code"] == 0, trained.run(strategy)["err"]
-    assert trained.titles(strategy) == [*PROGRESS, "End of training"]
-    assert trained.is_newest(strategy)
+@pytest.mark.parametrize("name", COMMITS)
+def test_pushes_of_saves_and_of_the_finished_model(trained, name):
+    assert all(run["code"] == 0 for run in trained.done[name]), trained.done[name]
+    assert trained.titles(name) == COMMITS[name] and trained.is_newest(name)
+    assert f"/org/{name}/commit/" in trained.done[name][-1]["out"]
 
 
 def test_each_commit_holds_model_processor_and_code_and_no_pickled_arguments(trained):
@@ -241,21 +243,11 @@ def test_a_connection_lost_in_the_middle_is_a_warning_and_the_next_save_pushes(t
     assert trained.is_newest("dropped")
 
 
-@pytest.mark.parametrize("name", ["uploaded", "flaky"])
-def test_what_may_pass_is_tried_again(trained, name):
-    assert trained.run(name)["code"] == 0, trained.run(name)["err"]
-    assert trained.titles(name) == ["End of training"]
-    assert trained.is_newest(name)
-
-
 def test_a_failed_final_push_is_an_error_and_the_same_command_pushes(trained):
     first, second = trained.done["failed"]
     assert first["code"] == 2
     said = first["err"].splitlines()[-1]
-    assert said.startswith("error: ")
-    assert "was not pushed to org/failed" in said
-    assert "500" in said
-    assert "resume=true" in said
+    assert said.startswith("error: ") and all(word in said for word in ("org/failed", "500", "resume=true")), said
     assert second["code"] == 0, second["err"]
     assert "finished before" in second["out"]
     assert trained.titles("failed") == ["End of training"]
@@ -289,13 +281,6 @@ def test_what_cannot_be_pushed_is_known_before_training(trained, name, expected)
     assert run["err"].startswith("error: ") and run["err"].count("\n") == 1, run["err"]
     assert expected in run["err"]
     assert not (trained.folder / "runs" / name).exists()
-
-
-def test_a_run_that_is_continued_is_pushed_on(trained):
-    first, second = trained.done["killed"]
-    assert (first["code"], second["code"]) == (0, 0), second["err"]
-    assert trained.titles("killed") == [PROGRESS[1], "End of training"]
-    assert trained.is_newest("killed")
 
 
 def test_a_pushed_checkpoint_is_continued_elsewhere(trained):

@@ -11,7 +11,7 @@ from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.loop.learning_rates import map_learning_rates
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
-from tests.helpers.tiny_trainer import logged, make_trainer, weights
+from tests.helpers.tiny_trainer import make_trainer, weights
 from tests.helpers.tiny_vgp import tiny_model
 
 ONE_STEP = {"max_steps": 1, "per_device_train_batch_size": 16}
@@ -33,9 +33,8 @@ def test_the_length_of_a_step_follows_the_learning_rate(tmp_path):
     mapped = changes(tmp_path, {r"region_encoder\.": 0.02, "bias$": 0.2, "word_embeddings": 0})
     factors = set()
     for name, step in plain.items():
-        factor = (
-            0.2 if "region_encoder." in name else 2.0 if name.endswith("bias") else float("word_embed" not in name)
-        )
+        others = 2.0 if name.endswith("bias") else float("word_embed" not in name)
+        factor = 0.2 if "region_encoder." in name else others
         assert torch.allclose(mapped[name], factor * step, atol=1e-7, rtol=1e-4), name
         factors.add(factor if step.any() else None)
     assert factors >= {0.0, 0.2, 1.0, 2.0}
@@ -44,13 +43,8 @@ def test_the_length_of_a_step_follows_the_learning_rate(tmp_path):
 def test_every_weight_is_in_one_group_and_keeps_its_decay(tmp_path):
     groups = {}
     for mapping in ({}, {"region_encoder": 0.01, "pooler": 0.03}):
-        trainer = make_trainer(
-            tmp_path,
-            arguments_class=GroundingTrainingArguments,
-            learning_rate_mapping=mapping,
-            optim="adamw_torch",
-            weight_decay=0.5,
-        )
+        given = {"learning_rate_mapping": mapping, "optim": "adamw_torch", "weight_decay": 0.5}
+        trainer = make_trainer(tmp_path, arguments_class=GroundingTrainingArguments, **given)
         names = {id(weight): name for name, weight in trainer.model.named_parameters()}
         optimizer = trainer.create_optimizer()
         seen = [(names[id(w)], g["weight_decay"], g["lr"]) for g in optimizer.param_groups for w in g["params"]]
@@ -73,28 +67,6 @@ def test_names_are_those_of_the_model_within_a_wrapper(wrapper):
         assert rates[id(weight)] == (0.02 if name.startswith("vl_bert.region_encoder.") else 0.1), name
 
 
-def test_resume_continues_exactly(tmp_path):
-    arguments = {
-        "arguments_class": GroundingTrainingArguments,
-        "learning_rate_mapping": {"region_encoder": 1e-3},
-        "per_device_train_batch_size": 2,
-        "max_steps": 6,
-        "optim": "adamw_torch",
-        "learning_rate": 1e-2,
-        "lr_scheduler_type": "linear",
-        "save_strategy": "steps",
-        "save_steps": 3,
-    }
-    straight = make_trainer(tmp_path / "a", model=tiny_model(), **arguments)
-    straight.train()
-    resumed = make_trainer(tmp_path / "b", model=tiny_model(), **arguments)
-    resumed.train(resume_from_checkpoint=str(tmp_path / "a" / "checkpoint-3"))
-    for name, value in weights(straight.model).items():
-        assert torch.equal(value, weights(resumed.model)[name]), name
-    assert logged(straight)[3:] == logged(resumed)[3:]
-    assert straight.state.log_history[0]["learning_rate"] == 1e-2
-
-
 @pytest.mark.parametrize(
     ("mapping", "nearest"),
     [({"region_encodr": 0.1}, "region_encoder"), ({"region": 0.1, "region_encoder": 0.2}, "region_encoder")],
@@ -113,15 +85,9 @@ def test_a_pattern_that_takes_no_weight_is_refused(tmp_path, mapping, nearest):
         (["training.learning_rate_mapping={'(region': 1e-4}"], r"'\(region' is not a regular expression"),
         (["training.learning_rate_mapping={region: fast}"], "learning_rate_mapping.region must be a learning rate"),
         (["training.learning_rate_mapping={region: -1.0}"], "of 0 or more, found -1.0"),
-        (["training.learning_rate_mapping={region: true}"], "of 0 or more, found True"),
         (["training.learning_rate_mapping={region: .nan}"], "of 0 or more, found nan"),
-        (["training.learning_rate_mapping={1: 1e-4}"], "1 is not a regular expression"),
-        (["training.learning_rate_maping={region: 1e-4}"], "did you mean 'training.learning_rate_mapping'"),
         (["start.training.learning_rate_mapping={region: fast}"], "^start.training.learning_rate_mapping"),
-        (
-            ["training.learning_rate_mapping={region: 1e-4}", "training.deepspeed=zero.json"],
-            "training.deepspeed.*fsdp=true",
-        ),
+        (["training.learning_rate_mapping={region: 1e-4}", "training.deepspeed=zero.json"], "training.deepspeed"),
     ],
 )
 def test_a_recipe_that_cannot_be_followed_is_refused_before_training(tmp_path, overrides, words):
@@ -129,16 +95,12 @@ def test_a_recipe_that_cannot_be_followed_is_refused_before_training(tmp_path, o
         check(load_recipe("recipes/scenes/scenes_vgp.yaml", overrides))
 
 
-def test_a_recipe_gives_its_mapping_to_the_trainer(tmp_path):
-    recipe = load_recipe("recipes/scenes/scenes_vgp.yaml", ["training.learning_rate_mapping={region_encoder: 1e-4}"])
-    check(recipe)
-    assert training_arguments(recipe, tmp_path).learning_rate_mapping == {"region_encoder": 1e-4}
-
-
 def test_null_takes_the_mapping_of_an_extended_recipe_away(tmp_path):
     extended = Path("recipes/scenes/scenes_vgp.yaml").resolve()
     mapping = "training: {learning_rate_mapping: {pooler: 1e-4}}"
     (tmp_path / "base.yaml").write_text(f"extends: {extended}\n{mapping}\n")
-    recipe = load_recipe(tmp_path / "base.yaml", ["training.learning_rate_mapping=null"])
-    check(recipe)
-    assert training_arguments(recipe, tmp_path).learning_rate_mapping is None
+    for override, expected in (("null", None), ("{region_encoder: 1e-4}", {"region_encoder": 1e-4})):
+        recipe = load_recipe(tmp_path / "base.yaml", [f"training.learning_rate_mapping={override}"])
+        check(recipe)
+        found = training_arguments(recipe, tmp_path).learning_rate_mapping
+        assert found == (expected and {"pooler": 1e-4, **expected})

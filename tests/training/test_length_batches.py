@@ -38,13 +38,6 @@ def test_words_and_regions_are_counted(rows: datasets.Dataset, table: RegionTabl
     assert row_lengths(rows, None) == [len(row["text"].split()) for row in rows]
 
 
-def test_all_texts_of_a_row_count() -> None:
-    pairs = datasets.Dataset.from_dict(
-        {"caption1": ["a ball", "a"], "caption2": ["one two three", ""], "other": [1, 2]}
-    )
-    assert row_lengths(pairs, None) == [5, 1]
-
-
 def test_rows_without_text_or_features_are_refused(rows: datasets.Dataset, table: RegionTable) -> None:
     with pytest.raises(ValueError, match=r"columns are \['image_id'\]"):
         row_lengths(rows.remove_columns("text"), table)
@@ -100,13 +93,7 @@ def test_the_trainer_draws_steps_of_like_lengths(
     """Two micro-batches make a step, and share its lengths."""
     trainer = object.__new__(GroundingTrainer)
     trainer.train_dataset = add_lengths(rows, table)
-    trainer.args = TrainingArguments(
-        str(tmp_path),
-        per_device_train_batch_size=BATCH,
-        gradient_accumulation_steps=2,
-        train_sampling_strategy="group_by_length",
-        seed=3,
-        data_seed=data_seed,
-        use_cpu=True,
-    )
+    sizes = {"per_device_train_batch_size": BATCH, "gradient_accumulation_steps": 2, "use_cpu": True}
+    seeds = {"train_sampling_strategy": "group_by_length", "seed": 3, "data_seed": data_seed}
+    trainer.args = TrainingArguments(str(tmp_path), **sizes, **seeds)
     assert list(trainer._get_train_sampler()) == list(LengthSampler(row_lengths(rows, table), 2 * BATCH, seed))

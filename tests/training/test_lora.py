@@ -18,7 +18,7 @@ from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.adapters import base_of, load_base_model, load_merged
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.run_elsewhere import run_elsewhere
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import refusal, run_train, tiny_recipe
 
 SIZES = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 128}
 FAMILY_SIZES = {
@@ -29,11 +29,6 @@ FAMILY_SIZES = {
     | {"t_biattention_id": [1], "v_biattention_id": [0]},
     "lxmert": {"l_layers": 1, "r_layers": 1, "x_layers": 1},
 }
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 def save_start(family, scenes, folder):
@@ -136,8 +131,6 @@ def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeyp
     ("model", "message"),
     [
         ({"adapter": {"lora": {"target_modules": ["qkv"]}}}, "target_modules: 'qkv' is no linear layer .* query"),
-        ({"adapter": {"lora": {"target_modules": "query"}}}, "target_modules: 'query' is no linear layer"),
-        ({"adapter": {"lora": {"rank": 2}}}, "unknown key 'model.adapter.lora.rank'"),
         ({"freeze": ["encoder"]}, "model.freeze is only for vision-language models"),
         ({"source": None}, "model.adapter changes the weights of a checkpoint: give model.source"),
     ],
@@ -145,10 +138,7 @@ def test_a_lora_resumes_bit_by_bit_and_is_scored_alike(scenes, tmp_path, monkeyp
 def test_what_is_refused(model, message, scenes, tmp_path, monkeypatch, capsys):
     start = save_start("vl_bert", scenes, tmp_path / "start")
     recipe = lora_recipe(scenes, start, tmp_path / "run", **model)
-    assert run_train(monkeypatch, tmp_path, recipe) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert re.search(message, error), error
-    assert not (tmp_path / "run").exists()
+    assert re.search(message, line := refusal(capsys, monkeypatch, tmp_path, recipe)), line
 
 
 @pytest.mark.parametrize("content", ["[1]", "3", "{}", '{"base_model_name_or_path": 3}'])

@@ -64,10 +64,7 @@ def test_torchrun_starts_the_same(two_processes, tmp_path):
 def test_the_batches_are_ragged():
     """What the other tests rest on: the halves of a global batch hold unlike numbers of pairs and of gold boxes."""
     rows = list(tiny_rows(tiny_table(8)))
-    for count in (
-        lambda row: len(row["phrase_pairs"]),
-        lambda row: sum(len(p["boxes"]) for p in row["phrases"]),
-    ):
+    for count in (lambda row: len(row["phrase_pairs"]), lambda row: sum(len(p["boxes"]) for p in row["phrases"])):
         assert len({count(row) for row in rows}) > 1
 
 

@@ -108,15 +108,6 @@ def test_time_left_does_not_count_what_was_done_before(monkeypatch):
     assert [each.seconds_left for each in shown] == [None, None, 100.0]
 
 
-def test_a_narrow_terminal():
-    jobs = [progress.Progress("semi_direct", "step", 450, 900, 1.234, 3725.0)] * 2
-    whole, brief = progress._joined(jobs, "1 of 5 finished"), "semi_direct 450/900 1:02:05"
-    assert whole.endswith("| semi_direct: step 450 of 900, loss 1.23, 1:02:05 left")
-    assert progress._fitting(jobs, "1 of 5 finished", len(whole)) == whole
-    assert progress._fitting(jobs, "1 of 5 finished", 80) == f"1 of 5 finished | {brief} | {brief}"
-    assert progress._fitting(jobs, "1 of 5 finished", 20) == "1 of 5 finished | se"
-
-
 def test_a_job_that_is_killed_is_one_line(tmp_path):
     with pytest.raises(RecipeError, match=r"dead: a process was killed.*dead/log.txt") as caught:
         list(run_side_by_side([Job(tmp_path / "dead")], 1, die))

@@ -30,15 +30,10 @@ from grounded_attention.training.recipes.places import check_places
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe
 from tests.helpers.stub_grounder import contents
 from tests.helpers.tiny_detectors import save_detector
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_scenes import run_train, tiny_recipe
 from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 @pytest.fixture(autouse=True)
@@ -96,23 +91,13 @@ def test_the_command_labels_statistics_and_sheet(scenes, tmp_path, capsys):
             phrases += 1
             assert text[phrase["start"] : phrase["end"]] == phrase["text"]
             right = spans[phrase["start"], phrase["end"]]
-            wrong += (
-                not np.allclose(sorted(phrase["boxes"]), sorted(right), atol=1e-5)
-                if len(phrase["boxes"]) == len(right)
-                else 1
-            )
-            count = 0
-            for region in regions[row.image_id].boxes:
-                count += any(iou(region, box) >= 0.5 for box in phrase["boxes"])
-            matched, matches = matched + (count > 0), matches + count
+            equal = len(phrase["boxes"]) == len(right)
+            wrong += not (equal and np.allclose(sorted(phrase["boxes"]), sorted(right), atol=1e-5))
+            near = [any(iou(region, box) >= 0.5 for box in phrase["boxes"]) for region in regions[row.image_id].boxes]
+            matched, matches = matched + any(near), matches + sum(near)
     assert printed["phrases"] == phrases and 0.15 < wrong / phrases < 0.45
-    assert printed["matches"] == {
-        "iou": 0.5,
-        "phrases": phrases,
-        "matched": matched,
-        "regions": matches,
-        "captions_without_regions": 0,
-    }
+    counts = {"iou": 0.5, "phrases": phrases, "matched": matched, "regions": matches, "captions_without_regions": 0}
+    assert printed["matches"] == counts
     assert sum(printed["scores"]) == printed["boxes"]
     with Image.open(output / "contact_sheet.png") as sheet:
         assert sheet.width == 840 and sheet.height > 300
@@ -154,24 +139,6 @@ def test_mistakes_are_one_line(scenes, tmp_path, capsys, arguments, problem):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("error: ") and problem in error
     assert not (tmp_path / "out" / "pseudo_labels.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
-    [
-        (["--iou", "nan"], "argument --iou: expected a number from 0 to 1, found 'nan'"),
-        (["--iou", "half"], "argument --iou: expected a number from 0 to 1, found 'half'"),
-        (["--wrong", "2"], "argument --wrong: expected a number from 0 to 1"),
-        (["--threshold", "-1"], "argument --threshold: expected a number from 0 to 1"),
-        (["--contact-sheet", "-1"], "argument --contact-sheet: expected a whole number from 0 to"),
-        (["--limit", "0"], "argument --limit: expected a whole number from 1 to"),
-    ],
-)
-def test_numbers_out_of_range_are_refused_before_any_work(scenes, tmp_path, capsys, arguments, problem):
-    with pytest.raises(SystemExit) as stop:
-        label(scenes, tmp_path / "out", *arguments)
-    assert stop.value.code == 2 and problem in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
 
 
 # The join
@@ -295,10 +262,7 @@ def test_a_recipe_trains_with_labels_and_its_model_labels_again(scenes, labels, 
 def test_captions_that_were_never_labelled_stop_before_training(scenes, tmp_path, capsys):
     assert label(scenes, tmp_path / "few", "--split", "train", "--limit", 3) == 0
     recipe = recipe_of(scenes, tmp_path, tmp_path / "few")
-    with pytest.raises(
-        RecipeError,
-        match=r"data\.pseudo_labels: .*few, split \w+: \d+ of \d+ captions were never labelled: found '\d+#\d'",
-    ):
+    with pytest.raises(RecipeError, match=r"data\.pseudo_labels: .*few, split \w+: \d+ of \d+ captions were never"):
         prepare_data(recipe)
 
 

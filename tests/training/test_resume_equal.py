@@ -22,14 +22,13 @@ CASES = {
     "loader workers": {"dataloader_num_workers": 2, "max_steps": 6},
     "loader workers that stay": {"dataloader_num_workers": 1, "dataloader_persistent_workers": True},
     "lengths": {"train_sampling_strategy": "group_by_length"},
-    "adam with a schedule": {"optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_steps": 2},
-    "whole epochs": {"max_steps": -1, "num_train_epochs": 2},
-    "logs and saves of epochs": {
-        "logging_strategy": "epoch",
-        "save_strategy": "epoch",
-        "num_train_epochs": 3,
-        "max_steps": -1,
+    "adam with a schedule, dropout, accumulation and rates of its own": {
+        **{"optim": "adamw_torch", "lr_scheduler_type": "cosine", "warmup_steps": 2, "gradient_accumulation_steps": 2},
+        **{"per_device_train_batch_size": 2, "learning_rate_mapping": {"region_encoder": 1e-3}, "learning_rate": 1e-2},
     },
+    "whole epochs": {"max_steps": -1, "num_train_epochs": 2},
+    "logs and saves of epochs": dict.fromkeys(("logging_strategy", "save_strategy"), "epoch")
+    | {"num_train_epochs": 3, "max_steps": -1},
     "evaluation": {"eval_strategy": "steps", "eval_steps": 2},
 }
 

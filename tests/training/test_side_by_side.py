@@ -10,7 +10,7 @@ import pytest
 
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.loop.side_by_side import run_side_by_side
-from tests.helpers.progress_jobs import Job, divide_by_zero, give_a_wrong_share, note_threads, write_variable
+from tests.helpers.progress_jobs import Job, divide_by_zero, give_a_wrong_share, note_threads
 from tests.helpers.warm_python import WarmProcess
 
 PARENT = """
@@ -79,13 +79,3 @@ def is_running(pid):
     except OSError:
         return False
     return state != "Z"
-
-
-def test_processes_have_the_variables_of_their_call(tmp_path, monkeypatch):
-    for value in ("first", "second"):
-        monkeypatch.setenv("GROUNDED_ATTENTION_TEST", value)
-        list(run_side_by_side([Job(tmp_path / value)], 1, write_variable, quiet=True))
-        assert (tmp_path / value / "found").read_text() == value
-    monkeypatch.delenv("GROUNDED_ATTENTION_TEST")
-    list(run_side_by_side([Job(tmp_path / "none")], 1, write_variable, quiet=True))
-    assert (tmp_path / "none" / "found").read_text() == "None"

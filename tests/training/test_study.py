@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -19,7 +18,6 @@ from grounded_attention.training.studies.study import (
     check_study_places,
     run_study,
     time_left,
-    zero_visual_scales,
 )
 from grounded_attention.training.studies.study_cells import plan_cells
 from grounded_attention.training.studies.study_recipe import load_study
@@ -212,12 +210,6 @@ def test_every_seed_can_train_its_own_starts(study, tmp_path):
     assert set(costs["original"]) == {"start", "vqa", "refs"} and costs["faulty"]["start"]["seconds"] is not None
 
 
-def test_scales_that_are_not_there(tmp_path):
-    save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
-    with pytest.raises(ValueError, match="visual normalisation"):
-        zero_visual_scales(tmp_path)
-
-
 def test_an_original_from_elsewhere_is_not_trained(study):
     elsewhere = {"checkpoint": "checkpoints/base", "model": {"tokenizer": "vocab.txt"}}
     cells = {cell.name: cell for cell in plan_cells(study(original=elsewhere))}
@@ -244,22 +236,15 @@ def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
     ("override", "words"),
     [
         ("seedz=3", ["'seedz'", "'seeds'"]),
-        ("seeds=many", ["seeds", "'many'"]),
         ("seeds=[1,a]", ["seeds.1", "'a'"]),
         ("seeds=0", ["seeds", "found 0"]),
-        ("workers=0", ["workers", "found 0"]),
         ("rows=[dirct]", ["'rows.dirct'", "'rows.direct'"]),
-        ("rows=most", ["rows", "'most'"]),
-        ("against=[originl]", ["'against.originl'", "'against.original'"]),
         ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
-        ("known_rows.direct=3", ["known_rows.direct must be a section", "3"]),
         ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must contain exactly one method"]),
         ("known_rows.continued.objectives=others", ["objectives", "'others'"]),
         ("known_rows.direct.zero_visual_scales=true", ["zero_visual_scales", "give known_rows.direct.start"]),
         ("downstream.vqa.task=vqaa", ["downstream.vqa.task", "vqaa", "'vqa'"]),
         ("downstream.vqa.trainin={}", ["'downstream.vqa.trainin'", "'downstream.vqa.training'"]),
-        ("downstream.vqa.training=5", ["downstream.vqa.training", "section"]),
-        ("original.methods=[]", ["original.methods"]),
         ("original.extends=other.yaml", ["extends is not allowed", "other.yaml"]),
         ("output_dir=", ["output_dir"]),
         ("study=a/b", ["study must be a valid file name", "a/b"]),
@@ -278,9 +263,7 @@ def test_a_wrong_study_recipe(study, tmp_path, override, words):
         ({"task": "vqaa"}, ["columns[0]", "task", "'vqaa'", "'vqa'"]),
         ({"split": "testA"}, ["columns[0]", "split", "testA", "'test'"]),
         ({"track": "found"}, ["columns[0]", "track", "found"]),
-        ({"task": "refs"}, ["columns[0]", "give one of found"]),
         ({"task": "refs", "track": "fund"}, ["columns[0]", "track", "'fund'", "'found'"]),
-        ({"scores": "x"}, ["columns[0]", "scores", "score"]),
     ],
 )
 def test_a_column_of_something_unknown(study, column, words):
@@ -388,11 +371,10 @@ def test_a_study_of_scenes_from_end_to_end(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "run" / "results.json").stat().st_mtime_ns > before
 
 
-def refuse(recipe):
-    raise RecipeError("a wrong value that only the data show")
-
-
 def test_a_cell_that_was_refused_before_it_began_is_missing(study):
+    def refuse(recipe):
+        raise RecipeError("a wrong value that only the data show")
+
     found = study()
     with pytest.raises(RecipeError, match="a wrong value"):
         run_study(found, refuse)
@@ -408,17 +390,9 @@ def test_a_study_without_its_data_is_an_error_but_can_be_planned(study, tmp_path
     assert "0 of" in capsys.readouterr().out
 
 
-RECORDS = {
-    "cut": '{"fingerprint": "ab',
-    "a list": "[1]",
-    "a number as fingerprint": '{"fingerprint": 3}',
-    "a text as number": '{"fingerprint": "a", "seconds": "3"}',
-    "NaN": '{"fingerprint": "a", "spent": NaN}',
-    "nothing as number": '{"fingerprint": "a", "runs": null}',
-}
-
-
-@pytest.mark.parametrize("content", RECORDS.values(), ids=RECORDS)
+@pytest.mark.parametrize(
+    "content", ['{"fingerprint": "ab', "[1]", '{"fingerprint": 3}', '{"fingerprint": "a", "spent": NaN}']
+)
 def test_a_damaged_record_of_a_cell_is_named(study, content):
     run_study(study(), Experiment())
     cell = plan_cells(study())[1]

@@ -103,13 +103,8 @@ def test_an_adapter_of_trl_is_supervised(tmp_path):
 
 
 def test_re_entrant_checkpointing_is_refused(tmp_path):
-    trainer = make_trainer(
-        "transformers",
-        tmp_path,
-        per_device_train_batch_size=4,
-        gradient_checkpointing=True,
-        gradient_checkpointing_kwargs={"use_reentrant": True},
-    )
+    checkpointing = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}}
+    trainer = make_trainer("transformers", tmp_path, per_device_train_batch_size=4, **checkpointing)
     with pytest.raises(ValueError, match="re-entrant"):
         trainer.train()
 
@@ -132,16 +127,10 @@ def test_wrong_arguments(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"phrases": [{"words": "a horse", "boxes": []}]},
-            "row 0 of the batch, phrase 0: the phrase 'a horse' is not in the texts",
-        ),
+        ({"phrases": [{"words": "a horse", "boxes": []}]}, "row 0 of the batch, phrase 0: the phrase 'a horse' is"),
         ({"phrases": [{"words": "is", "boxes": []}], "completion": "is"}, "2 times in the texts: give sentence"),
         ({"completion": None}, "row 0 of the batch has the columns .*; expected messages, or prompt and completion"),
-        (
-            {"prompt": None, "messages": [{"role": "assistant", "content": "a dog"}]},
-            "row 0 of the batch has images, but no message of the user",
-        ),
+        ({"prompt": None, "messages": [{"role": "assistant", "content": "a dog"}]}, "row 0 of the batch has images"),
     ],
 )
 def test_wrong_rows(change, message):
@@ -209,13 +198,8 @@ def test_a_largest_length_does_not_get_lost_in_a_wrapped_collator(tmp_path):
     arguments = SFTConfig(str(tmp_path), use_cpu=True, bf16=False, max_length=10, remove_unused_columns=False)
     given = {"train_dataset": Dataset.from_list(make_rows()), "processing_class": processor}
     with pytest.raises(ValueError, match="max_length=10 does not reach function"):
-        kind(
-            make_model("llava", processor.tokenizer),
-            arguments,
-            data_collator=lambda rows: collator(rows),
-            method=get_method("direct"),
-            **given,
-        )
+        model = make_model("llava", processor.tokenizer)
+        kind(model, arguments, data_collator=lambda rows: collator(rows), method=get_method("direct"), **given)
 
 
 @pytest.mark.parametrize("key", ["bbox", "bboxes", "box", "word"])
@@ -235,10 +219,8 @@ def test_supervision_of_nothing_speaks_up(tmp_path, monkeypatch, case, way):
     monkeypatch.setattr(visible_rows.logger, "warning", lines.append)
     if case == "hidden":
         parts = [{"type": "text", "text": "a small cat"}, {"type": "image"}]
-        chat = [
-            {"role": "user", "content": parts},
-            {"role": "assistant", "content": [{"type": "text", "text": "yes"}]},
-        ]
+        answer = [{"type": "text", "text": "yes"}]
+        chat = [{"role": "user", "content": parts}, {"role": "assistant", "content": answer}]
         rows = [{"messages": chat, "image": rows[0]["image"], "phrases": rows[0]["phrases"]}] * 4
     elif case == "empty":
         rows = [{**rows[0], "phrases": [{"words": "small cat", "boxes": []}]}] * 4

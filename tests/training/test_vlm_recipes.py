@@ -15,7 +15,7 @@ from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.run_elsewhere import run_elsewhere
-from tests.helpers.tiny_scenes import run_train, tiny_scenes
+from tests.helpers.tiny_scenes import refusal, run_train
 from tests.helpers.tiny_vlm_recipes import llava_config, vlm_recipe
 from tests.helpers.two_processes import launch
 
@@ -33,11 +33,6 @@ assert torch.allclose(model(input_ids=ids).logits, same(input_ids=ids).logits)
 assert not torch.allclose(model(input_ids=ids).logits, model.get_base_model().forward(input_ids=ids + 1).logits)
 exec(Path(snippet).read_text())
 """
-
-
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory):
-    return tiny_scenes(tmp_path_factory.mktemp("scenes"))
 
 
 @pytest.fixture(scope="module")
@@ -128,20 +123,6 @@ def test_semi_direct_trains_a_model_of_a_recipe(trained, scenes, tmp_path, monke
     assert "`semi_direct` supervision" in (tmp_path / "run" / "semi_direct" / "README.md").read_text()
 
 
-def test_models_whose_attention_cannot_be_supervised_end_the_training(scenes, tmp_path, monkeypatch, capsys):
-    """Windows of all supervised layers that end before the image."""
-    window = {**llava_config()["text_config"], "model_type": "mistral", "sliding_window": 2}
-    cases = {
-        "window": (window, "text_to_region: no supervised layer lets these rows see the regions"),
-    }
-    for name, (text, message) in cases.items():
-        recipe = vlm_recipe(scenes, tmp_path / name)
-        recipe["model"]["config"]["text_config"] = text
-        assert run_train(monkeypatch, tmp_path, recipe, "training.max_steps=20") == 2
-        (line,) = [line for line in capsys.readouterr().err.splitlines() if "error:" in line]
-        assert message in line
-
-
 def test_an_adapter_trains_resumes_and_loads_elsewhere(trained, scenes, tmp_path, monkeypatch):
     recipe = lora(scenes, trained, tmp_path / "run")
     assert run_train(monkeypatch, tmp_path, recipe) == 0
@@ -198,19 +179,15 @@ def test_checkpointing_and_accumulation_change_nothing(trained, scenes, tmp_path
             torch.testing.assert_close(found[name][key], value, atol=1e-6, rtol=1e-4)
 
 
-def test_a_direction_that_sees_nothing_ends_the_training(scenes, tmp_path, monkeypatch, capsys):
-    recipe = vlm_recipe(
-        scenes, tmp_path / "run", supervision={"options": {"direct": {"directions": ["region_to_text"]}}}
-    )
+@pytest.mark.parametrize("case", ["a window that ends before the image", "a direction"])
+def test_attention_that_sees_nothing_ends_the_training(case, scenes, tmp_path, monkeypatch, capsys):
+    directions = ["text_to_region"] if case.startswith("a window") else ["region_to_text"]
+    recipe = vlm_recipe(scenes, tmp_path / "run", supervision={"options": {"direct": {"directions": directions}}})
+    if case.startswith("a window"):
+        window = {**llava_config()["text_config"], "model_type": "mistral", "sliding_window": 2}
+        recipe["model"]["config"]["text_config"] = window
     assert run_train(monkeypatch, tmp_path, recipe, "training.max_steps=20") == 2
-    assert "region_to_text: no supervised layer lets these rows see the regions" in capsys.readouterr().err
-
-
-def test_an_adapter_and_a_start_are_refused(trained, scenes, tmp_path, monkeypatch, capsys):
-    recipe = {**lora(scenes, trained, tmp_path / "run"), "start": {"task": "grounded_generation"}}
-    recipe["start"]["training"] = recipe["training"]
-    assert run_train(monkeypatch, tmp_path, recipe) == 2
-    assert "model.adapter cannot be combined with start" in capsys.readouterr().err
+    assert f"{directions[0]}: no supervised layer lets these rows see the regions" in capsys.readouterr().err
 
 
 RUN = """
@@ -223,11 +200,10 @@ sys.exit(train.main())
 """
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch, checkpointing):
+def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch):
     recipe = from_checkpoint(scenes, trained, tmp_path / "one")
     recipe["training"] |= {"save_strategy": "no", "optim": "sgd", "max_steps": 2}
-    recipe["training"] |= {"gradient_checkpointing": checkpointing}
+    recipe["training"] |= {"gradient_checkpointing": True}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     half = ["training.per_device_train_batch_size=2", f"output_dir={tmp_path / 'two'}"]
     processes = launch(RUN, tmp_path / "recipe.yaml", tmp_path / "cache", *half)
@@ -283,10 +259,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
             {"model": {"config": {"model_type": "llava", "text_config": {"model_type": "llama", "hidden": 8}}}},
             "unknown key 'model.config.text_config.hidden'; did you mean 'model.config.text_config.hidden_act",
         ),
-        (
-            {"model": {"tokenizer": None}},
-            "model.tokenizer is empty: give the directory or Hub id of the model's processor",
-        ),
+        ({"model": {"tokenizer": None}}, "model.tokenizer is empty: give the directory or Hub id of the model's"),
         ({"model": {"adapter": {"lora": {}}}}, "model.adapter changes the weights of a checkpoint: give model.source"),
         ({"model": {"freeze": ["visionn"]}}, "model.freeze: 'visionn' matches no weight of LlavaForConditional"),
         ({"model": {"freeze": ["("]}}, r"model.freeze: '\(' is not a regular expression"),
@@ -309,11 +282,7 @@ def test_a_wrong_recipe_is_refused_in_one_line(change, message, scenes, tmp_path
         recipe[key] = {**recipe.get(key, {}), **value} if isinstance(value, dict) else value
     if recipe["data"]["regions"]:
         recipe["data"]["regions"] = str(scenes / "regions")
-    assert run_train(monkeypatch, tmp_path, recipe) == 2
-    error = capsys.readouterr().err
-    (line,) = [line for line in error.splitlines() if "error:" in line]
-    assert re.search(message, line), line
-    assert not (tmp_path / "run").exists()
+    assert re.search(message, line := refusal(capsys, monkeypatch, tmp_path, recipe)), line
 
 
 @pytest.mark.parametrize(
@@ -322,14 +291,13 @@ def test_a_wrong_recipe_is_refused_in_one_line(change, message, scenes, tmp_path
         ({"config": {"image_token_id": 3}}, "model.config.image_token_id: a checkpoint keeps its configuration"),
         ({"adapter": {"prefix": {}}}, "unknown key 'model.adapter.prefix'; .*lora"),
         ({"adapter": {"lora": {"rank": 2}}}, "unknown key 'model.adapter.lora.rank'"),
+        ({"adapter": {"lora": {"r": 2}}}, "model.adapter cannot be combined with start"),
         ({"adapter": {"lora": {}}, "freeze": ["vision"]}, "model.freeze has no effect with model.adapter"),
-        (
-            {"adapter": {"lora": {"target_modules": "none"}}},
-            "target_modules: 'none' is no linear layer of Llava.*q_proj",
-        ),
+        ({"adapter": {"lora": {"target_modules": "none"}}}, "target_modules: 'none' is no linear layer of Llava"),
     ],
 )
 def test_a_wrong_model_section_beside_a_checkpoint(model, message, trained, scenes, tmp_path, monkeypatch, capsys):
-    assert run_train(monkeypatch, tmp_path, from_checkpoint(scenes, trained, tmp_path / "run", **model)) == 2
-    error = capsys.readouterr().err
-    assert re.search(message, error), error
+    recipe = from_checkpoint(scenes, trained, tmp_path / "run", **model)
+    if message.endswith("start"):
+        recipe["start"] = {"task": "grounded_generation", "training": recipe["training"]}
+    assert re.search(message, line := refusal(capsys, monkeypatch, tmp_path, recipe)), line

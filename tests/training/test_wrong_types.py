@@ -51,19 +51,12 @@ def test_checkpointing_under_both_names(name, own, tmp_path):
     assert made.gradient_checkpointing and made.ddp_find_unused_parameters
 
 
-def test_usual_training_arguments():
-    check_training({"max_steps": 100_000, "dataloader_num_workers": 8, "eval_steps": None, "fsdp": ""}, "training.")
-
-
 @pytest.mark.parametrize(
     ("config", "message"),
     [
         ({"architectures": "VLBertModel"}, "architectures must be a list"),
         ({"output_attentions": "yes"}, "output_attentions must be true or false"),
-        ({"output_hidden_states": "yes"}, "output_hidden_states must be true or false"),
-        ({"id2label": ["a"]}, "id2label must be a section"),
         ({"chunk_size_feed_forward": "3"}, "chunk_size_feed_forward must be a whole number"),
-        ({"num_attention_heads": -1}, "num_attention_heads must not be negative"),
         ({"vision_config": {"hidden_size": -8}}, r"vision_config\.hidden_size must not be negative"),
     ],
 )
