@@ -238,15 +238,27 @@ def layout_idefics3(settings: ImageSettings) -> ImageLayout:
     around = processor.fake_image_token
     whole = getattr(processor, "global_image_tag", None) or processor.global_image_token
     rows, columns = _idefics3_tiles(settings)
-    # Tiles have equal sizes, and the picture was resized to fill them.
-    frame = settings.frame.resize(max(columns, 1), max(rows, 1))
+    tiles = [*_numbered_tiles(settings, rows, columns, side), "\n"] if rows else []
+    return [*tiles, f"{around}{whole}", settings.frame.grid(side, side), around]
+
+
+def _numbered_tiles(settings: ImageSettings, rows: int, columns: int, side: int) -> ImageLayout:
+    """Tiles row by row, of equal sizes; the picture was resized to fill them."""
     layout: ImageLayout = []
-    for index, tile in enumerate(frame.tiles(rows, columns) if rows else []):
+    for index, tile in enumerate(settings.frame.resize(columns, rows).tiles(rows, columns)):
         row, column = divmod(index, columns)
-        layout += [f"{around}<row_{row + 1}_col_{column + 1}>", tile.grid(side, side)]
+        layout += [f"{settings.processor.fake_image_token}<row_{row + 1}_col_{column + 1}>", tile.grid(side, side)]
         layout += ["\n"] if column + 1 == columns else []
-    layout += ["\n"] if rows else []
-    return [*layout, f"{around}{whole}", frame.grid(side, side), around]
+    return layout
+
+
+def layout_granite_docling(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    side = settings.square(processor.image_seq_len * (4 if settings.get("fine_route") else 1))
+    rows, columns = processor.image_processor.get_tile_grid(settings.height, settings.width, dict(settings.given))
+    tiles, around = _numbered_tiles(settings, rows, columns, side), processor.fake_image_token
+    whole = [f"\n{around}{processor.global_image_tag}", settings.frame.grid(side, side), around]
+    return [*tiles, *(whole if rows * columns > 1 else [])]
 
 
 def layout_paligemma(settings: ImageSettings) -> ImageLayout:

@@ -18,6 +18,7 @@ from .image_layouts import (
     layout_deepseek_vl,
     layout_gemma3,
     layout_gemma4,
+    layout_granite_docling,
     layout_hunyuan_vl,
     layout_idefics3,
     layout_internvl,
@@ -156,6 +157,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "minicpmv4_7": ImageTokenFamily("MiniCPMV4_7Processor", layout_minicpmv, boxes="minicpm"),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
+    "granite_docling": ImageTokenFamily("GraniteDoclingProcessor", layout_granite_docling),
     "paligemma": ImageTokenFamily(
         "PaliGemmaProcessor",
         layout_paligemma,
@@ -229,7 +231,7 @@ _REASONS = {
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
     "its layout was not written yet": (
-        "cosmos3_omni", "dots3_note", "glm5_next", "granite4_vision", "granite_docling", "inkling2",
+        "cosmos3_omni", "dots3_note", "glm5_next", "granite4_vision", "inkling2",
         "inkling_mm_model", "minicpm_ocr", "mistral_large4", "molmo2",
         "nemotron_h_omni", "qwen4_exp", "step3p7", "video_llava",
     ),

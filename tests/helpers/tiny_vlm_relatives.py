@@ -245,6 +245,14 @@ RELATIVES: dict[str, Relative] = {
          "vision_config": {**VISION, "drop_path_rate": 0.0, "image_size": [TILE, TILE], "patch_size": [PATCH, PATCH]}},
         {"image_seq_length": 4},
     ),
+    "granite_docling": Relative(
+        "granite_docling.GraniteDocling",
+        {"size": SQUARE, "max_patches": 6},
+        {"text_config": {**TEXT, "model_type": "granite_docling_text", "attention_multiplier": 0.35},
+         "vision_config": {**VISION, "out_hidden_size": 32, "scale_factor": 2, "deepstack_visual_indexes": [0],
+                           "use_fine_route": False}},
+        {"image_seq_len": 4},
+    ),
     "aya_vision": Relative(
         "got_ocr2.GotOcr2",
         {"size": SQUARE, "max_patches": 6},
