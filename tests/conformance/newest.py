@@ -23,9 +23,9 @@ FOLDER = ROOT / ".venv-newest"
 OWN_CONSTRAINTS = HERE / "constraints-newest.txt"
 TESTS = (
     "tests/conformance/loads_older_checkpoints.py",
+    "tests/modeling/test_saving.py",
     "tests/modeling/test_transformers_contracts.py",
     "tests/modeling/test_unpadding.py",
-    "tests/modeling/test_vl_bert_saving.py",
     "tests/processing/test_save.py",
     "tests/supervision/test_supervise.py",
 )

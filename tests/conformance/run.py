@@ -18,7 +18,6 @@ import pytest
 import transformers
 
 from grounded_attention.commands.command_line import make_parser
-from tests.conformance.report import ConformanceReport
 from tests.conformance.upstream import UpstreamError, fetch_source, unpack_tests
 
 HERE = Path(__file__).resolve().parent
@@ -39,8 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Named one by one: `make test` must not collect what needs a download.
     files = sorted(str(path) for path in HERE.glob("common_tests_*.py"))
     # Marks of upstream are unknown here, so without the project's --strict-markers.
-    options = ["--override-ini=addopts=", "--quiet", "--no-header", "--tb=short", "-p", "no:cacheprovider"]
-    return pytest.main([*options, *files, *given], plugins=[ConformanceReport()])
+    marks = "--override-ini=filterwarnings=ignore::pytest.PytestUnknownMarkWarning"
+    options = [
+        "--override-ini=addopts=",
+        marks,
+        "--quiet",
+        "--no-header",
+        "--tb=short",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+    ]
+    return pytest.main([*options, "-p", "no:cacheprovider", *files, *given])
 
 
 if __name__ == "__main__":

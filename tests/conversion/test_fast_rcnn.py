@@ -95,19 +95,9 @@ def test_an_end_to_end_checkpoint_gives_its_pixel_network(tmp_path):
     assert all(value.dtype == torch.float32 and (value == 2).all() for value in model.state_dict().values())
 
 
-def without(key):
-    return lambda state_dict: {name: value for name, value in state_dict.items() if not name.startswith(key)}
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (without("layer4."), "has no layer4.0.conv3.weight"),
-        (
-            without("layer2.1.bn2.running_var"),
-            "has no layer2.1.bn2.running_var, which FastRCNNFeatures needs (1 in all)",
-        ),
-        (without("conv1."), "has no conv1.weight"),
         (lambda sd: {**sd, "layer1.0.bn1.bias": torch.zeros(5)}, "layer1.0.bn1.bias has the shape (5,)"),
         (
             lambda sd: {**sd, "layer1.0.conv1.bias": torch.zeros(2)},
@@ -127,14 +117,6 @@ def test_checkpoints_that_do_not_fit_are_refused(tmp_path, capsys, change, messa
     assert error.count("\n") == 1
     assert "resnet.model" in error
     assert not (tmp_path / "model").exists()
-
-
-def test_two_heads_that_differ_are_refused():
-    shapes = list_image_shapes(widths=WIDTHS, depths=DEPTHS)
-    state_dict = {key: torch.ones(shape) for key, shape in shapes.items()}
-    state_dict[IMAGE + "head.0.1.conv2.weight"] *= 2
-    with pytest.raises(ValueError, match=r"head\.0\.1\.conv2\.weight differs from"):
-        FAST_RCNN.build_model(state_dict)
 
 
 def test_overrides_win_and_are_checked(tmp_path, capsys):

@@ -9,7 +9,6 @@ import torch
 
 from grounded_attention.commands.convert import main
 from grounded_attention.families import FAMILIES
-from tests.helpers.vl_bert_checkpoints import RunsCode
 
 HEADS = 4
 CLASSES = {
@@ -83,36 +82,3 @@ def test_wrappers_detectors_and_unused_heads(originals, convert):
     assert set(left) == {f"module.{key}" for key in (*mlm, *extra, "x")}
     assert left["module.x"].startswith("unknown key")
     assert "detector" in left["module.bert.detector.backbone.weight"]
-
-
-WRONG = {
-    "another family": lambda o: {"vlbert.word_embeddings.weight": torch.zeros(2, 2)},
-    "a layer is missing": lambda o: {k: v for k, v in o.items() if "encoder.layer.1." not in k},
-    "words are missing": lambda o: {k: v for k, v in o.items() if "word_embeddings" not in k},
-    "untied": lambda o: {**o, "bert.cls.predictions.decoder.weight": torch.zeros(79, 24)},
-    "another shape": lambda o: {**o, "bert.bert.encoder.layer.1.output.dense.bias": torch.zeros(25)},
-    "two names": lambda o: {**o, "module.bert.bert.pooler.dense.bias": torch.zeros(24)},
-    "code": lambda o: {"state_dict": o, "x": RunsCode()},
-}
-PROBLEMS = {
-    "another family": "looks like a VL-BERT checkpoint, not VisualBERT: use `convert vl_bert`",
-    "a layer is missing": "has no bert.bert.encoder.layer.1.*, but a layer 2",
-    "words are missing": "has no bert.bert.embeddings.word_embeddings.weight",
-    "untied": "decoder.weight differs from",
-    "another shape": "layer.1.output.dense.bias has the shape (25,), but the configuration expects (24,)",
-    "two names": "are the same key",
-    "code": "reading it would run code (`builtins.print`)",
-}
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_file_is_refused_in_one_line(originals, convert, name):
-    code, _, error, directory = convert(WRONG[name](originals["pretraining"]))
-    assert code == 2 and PROBLEMS[name] in error
-    assert error.count("\n") == 1 and "visualbert.th" in error
-    assert not directory.exists()
-
-
-def test_the_head_count_cannot_be_guessed_from_odd_sizes(originals, convert):
-    code, _, error, _ = convert(originals["vqa"], heads=None)
-    assert code == 2 and 'no public file has hidden_size 24; give --config a file with {"num_attention_heads"' in error

@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """`processor(images=..., detector=RegionExtractor(...))` with a real detector and VL-BERT's region-feature network."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -67,9 +66,3 @@ def test_a_model_that_reads_pixels_needs_boxes_alone(detector):
     assert set(inputs) == set(given) and all(torch.equal(inputs[name], given[name]) for name in given)
     outputs = read(processor, inputs, vision_config=FastRCNNConfig(**NETWORK))
     assert outputs.text_hidden_state.isfinite().all()
-
-
-def test_features_of_another_width_than_the_processor_reads_are_refused(detector, network):
-    extractor = RegionExtractor(detector, network, FastRCNNImageProcessor(size=SIZE))
-    with pytest.raises(ValueError, match=rf"region features of shape \(\d+, {WIDTH}\), expected \(regions, 2048\)"):
-        make_processor(region_feature_size=2048)("a", images=np.zeros((30, 40, 3), np.uint8), detector=extractor)

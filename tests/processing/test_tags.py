@@ -107,10 +107,3 @@ def test_tags_need_regions():
         features = [np.ones((1, FEATURE_SIZE)), None]
         tags = [[], [span(TEXT, "dog", region=0)]]
         make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)
-
-
-def test_loaded_processors_take_tags(tmp_path):
-    make_processor().save_pretrained(tmp_path)
-    tags = [span(TEXT, "dog", region=0)]
-    found = VLBertProcessor.from_pretrained(tmp_path)(TEXT, tags=tags, **regions_of_one(1))
-    assert found["token_regions"].tolist() == [[-1, -1, -1, -1, -1, 1, -1]]

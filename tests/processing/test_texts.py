@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizer
 
 from grounded_attention import processing
 from grounded_attention.processing import (
-    SEQUENCE_LAYOUTS,
     LXMERTProcessor,
     ViLBertProcessor,
     VisualBERTProcessor,
@@ -166,19 +165,6 @@ def test_a_single_text_is_a_batch_of_one_and_lists_are_plain():
     as_lists = processor("a man", return_tensors=None)
     assert as_lists["input_ids"] == processor(["a man"])["input_ids"].tolist()
     assert isinstance(processor("a man", return_tensors="np")["input_ids"], np.ndarray)
-
-
-def test_positions_of_the_layouts():
-    assert set(SEQUENCE_LAYOUTS) == {"caption", "caption_pair", "masked_answer", "question_mask", "plain"}
-    assert SEQUENCE_LAYOUTS["plain"].special_count == 0
-    assert (SEQUENCE_LAYOUTS["caption_pair"].text_count, SEQUENCE_LAYOUTS["caption_pair"].special_count) == (2, 3)
-
-
-def test_decoding_passes_through():
-    processor = make_processor()
-    ids = processor(["a man in red", "dogs"])["input_ids"]
-    assert processor.batch_decode(ids, skip_special_tokens=True) == ["a man in red", "dogs"]
-    assert processor.decode(ids[0]) == "[CLS] a man in red [SEP]"
 
 
 def test_docstring_example_runs():

@@ -9,12 +9,11 @@ import torch
 
 from grounded_attention.dataset_scripts.builders.gqa import read_predictions, write_predictions
 from grounded_attention.metrics.gqa_scores import gqa_scores
-from grounded_attention.modeling import VLBertConfig, VLBertForVisualQuestionAnswering
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.gqa import GQAOptions, answer_targets
 from grounded_attention.tasks.judges import JudgeContext
 from grounded_attention.training.loop.data import Collator
-from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_table
+from tests.helpers.tiny_vgp import tiny_processor, tiny_table
 
 TASK = TASKS["gqa"]
 ANSWERS = ["yes", "light blue", "e"]
@@ -57,14 +56,6 @@ def collated(given=GIVEN):
     return Collator(TASK, tiny_processor(), tiny_table(3), options=options())(list(rows(given)))
 
 
-def model(**config):
-    fields = {**tiny_model().config.to_dict(), **config}
-    for name in ("id2label", "label2id", "architectures", "auto_map", "model_type", "transformers_version", "dtype"):
-        fields.pop(name, None)
-    torch.manual_seed(0)
-    return VLBertForVisualQuestionAnswering(VLBertConfig(**fields, answers=ANSWERS)).eval()
-
-
 def measured(given=GIVEN):
     """The figures of the task's metric for LOGITS."""
     (metric,) = TASK.configure(options(), SimpleNamespace(vqa_loss="cross_entropy")).metrics()
@@ -78,17 +69,6 @@ def test_targets_are_one_for_the_right_answer():
     assert answer_targets(["", "e"], {"e": 0}).tolist() == [[0.0], [1.0]]
     mask = tiny_processor().tokenizer.mask_token_id
     assert (batch["input_ids"].gather(1, batch["answer_positions"][:, None]) == mask).all()
-
-
-@pytest.mark.parametrize("form", ["binary_cross_entropy", "cross_entropy"])
-def test_the_loss_is_the_models_own(form):
-    vqa = model(vqa_loss=form)
-    task, batch = TASK.configure(options(), vqa.config), collated()
-    found = vqa(**{name: batch[name] for name in TASK.model_inputs if name in batch}, labels=batch["labels"])
-    (component,) = task.losses
-    mean = component.total(found, batch) / component.count(batch)
-    assert mean.item() == pytest.approx(found.loss.item(), rel=1e-5)
-    assert component.count(batch) == (3 if form == "binary_cross_entropy" else 2)
 
 
 def test_figures_are_those_of_the_metric_with_baselines():

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from transformers import BertTokenizer
 
-from grounded_attention.tasks.masking import WordMasker, choose_regions, mean_of_visible
+from grounded_attention.tasks.masking import WordMasker, choose_regions
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh", "##x", "##y"]
 SPECIAL, MASK = 5, 4
@@ -62,14 +62,6 @@ def test_exchanged_regions_are_predicted_and_not_hidden():
     before = choose_regions(20000, other, kept=0.1)
     assert (before.predicted == predicted).all() and (before.hidden == hidden | exchanged).all()
     assert rng.random() == other.random()
-
-
-def test_the_mean_tells_nothing_of_hidden_regions():
-    features = np.random.default_rng(0).random((3, 4)).astype(np.float16)
-    mean = mean_of_visible(features, np.array([False, True, False]))
-    assert mean.dtype == np.float32
-    assert np.allclose(mean, (features[0].astype(np.float32) + features[2]) / 2)
-    assert (mean_of_visible(features, np.ones(3, dtype=bool)) == 0).all()
 
 
 def test_a_text_without_a_word_has_nothing_masked(tokenizer):
