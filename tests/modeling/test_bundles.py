@@ -78,14 +78,18 @@ def statements(text: str) -> list[ast.stmt]:
     ]
 
 
+@pytest.fixture(scope="module")
+def shipped() -> set[str]:
+    """The statements of all sources."""
+    paths = [path for folder in SHIPPED for path in folder.glob("*.py")]
+    return {ast.dump(node) for path in paths for node in statements(path.read_text())}
+
+
 @every_bundle
-def test_a_bundle_has_the_statements_of_the_sources_once(name):
-    sources = {
-        ast.dump(node) for folder in SHIPPED for path in folder.glob("*.py") for node in statements(path.read_text())
-    }
+def test_a_bundle_has_the_statements_of_the_sources_once(shipped, name):
     found = {file: [ast.dump(node) for node in statements(text)] for file, text in BUNDLES[name].items()}
     own = {each for each in chain(*found.values()) if "attr='_auto_class'" in each}
-    assert {*chain(*found.values())} - own <= sources
+    assert {*chain(*found.values())} - own <= shipped
     # A processor's files do not need those of the model; each file has its own logger.
     for processors in (False, True):
         texts = [chain(*(found[file] for file in found if ("processing" in file) == processors))]

@@ -428,19 +428,6 @@ def supervised_losses(model, batch):
 
 
 @families
-@pytest.mark.usefixtures("fresh_compiler")
-def test_supervised_models_compile_in_one_graph(family):
-    batch, model = make_batch(9, 4), MAKE[family](VGP[family])
-    expected, outputs = supervised_losses(model, batch)
-    compiled = torch.compile(model, backend="eager", fullgraph=True)
-    method = get_method("direct")
-    found = run(compiled, batch, **method.forward_kwargs(batch))
-    torch.testing.assert_close(found.identification_logits, outputs.identification_logits)
-    for name, (total, _) in method.losses(found, batch).items():
-        torch.testing.assert_close(total, expected[name])
-
-
-@families
 def test_supervision_in_bfloat16_is_close(family):
     batch, model = make_batch(9, 4), MAKE[family](VGP[family])
     expected, _ = supervised_losses(model, batch)
