@@ -62,8 +62,16 @@ def save_as(folder, bert, rename, inside=None):
     torch.save({inside: weights, "epoch": 1} if inside else weights, folder / "pytorch_model.bin")
 
 
-@pytest.mark.parametrize("first", ["", "module.", "model._orig_mod.", "_fsdp_wrapped_module.module.module."])
-@pytest.mark.parametrize("inside", ["", "_checkpoint_wrapped_module.", "module._orig_mod."])
+@pytest.mark.parametrize(
+    ("first", "inside"),
+    [
+        ("", ""),
+        ("module.", "_checkpoint_wrapped_module."),
+        ("model._orig_mod.", "module._orig_mod."),
+        ("_fsdp_wrapped_module.module.module.", ""),
+        ("", "module._orig_mod."),
+    ],
+)
 def test_from_bert_takes_weights_that_a_training_loop_named(tmp_path, first, inside):
     bert = make_bert(BertForPreTraining, tmp_path)
     torch.manual_seed(1)

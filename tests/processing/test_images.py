@@ -316,10 +316,9 @@ def test_saves_and_loads(tmp_path):
     assert AutoImageProcessor.from_pretrained(tmp_path, fixed_padding=False).fixed_padding is False
 
 
-@pytest.mark.parametrize("folder", ["grounded_attention", "modeling", "processing", "dataset_scripts", "space"])
-def test_every_picture_is_opened_by_a_list_of_formats(folder):
+def test_every_picture_is_opened_by_a_list_of_formats():
     """A helper of transformers that opens pictures takes no list."""
-    for path in (ROOT / folder).rglob("*.py"):
+    for path in (ROOT / "grounded_attention").rglob("*.py"):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             name = ast.unparse(call.func)
             assert name != "Image.open" or "formats" in {each.arg for each in call.keywords}, path
