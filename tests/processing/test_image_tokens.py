@@ -47,7 +47,7 @@ CASES = [
     ("llava", [(24, 26)], {"do_resize": False}),
     ("llava", [(50, 21)], {"do_center_crop": False, "size": {"height": 24, "width": 24}}),
 ]
-# The sizes are tested with the first image processor of a family; with a second one, the settings and one list of sizes.
+# Sizes are tested with the first image processor of a family; with a second one, settings and one list of sizes.
 PAIRS = [
     (backend, *case)
     for case in CASES
