@@ -115,7 +115,7 @@ def test_a_resnet_of_public_width_without_its_last_block_is_refused():
     content = as_wide(12, end_to_end=True)
     last = "backbone.layer3.22."
     conversion = VL_BERT.convert_state_dict(without(content, last))
-    with pytest.raises(CheckpointError, match=r"depths \[3, 4, 22, 3\], but public files .* have \[3, 4, 23, 3\] or"):
+    with pytest.raises(CheckpointError, match=r"depths \[3, 4, 22, 3\]"):
         VL_BERT.read_fields(conversion, {})
     assert VL_BERT.read_fields(VL_BERT.convert_state_dict(content), {}).nested["vision_config"].read["depths"][2] == 23
 
@@ -337,10 +337,7 @@ def some_keys(*keys):
 OTHERS = {
     "VisualBERT": (visualbert_checkpoint, "a VisualBERT checkpoint, not VL-BERT: use `convert visualbert`"),
     "LXMERT": (lambda: some_keys("module.bert.encoder.x_layers.0.visual_attention.att.key.bias"), "an LXMERT check"),
-    "LXMERT tasks": (
-        lambda: some_keys("module.lxrt_encoder.model.bert.encoder.x_layers.0.a"),
-        "use `convert lxmert`",
-    ),
+    "LXMERT tasks": (lambda: some_keys("module.lxrt_encoder.model.bert.encoder.x_layers.0.a"), "use `convert lxmert`"),
     "their LXMERT": (lambda: some_keys("lxmert.encoder.x_layers.0.a"), "an LXMERT checkpoint of transformers"),
     "ViLBERT": (lambda: some_keys("bert.encoder.c_layer.0.a", "bert.encoder.layer.0.a"), "a ViLBERT checkpoint"),
     "UNITER": (lambda: some_keys("uniter.img_embeddings.img_linear.weight"), "a UNITER checkpoint"),

@@ -183,21 +183,17 @@ JOINT = {"tt_attn_sublayers": [0, 2, 4, 6, 8, 10], "vv_attn_sublayers": [4, 6, 8
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("ctrl_vilbert", {"vt_attn_sublayers": [8]}, "sub-layer 4 lets text attend to regions, but not the reverse"),
-        ("ctrl_vilbert", JOINT, "sub-layer 4 is joint of text; ViLBERT has cross or self next"),
-        ("ctrl_vilbert", {"shared_sublayers": [4]}, "sub-layer 4 is shared cross of text; ViLBERT has cross or self"),
+        ("ctrl_vilbert", {"vt_attn_sublayers": [8]}, "sub-layer 4 lets text attend to regions"),
+        ("ctrl_vilbert", JOINT, "sub-layer 4 is joint of text"),
+        ("ctrl_vilbert", {"shared_sublayers": [4]}, "sub-layer 4 is shared cross of text"),
         ("ctrl_vilbert", lxmert_schedule(1, 1, 2), "sub-layer 4 is shared cross of text"),
-        (
-            "ctrl_vilbert",
-            {"t_ff_sublayers": [1, 3, 5, 9, 11]},
-            "sub-layer 8 is cross of text; ViLBERT has feed-forward",
-        ),
-        ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9]}, "sub-layer 10 is the last one for regions; ViLBERT has feed"),
+        ("ctrl_vilbert", {"t_ff_sublayers": [1, 3, 5, 9, 11]}, "sub-layer 8 is cross of text"),
+        ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9]}, "sub-layer 10 is the last one for regions"),
         ("ctrl_vilbert", {"t_ff_sublayers": [1, 2, 3]}, "sub-layer 2 is in lists of attention and of feed-forward"),
         ("ctrl_vilbert", {"v_ff_sublayers": [5, 7, 9, 13]}, "no list of sub-layers has number 12"),
         ("ctrl_vilbert", {"sublayer2intermediate_size": {"3": 40}}, "sub-layer 3 has intermediate_size 40, not 36"),
         ("ctrl_vilbert", {"sublayer2num_attention_heads": {"8": 2}}, "another num_attention_heads of co-attention"),
-        ("ctrl_lxmert", vilbert_schedule(1, 1), "sub-layer 2 is cross of text; LXMERT has self or shared cross next"),
+        ("ctrl_lxmert", vilbert_schedule(1, 1), "sub-layer 2 is cross of text"),
         (
             "ctrl_lxmert",
             {"sublayer2v_num_attention_heads": {"5": 2}},
@@ -205,21 +201,13 @@ JOINT = {"tt_attn_sublayers": [0, 2, 4, 6, 8, 10], "vv_attn_sublayers": [4, 6, 8
         ),
         ("ctrl_lxmert", {"sublayer2num_attention_heads": {"4": 2}}, "sub-layer 4 has num_attention_heads 2, not 4"),
         ("ctrl_lxmert", {"v_hidden_dropout_prob": 0}, "v_hidden_dropout_prob is 0 and hidden_dropout_prob is 0.1"),
-        ("ctrl_lxmert", {"v_hidden_size": 32}, "v_hidden_size is 32 and hidden_size is 24, expected equal sizes"),
-        (
-            "ctrl_visualbert",
-            {"shared_sublayers": [0, 1, 2]},
-            "sub-layer 3 is feed-forward of text; VisualBERT has shared",
-        ),
+        ("ctrl_lxmert", {"v_hidden_size": 32}, "v_hidden_size is 32 and hidden_size is 24"),
+        ("ctrl_visualbert", {"shared_sublayers": [0, 1, 2]}, "sub-layer 3 is feed-forward of text"),
         ("ctrl_visualbert", {"bert_model": "roberta-base"}, "RoBERTa"),
-        (
-            "ctrl_visualbert",
-            {"fusion_method": "vl-bert_vqa"},
-            "fusion_method is 'vl-bert_vqa', expected mul or sum or",
-        ),
+        ("ctrl_visualbert", {"fusion_method": "vl-bert_vqa"}, "fusion_method is 'vl-bert_vqa'"),
         ("vilbert", {"add_global_imgfeat": "last"}, "add_global_imgfeat is 'last', expected 'first'"),
         ("vilbert", {"visual_target_weights": {"3": 1, "4": 1}}, "has the targets 3, 4, expected one of 0, 1, 2, 6"),
-        ("vilbert", {"tt_attn_sublayers": "0-3"}, "tt_attn_sublayers is '0-3', expected a list of numbers"),
+        ("vilbert", {"tt_attn_sublayers": "0-3"}, "tt_attn_sublayers is '0-3'"),
     ],
 )
 def test_a_schedule_that_no_family_has_is_refused_with_its_sub_layer(name, changes, message):
@@ -231,10 +219,7 @@ def test_a_schedule_that_no_family_has_is_refused_with_its_sub_layer(name, chang
     ("change", "message"),
     [
         ({"bert.encoder.layer.6.": None, "bert.encoder.layer.7.": None}, r"has no bert\.encoder\.layer\.6\.\*"),
-        (
-            {"bert.encoder.layer.10.": None, "bert.encoder.layer.11.": None},
-            "v?_?num_hidden_layers [24], but the tensors of the file have [13]",
-        ),
+        ({"bert.encoder.layer.10.": None, "bert.encoder.layer.11.": None}, "v?_?num_hidden_layers [24]"),
         ({"bert.encoder.layer.6.": None}, "has no bert.encoder.layer.6.attention_self.query.weight"),
         ({"bert.v_pooler.dense.bias": None}, "has no bert.v_pooler.dense.bias"),
         ({"bert.t_pooler.dense.weight": torch.zeros(3, 24)}, r"t_pooler.dense.weight has the shape \(3, 24\)"),
@@ -325,14 +310,14 @@ def test_the_file_of_an_interrupted_training_converts_too(command):
 @pytest.mark.parametrize(
     ("family", "name", "changes", "message"),
     [
-        ("vilbert", "ctrl_lxmert", {}, "image_embeddings is 'lxmert', not 'vilbert': use `convert lxmert`"),
+        ("vilbert", "ctrl_lxmert", {}, "image_embeddings is 'lxmert', not 'vilbert'"),
         (
             "visualbert",
             "ctrl_visualbert",
             {"image_embeddings": "uniter"},
             "image_embeddings is 'uniter', expected vil",
         ),
-        ("vl_bert", "ctrl_visualbert", {}, "looks like a VOLTA checkpoint, not VL-BERT: use `convert vilbert`"),
+        ("vl_bert", "ctrl_visualbert", {}, "looks like a VOLTA checkpoint, not VL-BERT"),
     ],
 )
 def test_another_family_is_named(command, family, name, changes, message):

@@ -293,7 +293,7 @@ def test_models_that_cannot_be_read_are_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"word": "middle"}, "word='middle' is unknown; expected one of mean, last, first, prompt"),
+        ({"word": "middle"}, "word='middle' is unknown"),
         ({"directions": ["up"]}, "directions=.*expected one or both of text_to_region, region_to_text"),
         ({"batch_size": 0}, "batch_size=0"),
         ({"iou_threshold": 0}, "iou_threshold=0"),

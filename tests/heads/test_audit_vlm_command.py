@@ -128,7 +128,7 @@ def test_answers_and_expressions(call):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"images": None}, "--model llava: the model reads images; give their folder with --images"),
+        ({"images": None}, "--model llava: the model reads images"),
         ({"regions": "scenes/regions"}, "--regions: only for models that read regions"),
         ({"iou": 0.3}, "--iou: only for models that read regions"),
         ({"against": "bert"}, "model type bert: its image tokens are not known"),

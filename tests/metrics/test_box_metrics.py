@@ -63,7 +63,7 @@ def test_images_without_detections_are_misses():
 
 
 def test_an_unknown_convention_is_refused():
-    with pytest.raises(ValueError, match="unknown convention 'coco'; expected one of vl_bert"):
+    with pytest.raises(ValueError, match="unknown convention 'coco'"):
         get_convention("coco")
 
 

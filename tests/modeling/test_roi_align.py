@@ -145,8 +145,8 @@ def test_half_precision_and_autocast_lose_only_what_rounding_the_result_loses():
     [
         (3, 0, BOXES, r"sampling_ratio \(0\)"),
         (0, 1, BOXES, r"output_size \(0\)"),
-        (3, 1, BOXES[:, :3], r"boxes have the shape \(10, 3\), expected \(10, 4\)"),
-        (3, 1, BOXES[:4], r"boxes have the shape \(4, 4\), expected \(10, 4\)"),
+        (3, 1, BOXES[:, :3], r"boxes have the shape \(10, 3\)"),
+        (3, 1, BOXES[:4], r"boxes have the shape \(4, 4\)"),
     ],
 )
 def test_wrong_arguments_are_named(output_size, ratio, boxes, message):

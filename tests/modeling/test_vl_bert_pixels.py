@@ -160,10 +160,10 @@ def test_leaving_padding_out_keeps_the_loss(masking):
         ({"region_boxes": None}, "pixel_values are given without region_boxes"),
         ({"pixel_values": torch.rand(3, HEIGHT, WIDTH)}, r"pixel_values have the shape \(3, 48, 64\)"),
         ({"pixel_values": torch.rand(2, 3, HEIGHT, WIDTH)}, r"pixel_values have the shape \(2, 3, 48, 64\)"),
-        ({"image_sizes": torch.ones(3, 4)}, r"image_sizes have the shape \(3, 4\), expected \(3, 2\)"),
-        ({"image_sizes": torch.tensor([[40, 64]] * 3)}, r"canvas 64 wide and 48 high; expected the width and height"),
+        ({"image_sizes": torch.ones(3, 4)}, r"image_sizes have the shape \(3, 4\)"),
+        ({"image_sizes": torch.tensor([[40, 64]] * 3)}, "canvas 64 wide and 48 high"),
         ({"image_sizes": torch.zeros(3, 2).long()}, "expected the width and height of each image in pixels"),
-        ({"region_boxes": torch.rand(3, 4)}, r"region_boxes have the shape \(3, 4\), expected \(3, num_regions, 4\)"),
+        ({"region_boxes": torch.rand(3, 4)}, r"region_boxes have the shape \(3, 4\)"),
         ({"region_attention_mask": torch.ones(3, 5)}, r"region_attention_mask have the shape \(3, 5\)"),
     ],
 )
@@ -182,7 +182,7 @@ def test_pixel_masking_needs_pixels():
     model, inputs = make_pixel_model(VLBertForPreTraining, region_masking="pixels"), make_inputs()
     inputs = as_features(model, inputs)
     assert model(**inputs).mlm_logits.isfinite().all()
-    with pytest.raises(ValueError, match=r'config\.region_masking is "pixels": give pixel_values and image_sizes'):
+    with pytest.raises(ValueError, match=r'config\.region_masking is "pixels"'):
         model(**inputs, masked_regions=torch.ones(3, 4).bool())
 
 

@@ -46,7 +46,7 @@ def test_every_answer_of_a_conversation_is_learned_up_to_its_special_token():
     batch = PatchGroundingProcessor(processor)([[*chat, say("assistant", "red")]], images=[PICTURE], labels=True)
     learned = batch["labels"][batch["labels"] >= 0]
     assert words(processor, learned) == ["two", "dog", "<end_of_utterance>", "red", "<end_of_utterance>"]
-    with pytest.raises(ValueError, match="Example 0: labels need an answer to learn; give text_pair"):
+    with pytest.raises(ValueError, match="Example 0: labels need an answer to learn"):
         PatchGroundingProcessor(processor)([chat], images=[PICTURE], labels=True)
 
 

@@ -179,21 +179,21 @@ def test_positions_are_those_of_a_padded_batch():
 
 
 def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(ValueError, match="model type bert: its image tokens are not known; known: llava, llava_next"):
+    with pytest.raises(ValueError, match="model type bert: its image tokens are not known"):
         locate_image_tokens(make_processor("llava"), [[1]], [[]], model_type="bert")
     with pytest.raises(ValueError, match="model type blip-2: its image tokens are learned queries"):
         get_image_token_family(None, "blip-2")
-    with pytest.raises(ValueError, match=r"str: the image tokens of this processor are not known; .*internvl"):
+    with pytest.raises(ValueError, match="str: the image tokens of this processor are not known"):
         locate_image_tokens("processor", [[1]], [[]])
 
 
 def test_another_number_of_tokens_is_refused():
     processor = make_processor("qwen2_vl")
-    with pytest.raises(ValueError, match="Example 0: 3 image tokens in the sequence, but its images make 4; give"):
+    with pytest.raises(ValueError, match="Example 0: 3 image tokens in the sequence"):
         locate_image_tokens(processor, [[processor.image_token_id] * 3], [[(16, 16)]])
-    with pytest.raises(ValueError, match=r"image 0: size \(0, 16\), expected \(width, height\)"):
+    with pytest.raises(ValueError, match=r"image 0: size \(0, 16\)"):
         locate_image_tokens(processor, [[processor.image_token_id] * 3], [[(0, 16)]])
-    with pytest.raises(ValueError, match="image_sizes has 2 entries, but input_ids has 1 rows"):
+    with pytest.raises(ValueError, match="image_sizes has 2 entries"):
         locate_image_tokens(processor, [[processor.image_token_id] * 3], [[], []])
 
 

@@ -217,19 +217,19 @@ def call(model_type: str = "llava", **arguments):
 
 def test_wrong_arguments_are_named():
     box = [[0.1, 0.1, 0.2, 0.2]]
-    with pytest.raises(ValueError, match=r"Example 0: 0 images, but the prompt has 1 image tokens \(<image>\)"):
+    with pytest.raises(ValueError, match="Example 0: 0 images"):
         call(text=["a <image> dog"], images=None)
     with pytest.raises(ValueError, match=r"Example 0, image 0 \(missing.png\): no such file"):
         call(images=["missing.png"])
     with pytest.raises(ValueError, match="phrases has 2 entries, but `text` has 1"):
         call(phrases=[[], []])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None, but the example has 2 image"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is None"):
         call(images=[IMAGES[1]], phrases=[[phrase(FIRST, "dog", boxes=box)]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1, but the example has 1 image"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: image is 1"):
         call(phrases=[[phrase(FIRST, "dog", boxes=box, image=1)]])
-    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions \[36\], but the example has 36 regions"):
+    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions \[36\]"):
         call(phrases=[[phrase(FIRST, "dog", regions=[36])]])
-    with pytest.raises(ValueError, match="Example 0, phrase 0: sentence is 1, but the example has 1 text"):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: sentence is 1"):
         call(phrases=[[phrase(FIRST, "dog", which=1)]])
     with pytest.raises(ValueError, match="phrase_pairs are given without phrases"):
         call(phrase_pairs=[[]])
@@ -239,7 +239,7 @@ def test_wrong_arguments_are_named():
         call("paligemma", text_pair=["a"])
     with pytest.raises(ValueError, match="must be a str, or a list of str"):
         call(text=3)
-    with pytest.raises(ValueError, match=r"coverage_threshold=0, expected a number above 0 and at most 1"):
+    with pytest.raises(ValueError, match="coverage_threshold=0"):
         PatchGroundingProcessor(make_processor("llava"), coverage_threshold=0)
 
 
@@ -310,7 +310,5 @@ def test_words_of_several_pieces(model_type):
 
 
 def test_a_model_that_is_not_known_is_refused():
-    with pytest.raises(
-        ValueError, match="the image tokens of this processor are not known; known model types: llava,"
-    ):
+    with pytest.raises(ValueError, match="the image tokens of this processor are not known"):
         PatchGroundingProcessor(make_processor("llava").tokenizer)

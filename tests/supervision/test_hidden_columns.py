@@ -139,9 +139,7 @@ def test_every_form_of_mask_hides(dtype):
 def test_a_mask_of_other_columns_than_the_phrases_is_refused():
     batch = make_batch()
     del batch["text_positions"], batch["region_positions"]
-    with pytest.raises(
-        ValueError, match=r"attention_mask has 14 columns, but the phrases have 6: give .*text_positions"
-    ):
+    with pytest.raises(ValueError, match="attention_mask has 14 columns"):
         get_method("direct").counts(batch)
 
 

@@ -93,16 +93,16 @@ def test_two_runs_are_joined(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([1], "a.json, the items: not an object: found [1], expected an object with example_id"),
+        ([1], "a.json, the items: not an object: found [1]"),
         (None, "not an object: expected an object with example_id"),
         ("x", "not an object: found 'x'"),
         ({"chosen": [0]}, "example_id is missing: found ['chosen']"),
         ({**items([0], [0]), "example_id": 5}, "bad example_id: found 5, expected a list"),
-        ({**items([0, 1], [0, 1]), "example_id": [[1], [2]]}, "bad example_id: found [1], expected a list of texts"),
+        ({**items([0, 1], [0, 1]), "example_id": [[1], [2]]}, "bad example_id: found [1]"),
         ({**items([0, 1], [0, 1]), "example_id": [1, "a"]}, "bad example_id: found 1"),
-        ({**items([0, 1], [0, 1]), "example_id": ["a", "a"]}, "bad example_id: found ['a', 'a'], expected the ids of"),
-        (items([], []), "bad example_id: found [], expected the ids of questions, each once"),
-        (items(["x", "y"], [0, 1]), "bad chosen: found ['x', 'y'], expected 2 whole numbers, one for each question"),
+        ({**items([0, 1], [0, 1]), "example_id": ["a", "a"]}, "bad example_id: found ['a', 'a']"),
+        (items([], []), "bad example_id: found []"),
+        (items(["x", "y"], [0, 1]), "bad chosen: found ['x', 'y']"),
         (items([None], [0]), "bad chosen: found [None]"),
         (items([True], [0]), "bad chosen: found [True]"),
         ({**items([0, 1], [0, 1]), "chosen": [0]}, "bad chosen: found [0], expected 2 whole numbers"),
@@ -129,12 +129,8 @@ def test_the_test_split_cannot_be_joined_here():
 @pytest.mark.parametrize(
     ("rows", "table", "message"),
     [
-        ([row()], regions(3), "image 1: the region table has 3 regions, but the image of the question has 2 objects"),
-        (
-            [row(objects=("person", "cone"))],
-            regions(),
-            "image 1: the object 'cone' is not one of the 80 categories",
-        ),
+        ([row()], regions(3), "image 1: the region table has 3 regions"),
+        ([row(objects=("person", "cone"))], regions(), "image 1: the object 'cone' is not one of the 80 categories"),
     ],
 )
 def test_regions_that_are_not_the_objects(rows, table, message):

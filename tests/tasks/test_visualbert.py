@@ -163,7 +163,7 @@ def test_a_question_of_vcr_stands_with_its_right_choice_and_its_tags():
 @pytest.mark.parametrize(
     ("rows", "options", "message"),
     [
-        (captions(each=1), {}, "image 0: 'a h' is its only text: set options.second_caption=false"),
+        (captions(each=1), {}, "image 0: 'a h' is its only text"),
         (captions(images=1), {"exchanged": 1.0}, "options.second_caption needs several images"),
     ],
 )
