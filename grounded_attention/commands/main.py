@@ -39,6 +39,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
     "Data": {
         "data build": Command("build_data", "Build a data set from its official files; push it."),
         "data show": Command("show_data", "Show any data with boxes on one page: Hub, JSONL, COCO, YOLO ..."),
+        "data push": Command("push_rows", "Push any data with boxes to the Hub, pictures, texts and phrases."),
         "data scenes": Command("draw_scenes", "Draw scenes: images, captions and regions for tests."),
         "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
         "regions import": Command("import_regions", "Convert legacy feature files into a region table."),

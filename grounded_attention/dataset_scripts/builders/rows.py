@@ -5,8 +5,9 @@ import glob
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -15,6 +16,7 @@ from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
+from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.captions import texts_in_order
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
@@ -31,6 +33,8 @@ from .vqa_v2 import FEATURES as QUESTIONS
 logger = logging.getLogger(__name__)
 
 ROWS = "rows"  # what the report counts them by
+OWN = "own"  # the form that is pushed: rows as `grounded_rows` gives them
+SEEN = 2000  # rows, which tell the columns of the own form
 PICTURES = "pictures"  # folder beside the rows, of pictures that the source has inside of its rows
 HUMANS = 10  # answers to a question of VQA v2; an answer that stands alone counts as all of them
 Row = Mapping[str, Any]
@@ -40,6 +44,7 @@ Row = Mapping[str, Any]
 class RowsConfig(LocalConfig):
     """Options of [`Rows`]."""
 
+    LICENCE: ClassVar[Licence] = USER_TEXTS
     WHERE: ClassVar[str] = "docs/data.md has the sources and shapes that are read"
 
     form: str = "flickr30k_entities"
@@ -60,7 +65,7 @@ class RowsConfig(LocalConfig):
 
     def check(self) -> None:
         super().check()
-        if self.form not in FORMS:
+        if self.form not in (OWN, *FORMS):
             raise DataError(
                 "data of this form are not made of rows", found=self.form, expected=f"one of {', '.join(FORMS)}"
             )
@@ -104,6 +109,8 @@ class Rows(LocalBuilder):
 
     def _info(self) -> datasets.DatasetInfo:
         self.config.check()
+        if self.config.form == OWN:  # its columns are those of the source
+            return datasets.DatasetInfo("Pictures with texts, and phrases of the texts with boxes in [0, 1].")
         features = FORMS[self.config.form][0]
         return datasets.DatasetInfo("Rows of a data set of any form.", features=datasets.Features(features))
 
@@ -113,6 +120,8 @@ class Rows(LocalBuilder):
         rows = grounded_rows(
             config.data_dir, config.columns, config.boxes, images=config.images, max_rows=config.max_rows, **on_hub
         )
+        if config.form == OWN:
+            self.info.features = own_features(islice(rows.decode(False), SEEN))
         self._ids: dict[str, str] = {}  # of a picture -> its file
         names = config.named_splits or _named(rows.splits)
         return [
@@ -124,7 +133,14 @@ class Rows(LocalBuilder):
         ]
 
     def _generate_rows(self, rows: GroundedRows, split: str) -> Iterator[dict[str, Any]]:
-        report, convert = BuildReport(), FORMS[self.config.form][1]
+        report = BuildReport()
+        if self.config.form == OWN:
+            for number, row in enumerate(rows.decode(False)):
+                report.add(ROWS)
+                yield own_row(row, self.info.features, f"split {split}, row {number}")
+            self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
+            return
+        convert = FORMS[self.config.form][1]
         for number, row in enumerate(rows.decode(False)):
             pictures = row.get("images") or ([row["image"]] if "image" in row else [])
             if len(pictures) != 1:
@@ -183,6 +199,71 @@ def _named(splits: Sequence[str]) -> dict[str, str]:
 
 def _rootless(path: str) -> str:
     return os.path.splitdrive(path)[1].lstrip("/\\")
+
+
+# The own form
+
+
+def own_features(rows: Iterable[Row]) -> datasets.Features:
+    """The columns of rows: pictures, texts, phrases, and numbers and texts beside them."""
+    columns: dict[str, Any] = {}
+    keys: set[str] = set()
+    for row in rows:
+        for name, value in row.items():
+            known, kind = columns.get(name), _kind_of(name, value)
+            mixed = {getattr(each, "dtype", None) for each in (known, kind)} == {"int64", "float64"}
+            columns[name] = Value("float64") if mixed else known or kind
+        keys.update(key for phrase in row["phrases"] for key in phrase)
+    columns["phrases"] = List({name: kind for name, kind in _OWN_PHRASE.items() if name in keys} or _OWN_PHRASE)
+    columns.pop("split", None)  # it is the name of the file
+    return datasets.Features(columns)
+
+
+def _kind_of(name: str, value: Any) -> Any:
+    if name in ("image", "images"):
+        return datasets.Image() if name == "image" else List(datasets.Image())
+    if name == "messages":
+        plain = all(isinstance(each["content"], str) for each in value)
+        content = Value("string") if plain else List({"type": Value("string"), "text": Value("string")})
+        return List({"role": Value("string"), "content": content})
+    if isinstance(value, list):
+        return List(Value("string"))
+    kinds = {bool: "bool", int: "int64", float: "float64"}
+    return Value(kinds.get(type(value), "string"))
+
+
+_OWN_PHRASE = {
+    "text": Value("string"),
+    **dict.fromkeys(("start", "end", "sentence", "image"), Value("int32")),
+    "boxes": List(List(Value("float64"))),
+    "weight": Value("float64"),
+    "entity": Value("string"),
+    "types": List(Value("string")),
+    "scores": List(Value("float64")),
+    "regions": List(Value("int32")),
+}
+
+
+def own_row(row: Row, features: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """A row with its pictures inside; every column and every key of its phrases, None where it has none."""
+    names = features["phrases"].feature
+    unknown = [*(row.keys() - features.keys() - {"split"}), *({*chain(*row["phrases"])} - names.keys())]
+    if unknown:
+        expected = f"only columns of the first {SEEN} rows"
+        raise DataError("a column that is new", where=where, found=unknown[0], expected=expected)
+    made = {name: row.get(name) for name in features}
+    made["phrases"] = [{name: phrase.get(name) for name in names} for phrase in row["phrases"]]
+    for name in ("image", "images"):
+        if row.get(name) is not None:
+            pictures = [_inside(each) for each in (row[name] if name == "images" else [row[name]])]
+            made[name] = pictures if name == "images" else pictures[0]
+    return made
+
+
+def _inside(picture: Any) -> dict[str, Any]:
+    if isinstance(picture, str):
+        return {"bytes": Path(picture).read_bytes(), "path": None}
+    return {"bytes": picture if isinstance(picture, bytes) else picture["bytes"], "path": None}
 
 
 # Forms

@@ -28,7 +28,7 @@ def write_card(repository: str, records: Mapping[str, Record]) -> str:
     parts = [
         f"# {repository.split('/')[-1]}",
         first["description"],
-        "Images are not included; `image_id` identifies them.",
+        "" if has_pictures(first) else "Images are not included; `image_id` identifies them.",
         "## Rows",
         table(
             ("configuration", "split", "rows"),
@@ -166,7 +166,18 @@ streamed = load_dataset("{repository}", "{name}", split="{split}", streaming=Tru
 print(next(iter(streamed)))
 ```
 
-In a recipe of grounded-attention: `data.data_dir: hub://{repository}`, `data.options: {{config_name: {name}}}`."""
+In a recipe of grounded-attention: {_recipe_keys(repository, name, record)}."""
+
+
+def _recipe_keys(repository: str, name: str, record: Record) -> str:
+    if has_pictures(record):
+        return f"`data.source: {repository}`"
+    return f"`data.data_dir: hub://{repository}`, `data.options: {{config_name: {name}}}`"
+
+
+def has_pictures(record: Record) -> bool:
+    """Whether the pictures are in the rows."""
+    return bool({"image", "images"} & record["info"]["features"].keys())
 
 
 def _build_section(name: str, record: Record) -> str:

@@ -1,0 +1,82 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows of any form go to a Hub and come back equal, streamed too; `datasets` alone opens them."""
+
+import json
+
+import pytest
+
+from tests.dataset_scripts.test_push import card_of, python
+from tests.training.test_rows_recipes import draw, write_rows
+
+NAME = "org/own-rows"
+PUSH = """
+import json, sys
+from grounded_attention.commands.push_rows import main
+raise SystemExit(main(json.loads(sys.argv[1])))
+"""
+READ_BACK = """
+import json, sys
+import numpy as np
+from grounded_attention import grounded_rows
+
+def known(rows):
+    found = []
+    for row in rows:
+        pictures = row.pop("images", None) or [row.pop("image")]
+        row.pop("split", None)
+        found.append((json.dumps(row, sort_keys=True), [np.asarray(each).tobytes() for each in pictures]))
+    return found
+
+source, options = sys.argv[1], json.loads(sys.argv[2])
+given = known(grounded_rows(source, **options))
+assert given == known(grounded_rows(sys.argv[3])), "downloaded"
+streamed = grounded_rows(sys.argv[3], streaming=True)
+assert given == known(streamed) == known(streamed), "streamed"
+print(len(given), streamed.report.convention, streamed.splits)
+"""
+ALONE = """
+import sys
+sys.modules["grounded_attention"] = None
+import datasets
+row = datasets.load_dataset(sys.argv[1], split="train")[0]
+print(row["image"].size, row["text"], row["phrases"][1]["boxes"])
+"""
+
+
+def conversations(folder):
+    """Two pictures in one row, turned by EXIF, and a phrase in each turn."""
+    for name, turn in (("a", 1), ("b", 6)):
+        picture = draw(0)
+        exif = picture.getexif()
+        exif[0x0112] = turn
+        picture.save(folder / f"{name}.jpg", exif=exif)
+    texts = ["Which is the red ball?", "The left one, no cube."]
+    phrases = [
+        {"text": "red ball", "sentence": 0, "image": 0, "boxes": [[0.1, 0.2, 0.3, 0.7]], "weight": 0.5},
+        {"text": "cube", "sentence": 1, "image": 1, "boxes": []},
+    ]
+    messages = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), texts, strict=True)]
+    row = {"images": ["a.jpg", "b.jpg"], "messages": messages, "phrases": phrases, "level": 3}
+    (folder / "talk.jsonl").write_text(json.dumps(row) + "\n")
+    return folder / "talk.jsonl"
+
+
+@pytest.mark.parametrize("form", ["texts", "conversations"])
+def test_rows_come_back_equal(loopback_hub, tmp_path, form):
+    options = {"boxes": "xyxy pixels"} if form == "texts" else {}
+    source = write_rows(tmp_path, 4, answer="two") if form == "texts" else conversations(tmp_path)
+    name, home = f"{NAME}-{form}", tmp_path / "home"
+    said = ["--boxes", "xyxy pixels"] if form == "texts" else []
+    without = python(loopback_hub, home, PUSH, json.dumps([str(source), name, *said]))
+    assert without.returncode == 2 and "--licence" in without.stderr
+    done = python(loopback_hub, home, PUSH, json.dumps([str(source), name, *said, "--licence", "cc0-1.0"]))
+    assert done.returncode == 0, done.stderr[-2000:]
+    back = python(loopback_hub, tmp_path / "other", READ_BACK, str(source), json.dumps(options), name)
+    assert back.returncode == 0, back.stderr[-2000:]
+    assert back.stdout.split()[0] == ("4" if form == "texts" else "1") and "xyxy 0..1 ['train']" in back.stdout
+    metadata, body = card_of(loopback_hub, name)
+    assert metadata["license"] == "cc0-1.0" and str(tmp_path) not in body and f"data.source: {name}" in body
+    if form == "texts":
+        alone = python(loopback_hub, tmp_path / "third", ALONE, name, folder=tmp_path)
+        assert alone.returncode == 0, alone.stderr[-2000:]
+        assert alone.stdout.startswith("(120, 90) a red ball and a blue cube [[0.5, 0.333333")
