@@ -79,7 +79,7 @@ def test_the_wheel_trains_audits_grounds_pushes_and_loads(installed, tmp_path):
         environment = hub.environment(tmp_path / "home")
         call(installed, environment, tmp_path, "train", "recipe.yaml")
         data = ["--data", "flickr30k_entities", "--data-dir", str(scenes), "--regions", table, "--split", "test"]
-        rest = ["--limit", "4", "--choose-on", "same_split", "--cpu", "--output", "audit"]
+        rest = ["--limit", "4", "--choose-on", "same_split", "--device", "cpu", "--output", "audit"]
         call(installed, environment, tmp_path, "audit", "--model", model, *data, *rest)
         seen = ["the ball", "--model", model, "--regions", table]
         found = call(installed, environment, tmp_path, "ground", image, *seen, "--phrases", "the ball", "--json")

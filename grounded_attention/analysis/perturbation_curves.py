@@ -21,10 +21,10 @@ from grounded_attention.heads.statistics import DRAWS, LEVEL, ratio_intervals
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.utils.whole_files import write_text
 
-from .relevancy import MAPS, Reader, region_maps
+from . import MAPS, STEPS
+from .relevancy import Reader, region_maps
 
 MOST, LEAST, RANDOM = "most", "least", "random"
-STEPS = 10
 Scores = Callable[[Any, Mapping[str, Any]], Sequence[float | None]]
 
 

@@ -29,8 +29,9 @@ from torch import Tensor
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT, AttentionCall, one_stream_calls
 from grounded_attention.supervision.rollout import Blocks, rollout_blocks
 
-RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY = "raw_last", "raw_mean", "rollout", "relevancy"
-MAPS = (RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY)
+from . import MAPS
+
+RAW_LAST, RAW_MEAN, ROLLOUT, RELEVANCY = MAPS
 
 
 @dataclass(frozen=True, eq=False)

@@ -35,7 +35,6 @@ from pathlib import Path
 from grounded_attention.conversion.errors import CheckpointError, OverrideError
 from grounded_attention.families import FAMILIES
 
-from .choices import CONVERTERS
 from .command_line import make_parser, run
 
 
@@ -85,7 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention convert", __doc__)
-    parser.add_argument("family", choices=CONVERTERS, help="model family of the checkpoint")
+    names = (name for name, family in FAMILIES.items() if family.converter)
+    parser.add_argument("family", choices=sorted(["fast_rcnn", *names]), help="model family of the checkpoint")
     parser.add_argument("--checkpoint", type=Path, required=True, help="original file (.model, .th)")
     parser.add_argument("--output", type=Path, required=True, help="directory to write")
     parser.add_argument(

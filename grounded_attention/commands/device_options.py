@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 DTYPES = ("bfloat16", "float16", "float32")  # names of torch's types
 
 
-def add_device_options(parser: argparse.ArgumentParser) -> None:
+def add_device_options(parser: argparse.ArgumentParser, more: str = "") -> None:
     """Adds `--device` and `--dtype`."""
     add = parser.add_argument
-    add("--device", metavar="NAME", help="cpu, cuda, cuda:1 ...; default: one GPU per process if there is one")
+    add("--device", metavar="NAME", help=f"cpu, cuda, cuda:1 ...; default: one GPU per process if there is one{more}")
     add("--dtype", choices=DTYPES, default="float32", help="floating type of the models: %(default)s")
 
 

@@ -16,7 +16,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .choices import MIN_IMAGES
+from grounded_attention.dataset_scripts.scenes import MIN_IMAGES
+
 from .command_line import make_parser, run
 from .number_options import count, processes, seed_number
 

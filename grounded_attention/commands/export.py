@@ -27,9 +27,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grounded_attention.reports import VIEWS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
-from .choices import VIEWS
 from .command_line import make_parser, run
 from .image_options import add_region_options
 

@@ -22,7 +22,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .choices import EXPORT_FORMATS
+from grounded_attention.conversion import EXPORT_FORMATS
+
 from .command_line import make_parser, run
 from .user_errors import explain_error
 

@@ -56,10 +56,9 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
-from .choices import COCO_IMAGE_IDS, REFCOCO_SETS, VCR_IMAGE_IDS
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
-from .number_options import count, processes, share
+from .number_options import count, share
 
 if TYPE_CHECKING:
     import torch
@@ -70,7 +69,8 @@ if TYPE_CHECKING:
 
 
 NAMED, WITHOUT = 10, "images without a box"
-DATA_SETS = (*REFCOCO_SETS, "vcr")
+DATA_SETS = ("refcoco", "refcoco+", "refcocog", "vcr")
+IMAGE_IDS = dict.fromkeys(DATA_SETS, ("number", "file_stem")) | {"vcr": ("file_stem", "img_id", "number")}
 
 
 def read_candidates(options: argparse.Namespace) -> Candidates | None:
@@ -85,13 +85,14 @@ def read_candidates(options: argparse.Namespace) -> Candidates | None:
         return None
     from grounded_attention.dataset_scripts.builders import candidate_boxes
 
-    if chosen is not None and chosen not in (VCR_IMAGE_IDS if vcr else COCO_IMAGE_IDS):
-        raise ValueError(f"--image-id-format {chosen}: {options.boxes} has {', '.join(COCO_IMAGE_IDS)}")
+    known = IMAGE_IDS[options.boxes]
+    if chosen is not None and chosen not in known:
+        raise ValueError(f"--image-id-format {chosen}: {options.boxes} has {', '.join(known)}")
     if options.data_dir is None or (options.images is None) != vcr or (vcr and options.detections is not None):
         needs = "--data-dir alone" if vcr else "--data-dir, and --images with the folder of its images"
         raise ValueError(f"--boxes {options.boxes} needs {needs}")
     if vcr:
-        return candidate_boxes.vcr_objects(options.data_dir, chosen or VCR_IMAGE_IDS[0])
+        return candidate_boxes.vcr_objects(options.data_dir, chosen or known[0])
     by_stem = chosen == "file_stem"
     return candidate_boxes.refcoco_candidates(
         options.boxes, options.data_dir, options.images, options.detections, by_stem
@@ -119,8 +120,6 @@ def load_extractor(
         detector,
         options.features,
         queries=options.queries,
-        detector_revision=options.detector_revision,
-        features_revision=options.features_revision,
         device=device,
         dtype=getattr(torch, options.dtype),
         min_regions=options.min_regions,
@@ -164,7 +163,6 @@ def _extract(options: argparse.Namespace, candidates: Candidates | None) -> dict
         open_image,
         source=Path(options.images).name if candidates is None else options.boxes,
         on_error=options.on_error,
-        workers=options.workers,
         progress=not options.quiet,
     )
 
@@ -205,7 +203,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add("--data-dir", type=Path, metavar="DIR", help="folder of the data set that --boxes names")
     add("--detections", type=Path, metavar="FILE", help="a detector's boxes for RefCOCO (default: annotated objects)")
-    add("--image-id-format", choices=VCR_IMAGE_IDS, help="ids of images (RefCOCO: number; VCR: file_stem)")
+    add("--image-id-format", choices=IMAGE_IDS["vcr"], help="ids of images (RefCOCO: number; VCR: file_stem)")
     add(
         "--features",
         required=True,
@@ -213,8 +211,6 @@ def build_parser() -> argparse.ArgumentParser:
         help='region-feature network, vision backbone, or "scenes"',
     )
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
-    add("--detector-revision", metavar="REVISION", help="branch, tag or commit of the detector on the Hub")
-    add("--features-revision", metavar="REVISION", help="branch, tag or commit of the feature model on the Hub")
     add("--min-regions", type=count, default=10, metavar="N", help="fewest regions per image: %(default)s")
     add("--max-regions", type=count, default=100, metavar="N", help="most regions per image: %(default)s")
     add(
@@ -232,7 +228,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="overlap above which the box with the lower score is removed: %(default)s",
     )
     add("--batch-size", type=count, default=8, metavar="N", help="images of one size computed at once: %(default)s")
-    add("--workers", type=processes, default=4, metavar="N", help="threads that read images: %(default)s")
     add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")

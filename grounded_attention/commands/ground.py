@@ -176,7 +176,7 @@ def split_phrases(given: list[str] | None) -> list[str] | None:
 
 # Options for one kind of model, with their defaults.
 OF_REGIONS = dict.fromkeys(("detector", "boxes", "regions", "features", "queries", "layer", "head"))
-OF_TOKENS = {"revision": None, "dtype": "float32", "attention": "sdpa"}
+OF_TOKENS = {"revision": None, "dtype": "float32"}
 
 
 def check_options(options: argparse.Namespace, tokens: bool) -> None:

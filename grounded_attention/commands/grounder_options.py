@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import find_family
+from grounded_attention.labelling import FLORENCE, PROMPTS
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
 from grounded_attention.utils.plain_text import first_sentences
 
-from .choices import FLORENCE, PROMPTS
 from .number_options import count, seed_number, share
 
 if TYPE_CHECKING:

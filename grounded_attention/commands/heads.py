@@ -53,21 +53,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.heads import ABLATED, FILE, RANKS, WORDS
+from grounded_attention.heads.statistics import SAME_SPLIT
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 
-from .choices import (
-    BESIDE_MODEL,
-    CORRECTIONS,
-    HEAD_RANKS,
-    HEADS_ABLATED,
-    HEADS_FILE,
-    HEADS_LIMIT,
-    REGIONS,
-    SAME_SPLIT,
-    TEST,
-    VALIDATION,
-    WORDS,
-)
+from .choices import BESIDE_MODEL, HEADS_LIMIT, REGIONS, TEST, VALIDATION
 from .command_line import make_parser, run
 from .number_options import count, seed_number, share
 from .rows_options import add_rows_options
@@ -83,7 +73,6 @@ OF_A_CHOICE = (
     "words",
     "instruction",
     "relations",
-    "correction",
     "ablate",
     "explore",
     "seed",
@@ -174,7 +163,7 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else all)",
     )
     add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
-    add("--rank", choices=HEAD_RANKS, default=HEAD_RANKS[0], help="how heads are ranked (default: %(default)s)")
+    add("--rank", choices=RANKS, default=RANKS[0], help="how heads are ranked (default: %(default)s)")
     add(
         "--words",
         "--word",
@@ -195,20 +184,19 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="spacy|FILE",
         help="also measure dependency relations; parse with spaCy, or read a CoNLL-U file or folder",
     )
-    add("--correction", default=CORRECTIONS[0], choices=CORRECTIONS, help="multiple-test correction (default: holm)")
     add(
         "--ablate",
         type=count,
-        default=HEADS_ABLATED,
+        default=ABLATED,
         metavar="N",
-        help=f"vision-language model: examples of the ablation, 0 for none ({HEADS_ABLATED})",
+        help=f"vision-language model: examples of the ablation, 0 for none ({ABLATED})",
     )
     add(
         "--evaluate",
         nargs="?",
         const=BESIDE_MODEL,
         metavar="FILE",
-        help=f"measure the heads of this file, or of {HEADS_FILE} beside the model, instead of choosing",
+        help=f"measure the heads of this file, or of {FILE} beside the model, instead of choosing",
     )
     add(
         "--batch-size",
@@ -228,7 +216,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--publish", metavar="ORG/NAME", help="open a pull request that adds heads.json to this atlas, a data set")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")
     add("--json", action="store_true", help="print the result as JSON")
-    add("--cpu", action="store_const", dest="device", const="cpu", help=argparse.SUPPRESS)
     return parser
 
 

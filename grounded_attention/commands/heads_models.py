@@ -33,12 +33,10 @@ SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Fl
 OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
 OF_TOKENS = {
     "instruction": None,
-    "attention": "sdpa",
     "dtype": "float32",
     "revision": None,
     "adapter": None,
     "load_in": None,
-    "device_map": None,
 }
 
 

@@ -244,7 +244,7 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
         passed: dict[str, Any] = {"relations": related, "progress": not options.quiet}
         before = measurement.score(reported_on, "before", maps=Maps(measurement.tokens), **passed)
         before.about.update(about(options, other, regions))
-        changes = compare(before, ranking.reported_on, (names[1], names[0]), options.correction)
+        changes = compare(before, ranking.reported_on, (names[1], names[0]))
     if not PartialState().is_main_process:
         return None
     shown = explore(models, reported_on, regions, options) if options.explore else {}
@@ -317,7 +317,7 @@ def write(
         tables = [ranking.reported_on] if changes is None else [ranking.reported_on, changes.before]
         models = dict(reversed(list(zip(shown, tables, strict=False))))  # the model before comes first
         extra = [ranking_section(ranking)]
-        page = heads_page(models, "Heads that ground", examples=shown, extra=extra, correction=options.correction)
+        page = heads_page(models, "Heads that ground", examples=shown, extra=extra)
         write_text(folder / PAGE, page)
     return folder
 

@@ -27,7 +27,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from .choices import LOOK_FORMS
+from grounded_attention.lens import FORMS
+
 from .command_line import make_parser, run
 from .number_options import count
 from .user_errors import explain_error
@@ -118,7 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_vlm_options(parser)
     add("--answer", metavar="TEXT", help="read this answer instead of generating one")
     add("--heads", default="auto", metavar="WHICH", help="auto, all, a layer, 14-3,20-0 or heads.json (default: auto)")
-    add("--form", default="plain", metavar="FORM", help=f"of {', '.join(LOOK_FORMS)}, with commas (default: plain)")
+    add("--form", default="plain", metavar="FORM", help=f"of {', '.join(FORMS)}, with commas (default: plain)")
     add("--again", action="store_true", help="crop the first image where the model looked, and ask once more")
     add("--max-new-tokens", type=count, default=64, metavar="N", help="the most tokens of the answer (default: 64)")
     add("--output", default="lens.html", metavar="FILE", help="page, picture or numbers (default: lens.html)")

@@ -20,11 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from grounded_attention.analysis import MAPS, STEPS
 from grounded_attention.metrics.intervals import to_json
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
-from .choices import MAPS, STEPS
 from .command_line import make_parser, run
 from .command_settings import below, settings
 from .number_options import count, seed_number

@@ -38,11 +38,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from grounded_attention.analysis.dependency_parses import SPACY_MODEL
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.labelling import BOXES_PER_PHRASE, NMS, SOURCES, THRESHOLD
 from grounded_attention.utils.boxes import IOU_THRESHOLD
 
 from .builder_options import builder_options_help
-from .choices import BOXES_PER_PHRASE, NMS, PHRASE_SOURCES, SHEET, SPACY_MODEL, THRESHOLD
+from .choices import SHEET
 from .command_line import make_parser, run
 from .device_options import add_device_options
 from .grounder_options import add_grounder_options
@@ -90,8 +92,8 @@ def _add_phrase_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--phrases",
-        choices=PHRASE_SOURCES,
-        default=PHRASE_SOURCES[0],
+        choices=SOURCES,
+        default=SOURCES[0],
         help="noun phrases of TextBlob (as in the paper) or spaCy, content words, or the annotated phrases of the "
         "builder: %(default)s",
     )

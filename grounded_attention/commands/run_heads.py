@@ -27,7 +27,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from .choices import WORDS
+from grounded_attention.heads import WORDS
+
 from .command_line import make_parser, run
 from .number_options import count
 from .user_errors import explain_error

@@ -42,7 +42,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--images", metavar="DIR", help="folder of the pictures that rows name")
     add_rows_options(add)
     add("--rows", type=count, default=12, metavar="N", help="rows to draw (default: %(default)s)")
-    add("--count", type=count, default=COUNTED, metavar="N", help="rows to count, 0 for all (default: %(default)s)")
     add("--output", type=Path, default=Path("data_show.html"), metavar="FILE", help="the page (default: %(default)s)")
     add("--json", action="store_true", help="print the counts as JSON")
     return parser
@@ -66,7 +65,7 @@ def _work(options: argparse.Namespace) -> str:
         write_text(options.output, rows_page(Path(options.source).name, [("question", str(error))], sides, [], []))
         raise ValueError(f"{error}; {options.output} shows both side by side") from error
     shown = list(islice(rows, options.rows))
-    rows = rows.first(options.count or None)
+    rows = rows.first(COUNTED)
     for _ in rows.decode(False):
         pass
     report = rows.report

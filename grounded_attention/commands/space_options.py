@@ -8,9 +8,8 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from grounded_attention.dataset_scripts.scenes import SOURCE
 from grounded_attention.utils.plain_text import short_names
-
-from .choices import SCENES
 
 if TYPE_CHECKING:
     from grounded_attention.space.settings import SpaceSettings
@@ -26,8 +25,8 @@ def add_space_options(parser: argparse.ArgumentParser) -> None:
         help="checkpoint, may be repeated; the first two are compared (default: two small ones of drawn scenes)",
     )
     add("--vlm", metavar="NAME_OR_DIR", help="vision-language model of the second tab")
-    add("--detector", default=SCENES, metavar="NAME", help='detector of transformers, or "scenes" (default)')
-    add("--features", default=SCENES, metavar="NAME", help='feature network or backbone, or "scenes" (default)')
+    add("--detector", default=SOURCE, metavar="NAME", help='detector of transformers, or "scenes" (default)')
+    add("--features", default=SOURCE, metavar="NAME", help='feature network or backbone, or "scenes" (default)')
 
 
 def space_settings(options: argparse.Namespace) -> SpaceSettings:

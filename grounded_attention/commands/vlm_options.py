@@ -14,9 +14,7 @@ from .device_options import add_device_options, find_device
 if TYPE_CHECKING:
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
-BACK_ENDS = "sdpa, eager, flash_attention_2 to _4, or a kernel of the Hub such as kernels-community/flash-attn2"
-
-
+EVERYWHERE = "auto"  # `--device`: over all GPUs, and the memory of the machine (accelerate)
 BITS = ("4bit", "8bit")
 
 
@@ -27,9 +25,7 @@ def add_vlm_options(parser: argparse.ArgumentParser) -> None:
     add("--model-type", metavar="TYPE", help="lay out image tokens as this type of model does, for a relative of it")
     add("--adapter", metavar="NAME_OR_DIR", help="PEFT adapter on --model; --model itself may be an adapter too")
     add("--load-in", choices=BITS, help="quantise the model with bitsandbytes while it is loaded")
-    add("--device-map", metavar="NAME", help="auto: over all GPUs, and the memory of the machine (accelerate)")
-    add("--attention", metavar="NAME", default="sdpa", help=f"attention back end: {BACK_ENDS} (default: %(default)s)")
-    add_device_options(parser)
+    add_device_options(parser, "; auto: over all GPUs, and the memory of the machine (accelerate)")
 
 
 def default_options(**known: Any) -> argparse.Namespace:
@@ -87,11 +83,9 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from grounded_attention.utils.finite_weights import check_finite
 
     # What commands without these options leave out.
-    options = argparse.Namespace(
-        **{**dict.fromkeys(("load_in", "device_map", "adapter", "model_type")), **vars(options)}
-    )
+    options = argparse.Namespace(**{**dict.fromkeys(("load_in", "adapter", "model_type")), **vars(options)})
     name = options.model
-    device = find_device(options.device, PartialState())
+    device = find_device(None if options.device == EVERYWHERE else options.device, PartialState())
     try:
         base, config = _read_config(name, options.revision)
         adapted = base["pretrained_model_name_or_path"] != name
@@ -102,7 +96,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         # The weights of an adapter have the names of the model with its head.
         whole = with_language_head or adapted or options.adapter is not None
         auto_class: Any = AutoModelForImageTextToText if whole else AutoModel
-        settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": options.attention}
+        settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"}
         placed = _places(options)
         model = auto_class.from_pretrained(**base, **settings, **placed)
         # Not every version of transformers keeps it; heads are those of the same commit.
@@ -127,14 +121,14 @@ def heads_beside(options: argparse.Namespace) -> Any:
 
 
 def _places(options: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of `from_pretrained` for `--load-in` and `--device-map`."""
+    """Arguments of `from_pretrained` for `--load-in` and `--device auto`."""
     from transformers import BitsAndBytesConfig
 
     found: dict[str, Any] = {}
     if options.load_in is not None:
         found["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{options.load_in}": True})
-    if options.device_map is not None or found:
-        found["device_map"] = options.device_map or options.device or "auto"
+    if options.device == EVERYWHERE or found:
+        found["device_map"] = options.device or EVERYWHERE
     return found
 
 

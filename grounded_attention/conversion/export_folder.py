@@ -11,10 +11,11 @@ import torch
 
 from grounded_attention.utils.whole_files import write_text
 
+from . import EXPORT_FORMATS
 from .export_graph import export_graph, output_names, require_onnx, write_int8, write_onnx
 from .export_inputs import ExportInput, export_inputs
 
-ONNX, TORCH = "onnx", "torch"
+ONNX, TORCH = EXPORT_FORMATS
 # Format -> the file of the model; the place of ONNX is that of Optimum.
 FILES = {ONNX: "onnx/model.onnx", TORCH: "torch/model.pt2"}
 INT8_FILE = "onnx/model_int8.onnx"

@@ -18,14 +18,14 @@ from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.open_images import open_image
 
+from . import WORDS
+
 # A picture of an image id.
 Images = Callable[[str], Any] | Mapping[str, Any]
 # The tokens of a phrase that give its attention, as indices into them. The paper (Li et al., 2020) writes "word"
 # without saying which word of a phrase; its grounding fine-tuning (appendix B.4) uses the last sub-word, our default
 # for models that read regions.
 TOKENS: dict[str, slice] = {"last": slice(-1, None), "first": slice(0, 1), "mean": slice(None)}
-# Which tokens of a prompt ask where a phrase is; "prompt" is its last token.
-WORDS = ("mean", "last", "first", "prompt")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,10 +12,10 @@ from grounded_attention.modeling.attention_calls import layer_names
 from grounded_attention.supervision.supervise import call_layers, find_calls, unwrap_model
 from grounded_attention.utils.bounded_files import read_json
 
+from . import FILE
 from .examples import PromptSettings
 from .maps import BOX_RULE, check_rule
 
-FILE = "heads.json"
 # 1 had two forms: `heads.json` of decoders, and `audit.json`.
 FORMAT = 2
 MAKE = "make it with `grounded-attention heads`"

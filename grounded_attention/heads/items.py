@@ -23,7 +23,8 @@ from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.supervise import hides_later_words
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou, check_shape, enclosing_box
 
-from .examples import TOKENS, WORDS, AuditExample, Images, PromptSettings, find_picture, make_batch
+from . import WORDS
+from .examples import TOKENS, AuditExample, Images, PromptSettings, find_picture, make_batch
 from .reading import ask_at_the_end
 
 CONFIDENT, FIRST, CENTRE = "most confident region", "first region", "image token at the centre"

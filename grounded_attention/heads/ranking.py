@@ -16,6 +16,7 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
+from . import ABLATED, RANKS
 from .ablation import Ablation, ablate_heads
 from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table
@@ -32,10 +33,6 @@ TABLE, FIGURE = "heads.md", "heads.png"
 LISTED = 10
 # Examples of the choice that a rule for boxes is chosen on.
 BOX_EXAMPLES = 500
-# Ablation runs the model some 25 times for each example.
-ABLATED = 64
-# How heads are ranked: by a measure, or as Localization Heads does, without boxes.
-RANKS = ("pointing", "lift", "localization")
 # Examples of related words, of the examples of a split.
 Relate = Callable[[Sequence[AuditExample]], Iterable[AuditExample]]
 # Localization Heads counts how often a head is among this many heads of lowest entropy (section 4.2).

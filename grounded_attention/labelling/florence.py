@@ -15,7 +15,6 @@ from grounded_attention.utils.plain_text import first_sentences
 
 from .grounder import Candidates, Example
 
-MODEL_TYPE = "florence2"
 TASK = "<CAPTION_TO_PHRASE_GROUNDING>"
 MAX_NEW_TOKENS = 64  # a box is four tokens
 STEPS = 1000  # Florence-2 divides each side of the image into this number of places

@@ -14,6 +14,8 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.region_selection import clip_boxes, suppress
 
+from . import BOXES_PER_PHRASE, NMS, THRESHOLD
+
 # Scores are stored in the open interval (0, 1); a sigmoid in float32 reaches both ends.
 SMALLEST = 1e-6
 
@@ -70,9 +72,9 @@ class Grounder(Protocol):
 class Selection:
     """Which candidates of a phrase are stored."""
 
-    boxes_per_phrase: int = 1
-    threshold: float = 0.0
-    nms: float = 0.7
+    boxes_per_phrase: int = BOXES_PER_PHRASE
+    threshold: float = THRESHOLD
+    nms: float = NMS
 
     def __post_init__(self) -> None:
         if self.boxes_per_phrase < 1:

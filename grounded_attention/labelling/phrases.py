@@ -13,7 +13,8 @@ from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_wor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.whole_words import whole_words
 
-SOURCES = ("textblob", "spacy", "words", "given")
+from . import SOURCES
+
 _INSTALL = {
     "textblob": "pip install '.[textblob]' && python -m textblob.download_corpora lite",
     "spacy": "pip install '.[spacy]' && python -m spacy download {model}",

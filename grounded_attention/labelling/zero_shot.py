@@ -20,11 +20,11 @@ from grounded_attention.processing.region_detection import (
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.plain_text import first_sentences
 
+from . import PROMPTS
 from .grounder import Candidates, Example, visible
 
 BY_TOKENS = ("grounding-dino", "mm-grounding-dino")
 BY_QUERIES = ("owlvit", "owlv2")
-PROMPTS = ("phrases", "caption")
 
 
 class ZeroShotGrounder:

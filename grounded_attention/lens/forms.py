@@ -12,7 +12,6 @@ from torch import Tensor
 from grounded_attention.heads.maps import spatial_entropy
 from grounded_attention.heads.ranking import elbow
 
-FORMS = ("plain", "relative", "sinks", "rollout")
 # A token that draws this many times the mean attention, from this share of all words, is a sink.
 SINK_FACTOR, SINK_WORDS = 4.0, 0.75
 LEAST_WORDS = 4  # of which a token can be called a sink

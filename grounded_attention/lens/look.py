@@ -31,8 +31,9 @@ from grounded_attention.supervision.supervise import find_calls, unwrap_model
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_files import write_text
 
+from . import FORMS
 from .crop import SIDE, crop_box
-from .forms import FORMS, find_sinks, localization_heads, relative, rollout_rows, without_sinks
+from .forms import find_sinks, localization_heads, relative, rollout_rows, without_sinks
 from .sequences import Sequenced, Word, add_answer, generate, read_means, read_prompt, read_rows, rows_at_once
 
 logger = logging.get_logger(__name__)

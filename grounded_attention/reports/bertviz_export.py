@@ -16,7 +16,7 @@ from torch import Tensor
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.utils.whole_files import write_text
 
-VIEWS = ("head", "model")
+from . import VIEWS
 
 
 @dataclass(frozen=True)

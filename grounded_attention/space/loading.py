@@ -122,8 +122,7 @@ class Captures:
         return load_pipeline(Namespace(**{**vars(options), "features": None}))
 
     def _capture_tokens(self, image: Image.Image, caption: str, name: str) -> Capture:
-        options = {"revision": None, "device": None, "dtype": "float32", "attention": "sdpa", "load_in": None}
-        options |= {"device_map": None, "adapter": None}
+        options = {"revision": None, "device": None, "dtype": "float32", "load_in": None, "adapter": None}
         model, processor, heads = self._model("vlm", name, lambda place: _load_vlm(Namespace(model=place, **options)))
         try:
             (example,) = capture_patches(model, processor, [AuditExample("", caption, ())], lambda _: image)

@@ -87,7 +87,8 @@ def test_a_toy_family_and_a_toy_task_go_all_the_way(project, tmp_path):
     recipe["training"] |= {"push_to_hub": True, "hub_model_id": "org/toy"}
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     data = ["--data-dir", str(scenes), "--regions", str(scenes / "regions"), "--split", "test", "--limit", "4"]
-    audit = ["--model", "org/toy", "--data", "flickr30k_entities", *data, "--choose-on", "same_split", "--cpu"]
+    audit = ["--model", "org/toy", "--data", "flickr30k_entities", *data, "--choose-on", "same_split"]
+    audit += ["--device", "cpu"]
     commands = [
         ["train", str(tmp_path / "recipe.yaml")],
         ["heads", *audit, "--card", str(output / "direct"), "--output", str(tmp_path / "audit")],

@@ -57,7 +57,7 @@ def call(places, monkeypatch, capsys):
         given = {"model": "after", "data": "flickr30k_entities", "data-dir": "scenes", "regions": "scenes/regions"}
         given |= {"split": "test", **{key.replace("_", "-"): value for key, value in changes.items()}}
         pairs = [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
-        status = command.main([*pairs, *options, "--cpu"])
+        status = command.main([*pairs, *options, "--device", "cpu"])
         return status, *capsys.readouterr()
 
     return run

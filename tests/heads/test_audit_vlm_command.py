@@ -54,7 +54,7 @@ def call(places, monkeypatch, capsys):
         given = {"model": "llava", "data": "flickr30k_entities", "data_dir": "scenes", "split": "test", "limit": 2}
         given |= {"images": "scenes/flickr30k-images", **changes}
         pairs = [(f"--{key.replace('_', '-')}", str(value)) for key, value in given.items() if value is not None]
-        status = command.main([*(part for pair in pairs for part in pair), *options, "--cpu"])
+        status = command.main([*(part for pair in pairs for part in pair), *options, "--device", "cpu"])
         return status, *capsys.readouterr()
 
     return run
@@ -107,7 +107,7 @@ def test_an_adapter_on_the_hub_loads_with_its_model(call, places, loopback_hub, 
     local = config.read_text()
     config.write_text(json.dumps({**json.loads(local), "base_model_name_or_path": "org/llava"}))
     options = ["--data", "flickr30k_entities", "--data-dir", "scenes", "--images", "scenes/flickr30k-images"]
-    options += ["--limit", "2", "--split", "test", "--output", str(tmp_path / "out"), "--cpu"]
+    options += ["--limit", "2", "--split", "test", "--output", str(tmp_path / "out"), "--device", "cpu"]
     environment = {**loopback_hub.environment(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
     environment["HF_DATASETS_CACHE"] = str(places / "cache")
     done = run_python(ON_HUB, ["--model", "org/adapter", *options], env=environment, cwd=places)

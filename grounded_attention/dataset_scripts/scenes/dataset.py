@@ -50,6 +50,7 @@ from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import phase
 
 from . import (
+    MIN_IMAGES,
     annotators,
     compositional_questions,
     features,
@@ -84,7 +85,7 @@ from .writers_vqa import QuestionedImage
 
 # Increase it when the same seed gives other files than before.
 VERSION = 4
-MIN_IMAGES, MAX_IMAGES = 5, 10_000_000
+MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4

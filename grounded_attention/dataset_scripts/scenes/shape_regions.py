@@ -19,10 +19,9 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from . import SOURCE
 from .features import FEATURE_SIZE, pixel_features
 from .shapes import PAINTS
-
-SOURCE = "scenes"
 
 
 class ShapeDetector:

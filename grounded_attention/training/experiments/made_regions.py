@@ -34,8 +34,6 @@ def load_extractor(
     features: str,
     *,
     queries: Sequence[str] | None = None,
-    detector_revision: str | None = None,
-    features_revision: str | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     **options: Any,
@@ -49,15 +47,15 @@ def load_extractor(
     elif detector in OWN:
         source = OWN[detector]()
     else:
-        source = load_detector(detector, queries, detector_revision, device, dtype)
+        source = load_detector(detector, queries, None, device, dtype)
     model: Any
     if features == SOURCE:
         model = SceneFeatures()
         processor = model.image_processor
     else:
-        processor = load_feature_processor(features, features_revision)
+        processor = load_feature_processor(features)
         try:
-            model = load_region_features(features, revision=features_revision, dtype=dtype)
+            model = load_region_features(features, dtype=dtype)
         except OSError as error:
             raise ValueError(f"Feature model {features!r} cannot be used: {first_sentences(error)}") from error
     return RegionExtractor(source, model.to(device), processor, features_name=features, **options)
