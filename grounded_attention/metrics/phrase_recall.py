@@ -1,14 +1,45 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Recall at 1, 5 and 10 of a model that scores regions for phrases, over batches and processes."""
+"""Phrase grounding: recall at 1, 5 and 10 of ranked boxes, with three common protocols, and upper bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.utils.boxes import IOU_THRESHOLD, Boxes, box_iou, enclosing_box
+
 from .item_scores import ID_COLUMNS
-from .phrase_grounding import RANKS, first_hit
+
+RANKS = (1, 5, 10)
+
+
+def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: bool = False) -> int | None:
+    """
+    The rank (from 1) of the first box that finds the phrase; `None` if no box does.
+    """
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
+    gold = np.asarray(gold, dtype=np.float64).reshape(-1, 4)
+    if not len(gold):
+        raise ValueError("the phrase has no gold box; remove it before scoring")
+    targets = enclosing_box(gold)[None] if protocol == "merged_box" else gold
+    hits = (box_iou(ranked, targets, plus_one) >= IOU_THRESHOLD).any(axis=1)
+    return int(hits.argmax()) + 1 if hits.any() else None
+
+
+PROTOCOLS = ("any_box", "merged_box", "proposal")
+
+
+def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) -> dict[str, float]:
+    """
+    Computes `recall@k` for each k, and `upper_bound`, the share of phrases that any box finds.
+    """
+    ranked = np.array([np.inf if rank is None else rank for rank in first_hits])
+    recalls = {f"recall@{k}": float((ranked <= k).mean()) for k in ranks}
+    return recalls | {"upper_bound": float(np.isfinite(ranked).mean())}
+
 
 ALL = "all"
 FOUND = "upper_bound"
@@ -24,7 +55,7 @@ class PhraseRecall:
 
     Args:
         protocol (`str`, *optional*, defaults to `"proposal"`): see
-            `grounded_attention.metrics.phrase_grounding.first_hit`.
+            `grounded_attention.metrics.phrase_recall.first_hit`.
     """
 
     def __init__(self, protocol: str = "proposal"):

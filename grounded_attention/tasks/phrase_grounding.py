@@ -10,8 +10,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from grounded_attention.metrics.phrase_grounding import PROTOCOLS, first_hit
-from grounded_attention.metrics.phrase_recall import PhraseRecall, rank_boxes
+from grounded_attention.metrics.phrase_recall import PROTOCOLS, PhraseRecall, first_hit, rank_boxes
 from grounded_attention.modeling.task_losses import grounding_divergence_sum
 from grounded_attention.reports.failures import GOLD, PREDICTED, Box, Judged
 from grounded_attention.utils.schema import Of, Section

@@ -5,8 +5,9 @@ questions among the texts (LXMERT, section 3.1.3).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -17,13 +18,17 @@ from grounded_attention.metrics.classification import ClassificationAccuracy
 from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.task_config import RegionTargets
 from grounded_attention.modeling.task_losses import UNLABELLED
+from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 
-from .answer_lists import read_answers
+from .answer_lists import Answers, read_answers
 from .caption_rows import to_rows
 from .exchanges import exchange_captions, exchange_features
 from .flipping import flip_some
 from .masked_task import WORDS, MaskedTask
 from .masking import (
+    REGION_PROBABILITY,
+    WORD_PROBABILITY,
+    CoMasking,
     choose_regions,
     find_overlapping,
     hide_overlapping,
@@ -43,11 +48,51 @@ from .pretraining_losses import (
     text_word_loss,
     word_labels,
 )
-from .pretraining_options import PretrainingOptions
 from .pretraining_regions import place_regions, region_targets
 from .row_phrases import row_phrases
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, pixel_arguments, region_arguments
-from .text_rows import draw_texts, stack_batches
+
+
+@dataclass(frozen=True)
+class PretrainingOptions(Section):
+    """Options of the task. The defaults are those of the paper."""
+
+    words: bool = True
+    regions: bool | None = True
+    relationship: bool = True
+    region_targets: Literal["hard", "soft"] = "hard"
+    background: bool = True
+    word_probability: Share = WORD_PROBABILITY
+    region_probability: Share = REGION_PROBABILITY
+    regions_kept: Share = 0.0
+    max_sequence_length: Count | None = None
+    texts_per_image: Index = 1
+    flip_probability: Share = 0.0
+    regions_exchanged: Share = 0.0
+    co_masking: CoMasking = "none"
+    answers: Answers | None = None
+    answers_from: Share = 0.0
+    relationship_weight: Weight = 1.0
+
+    def __post_init__(self) -> None:
+        if not (self.words or self.regions is not False or self.relationship or self.answers is not None):
+            raise ValueError("nothing to predict: switch on words, regions or relationship")
+        if self.regions_kept + self.regions_exchanged > 1:
+            raise ValueError(
+                f"regions_kept is {self.regions_kept} and regions_exchanged is {self.regions_exchanged}, expected a "
+                "sum of at most 1"
+            )
+
+    @cached_property
+    def answer_index(self) -> dict[str, int]:
+        """Answer, as [`plain_answer`] writes it -> its class."""
+        if not isinstance(self.answers, list):
+            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
+        index: dict[str, int] = {}
+        for number, answer in enumerate(self.answers):
+            index.setdefault(plain_answer(answer), number)
+        return index
+
 
 TEXT_WORDS = LossComponent("text_words", text_word_loss, lambda batch: count(text_word_labels(batch)))
 REGIONS = LossComponent("regions", region_loss, lambda batch: count(region_labels(batch)))
@@ -256,3 +301,42 @@ def _sort_by_score(record: Any) -> Any:
 
 
 TASK = Pretraining()
+
+
+# Rows of a text corpus
+
+
+TEXT_KEYS = {"input_ids", "attention_mask", "token_type_ids", "text_positions", "labels"}
+
+
+def draw_texts(
+    texts: Sequence[Mapping[str, Any]], count: int, generators: Sequence[np.random.Generator]
+) -> tuple[list[str], list[np.random.Generator]]:
+    """Draws `count` texts of a corpus with each generator."""
+    drawn = [(texts[int(rng.integers(len(texts)))]["text"], rng) for rng in generators for _ in range(count)]
+    return [text for text, _ in drawn], [rng for _, rng in drawn]
+
+
+def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
+    """Joins a batch of image rows and a batch of text rows.
+
+    In text rows the entries for images (regions, pixels, their targets) are 0, False, or -100 for labels. The model
+    treats such rows as text without an image.
+    """
+    counts = [len(batch["input_ids"]) for batch in (images, texts)]
+    length = images["input_ids"].shape[1]
+    width = max(length, texts["input_ids"].shape[1])
+    stacked = {}
+    for name, above in images.items():
+        fill = UNLABELLED if name.endswith("labels") else -1 if name.endswith("_positions") else 0
+        fill = padding if name == "input_ids" else fill
+        if name in TEXT_KEYS:
+            parts = [F.pad(part, (0, width - part.shape[1]), value=fill) for part in (above, texts[name])]
+        else:
+            if name == "phrase_mask":  # (B1, P, T1)
+                above = F.pad(above, (0, width - above.shape[2]))
+            elif name == "region_positions" and (above[above >= 0] >= length).all():  # behind the text, which is wider
+                above = torch.where(above >= 0, above + (width - length), above)
+            parts = [above, above.new_full((counts[1], *above.shape[1:]), fill)]
+        stacked[name] = torch.cat(parts)
+    return stacked | {"text_only": torch.arange(sum(counts)) >= counts[0]}

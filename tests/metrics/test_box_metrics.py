@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.metrics.phrase_grounding import RANKS, first_hit, recall_at
+from grounded_attention.metrics.phrase_recall import RANKS, first_hit, recall_at
 from grounded_attention.metrics.referring_expression_accuracy import get_convention, is_right
 from grounded_attention.utils.boxes import box_iou, enclosing_box
 

@@ -12,7 +12,7 @@ import torch
 from grounded_attention.conversion.export_inputs import export_inputs
 from grounded_attention.supervision import attention_function, get_method
 from grounded_attention.tasks import TASKS
-from grounded_attention.tasks.text_rows import stack_batches
+from grounded_attention.tasks.pretraining import stack_batches
 from tests.helpers.exported import MAKERS, SIZES, draw_inputs
 from tests.helpers.exported import tiny_model as tiny_model_of
 from tests.helpers.project_files import PACKAGE, ROOT

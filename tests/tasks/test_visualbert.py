@@ -15,8 +15,7 @@ from transformers import BertTokenizer, set_seed
 from grounded_attention.dataset_scripts.builders.nlvr2 import read_predictions
 from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.families import FAMILIES
-from grounded_attention.metrics.phrase_grounding import first_hit, recall_at
-from grounded_attention.metrics.phrase_recall import PhraseRecall
+from grounded_attention.metrics.phrase_recall import PhraseRecall, first_hit, recall_at
 from grounded_attention.modeling import VisualBERTConfig, VLBertConfig
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.tasks import TASKS
