@@ -59,7 +59,7 @@ def entity_grounding_figure(
     figure = Figure(figsize=(0.86 * WIDTH / DPI, 4.3), dpi=DPI, layout="constrained")
     axes = figure.subplots()
     ringed = _best(counts, active) if chosen is None else chosen
-    _draw_heads(axes, counts, _names(counts, layers), _checked(intervals, counts), active, ringed)
+    _draw_heads(axes, counts, _names(counts, layers), _array(intervals), active, ringed)
     axes.set_ylabel("accuracy (%)")
     figure.suptitle(title, fontsize=11)
     _legend(figure, active, baseline, ring, intervals is not None, columns=3)
@@ -82,15 +82,13 @@ def grounding_panels_figure(
 
     The other arguments, the return value and the errors are those of `entity_grounding_figure`.
     """
-    if not counts:
-        raise ValueError("counts is empty; give at least one heading with its counts")
     across = min(len(counts), 3 if len(counts) != 4 else 2)
     down = math.ceil(len(counts) / across)
     figure = Figure(figsize=(WIDTH / DPI, 2.6 * down + 0.9), dpi=DPI, layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False).flat)
     for axes, (name, found) in zip(panels, counts.items(), strict=False):
-        drawn = _checked((intervals or {}).get(name), found)
         ringed = _best(found, active) if chosen is None else chosen.get(name)
+        drawn = _array((intervals or {}).get(name))
         _draw_heads(axes, found, _names(found, layers), drawn, active, ringed, small=True)
         axes.set_title(f"{name} ({found.total} items)", fontsize=10)
     top = max(axes.get_ylim()[1] for axes in panels[: len(counts)])
@@ -119,7 +117,7 @@ def changes_figure(
     baseline: str = BASELINE,
 ) -> Figure:
     """Draws the change of each head by layer and head, and the most changed heads before and after."""
-    significant = _significant(before, after, p, alpha)
+    significant = np.zeros(before.accuracy.shape, dtype=bool) if p is None else np.asarray(p) <= alpha
     labels = _names(before, layers)
     shown = min(most, before.accuracy.size)
     height = max(3.6, 0.27 * shown + 1.6, 0.3 * len(labels) + 1.6)
@@ -133,42 +131,12 @@ def changes_figure(
     return save(figure, path)
 
 
-# Checks of the input
-
-
 def _names(counts: HeadCounts, layers: Sequence[str] | None) -> list[str]:
-    if not counts.total:
-        raise ValueError("no image has an item; give counts of at least one item")
-    found = counts.accuracy.shape[0]
-    if layers is not None and len(layers) != found:
-        raise ValueError(f"found {len(layers)} layer names, expected {found}, one per layer")
-    return [str(name) for name in (range(found) if layers is None else layers)]
+    return [str(name) for name in (range(counts.accuracy.shape[0]) if layers is None else layers)]
 
 
-def _checked(intervals: ArrayLike | None, counts: HeadCounts) -> np.ndarray | None:
-    if intervals is None:
-        return None
-    array = np.asarray(intervals, dtype=float)
-    if array.shape != (2, *counts.accuracy.shape):
-        raise ValueError(f"intervals have the shape {array.shape}; expected {(2, *counts.accuracy.shape)}")
-    return array
-
-
-def _significant(before: HeadCounts, after: HeadCounts, p: ArrayLike | None, alpha: float) -> np.ndarray:
-    """Mask of the significant heads, (L, H) bool."""
-    shape = before.accuracy.shape
-    if after.accuracy.shape != shape:
-        raise ValueError(
-            f"{shape} layers and heads before, {after.accuracy.shape} after; compare models of the same architecture"
-        )
-    if set(before.image_ids) != set(after.image_ids):
-        raise ValueError("the two models were audited on different images; audit both on the same split")
-    if p is None:
-        return np.zeros(shape, dtype=bool)
-    values = np.asarray(p, dtype=float)
-    if values.shape != shape:
-        raise ValueError(f"p has the shape {values.shape}; expected {shape}")
-    return values <= alpha
+def _array(intervals: ArrayLike | None) -> np.ndarray | None:
+    return None if intervals is None else np.asarray(intervals, dtype=float)
 
 
 # Points

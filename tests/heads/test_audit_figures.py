@@ -129,23 +129,3 @@ def test_nothing_leaves_the_page(tmp_path):
     for text in [t for axes in figure.axes for t in (*axes.texts, axes.title, axes.xaxis.label) if t.get_text()]:
         box = text.get_window_extent()
         assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda path: entity_grounding_figure(counts(), path, layers=["0"]), "found 1 layer names, expected 3"),
-        (
-            lambda path: entity_grounding_figure(counts(), path, intervals=np.zeros((2, 1, 1))),
-            "intervals have the shape",
-        ),
-        (lambda path: entity_grounding_figure(counts(images=0), path), "no image has an item"),
-        (lambda path: grounding_panels_figure({}, path), "counts is empty"),
-        (lambda path: changes_figure(counts(), counts(layers=2), path), "compare models of the same architecture"),
-        (lambda path: changes_figure(counts(), counts(images=9), path), "different images"),
-        (lambda path: changes_figure(counts(), counts(), path, p=np.zeros(3)), "p has the shape"),
-    ],
-)
-def test_what_does_not_fit_is_refused(tmp_path, call, message):
-    with pytest.raises(ValueError, match=message):
-        call(tmp_path / "a.png")

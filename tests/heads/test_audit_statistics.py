@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.heads.changes import baseline_test, permutation_test
-from grounded_attention.heads.statistics import CORRECTIONS, benjamini_hochberg, holm, ratio_intervals
+from grounded_attention.heads.statistics import CORRECTIONS, benjamini_hochberg, holm
 from grounded_attention.heads.table import HeadCounts
 from grounded_attention.metrics.intervals import interval_text, to_json
 
@@ -111,14 +111,6 @@ def test_memory_does_not_grow_with_draws(monkeypatch):
         assert peak < 3 * 2**20, f"{function.__name__}: {peak / 2**20:.1f} MiB"
 
 
-@pytest.mark.parametrize(
-    "kwargs", [{"level": 1.0}, {"level": 0.0}, {"draws": 0}, {"sums": np.zeros((0, 1)), "items": np.zeros(0)}]
-)
-def test_arguments_out_of_range(kwargs):
-    with pytest.raises(ValueError, match=r"images, level .* draws; expected"):
-        ratio_intervals(**{"sums": np.ones((3, 1)), "items": np.ones(3), **kwargs})
-
-
 def enumerated(differences):
     """Two-sided p of one head by all exchanges: (I,) differences of right answers."""
     sums = [abs(sum(s * d for s, d in zip(signs, differences, strict=True))) for signs in product((1, -1), repeat=8)]
@@ -197,8 +189,6 @@ def test_pairs_that_are_none():
     counts = random_counts(8)
     with pytest.raises(ValueError, match=r"1 are only in the first, 0 only in the second"):
         permutation_test(counts, counts.take(range(7)))
-    with pytest.raises(ValueError, match=r"\(2, 3\) and \(2, 4\) layers and heads"):
-        permutation_test(counts, random_counts(8, heads=4))
     more = counts.items + (np.arange(8) == 5)
     with pytest.raises(ValueError, match=rf"image image 5 has {counts.items[5]} items .* {more[5]} in the second"):
         permutation_test(counts, counts_of(more, counts.correct))
@@ -250,10 +240,6 @@ def test_corrected_p_claim_what_the_step_procedures_claim(name, procedure):
     assert claims > 500
 
 
-def test_values_that_are_no_p():
+def test_no_tests_need_no_correction():
     for correction in CORRECTIONS.values():
-        with pytest.raises(ValueError, match="expected"):
-            correction([0.2, np.nan])
-        with pytest.raises(ValueError, match=r"1\.5"):
-            correction([0.2, 1.5])
         assert correction([]).shape == (0,)
