@@ -69,13 +69,13 @@ def ground(options: argparse.Namespace) -> str:
     image = open_input(options)
     tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
     check_options(options, tokens)
-    found = (ground_in_tokens if tokens else ground_in_regions)(options, image)
-    for remark in found.remarks:
+    grounded = (ground_in_tokens if tokens else ground_in_regions)(options, image)
+    for remark in grounded.remarks:
         print(f"warning: {remark}", file=sys.stderr)
     if options.json:
-        about = {**found.about, "warnings": found.remarks, "grounding": found.grounding}
+        about = {**grounded.about, "warnings": grounded.remarks, "grounding": grounded.grounding}
         return json.dumps({"caption": options.caption, **about})
-    return f"{found.heading}\n{table(found.grounding)}"
+    return f"{grounded.heading}\n{table(grounded.grounding)}"
 
 
 @dataclass
@@ -117,15 +117,15 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
         chosen.check(pipe.model)
         settings |= {"heads": chosen.heads, "words": chosen.settings.words}
         where, about = name_chosen(chosen)
-    found = pipe(image, options.caption, **known, **settings)
-    count = len(found) // len(phrases)
+    ranked = pipe(image, options.caption, **known, **settings)
+    count = len(ranked) // len(phrases)
     if options.output is not None:
         from grounded_attention.reports.attention_pictures import attention_figure
 
-        pictures = [to_picture(found[start : start + count], image.size) for start in range(0, len(found), count)]
+        pictures = [to_picture(ranked[start : start + count], image.size) for start in range(0, len(ranked), count)]
         attention_figure(image, options.caption, pictures, options.output, notes=pipe.remarks)
     about = {"phrases": way, **about, "regions": count}
-    return Grounded(found[::count], f"{count} regions; phrases: {way}; {where}", about, pipe.remarks)
+    return Grounded(ranked[::count], f"{count} regions; phrases: {way}; {where}", about, pipe.remarks)
 
 
 def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounded:
@@ -149,8 +149,8 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
         from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
         maps = [
-            PatchAttention(one["text"], found.map, found.frame, found.box, found.share)
-            for one, found in zip(grounding, outputs["items"][0]["boxes"], strict=True)
+            PatchAttention(one["text"], place.map, place.frame, place.box, place.share)
+            for one, place in zip(grounding, outputs["items"][0]["boxes"], strict=True)
         ]
         patch_figure(image, maps, options.output)
     return Grounded(grounding, *name_chosen(pipe.chosen), [])
@@ -164,12 +164,12 @@ def name_chosen(chosen: ChosenHeads) -> tuple[str, dict[str, Any]]:
     return f"attention of {name_heads(chosen.heads)}, of {chosen.source}", {"heads": pairs, "heads_of": chosen.source}
 
 
-def split_phrases(given: list[str] | None) -> list[str] | None:
+def split_phrases(texts: list[str] | None) -> list[str] | None:
     """The phrases of --phrases: of a single one the parts between commas outside quotes, of several each as it is."""
-    if given is None or len(given) > 1:
-        return given
+    if texts is None or len(texts) > 1:
+        return texts
     try:
-        return next(csv.reader(given, skipinitialspace=True))
+        return next(csv.reader(texts, skipinitialspace=True))
     except csv.Error as error:
         raise ValueError(f"--phrases: {error}") from error
 
@@ -182,18 +182,18 @@ OF_TOKENS = {"revision": None, "dtype": "float32"}
 def check_options(options: argparse.Namespace, tokens: bool) -> None:
     """Checks the options for a kind of model: one that reads regions, or a vision-language model."""
     other = OF_REGIONS if tokens else OF_TOKENS
-    given = ", ".join(f"--{name}" for name, default in other.items() if getattr(options, name) != default)
-    if given and tokens:
+    unwanted = ", ".join(f"--{name}" for name, default in other.items() if getattr(options, name) != default)
+    if unwanted and tokens:
         raise ValueError(
-            f"{given}: --model {options.model} finds boxes from its image tokens; remove these options, and choose "
+            f"{unwanted}: --model {options.model} finds boxes from its image tokens; remove these options, and choose "
             "heads with --heads"
         )
     if not tokens:
         check_family(options)
     if not tokens and options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
-    if given:
-        raise ValueError(f"{given}: only for vision-language models such as LLaVA; remove these options")
+    if unwanted:
+        raise ValueError(f"{unwanted}: only for vision-language models such as LLaVA; remove these options")
     if options.heads is not None and (options.layer is not None or options.head is not None):
         raise ValueError("--heads names the heads; remove --layer and --head")
 

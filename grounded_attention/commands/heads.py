@@ -103,11 +103,11 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError(f"--explore {options.explore} shows images; give their folder with --images")
     if options.evaluate is not None:
         parser = build_parser()
-        given = [
+        unwanted = [
             f"--{name.replace('_', '-')}" for name in OF_A_CHOICE if getattr(options, name) != parser.get_default(name)
         ]
-        if given:
-            raise ValueError(f"{', '.join(given)}: not with --evaluate, whose file says how the heads were chosen")
+        if unwanted:
+            raise ValueError(f"{', '.join(unwanted)}: not with --evaluate, whose file says how the heads were chosen")
     elif options.choose_on == options.split:
         raise ValueError(
             f"--choose-on {options.choose_on} is also the reported split; to choose heads on the reported split, give "

@@ -72,8 +72,8 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
     ]
     if wrong:
         kind = "models that read regions" if tokens else "vision-language models"
-        given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
-        raise ValueError(f"{given}: only for {kind}, and --model {options.model} is not one; remove it")
+        unwanted = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
+        raise ValueError(f"{unwanted}: only for {kind}, and --model {options.model} is not one; remove it")
     if not tokens:
         if options.regions is None and options.data_dir is None:
             raise ValueError(f"--model {options.model} reads regions: give their table with --regions")
@@ -101,10 +101,10 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
                 "model on transformers' attention interface, see the Python example in docs/audit.md"
             )
         processor = _processor(path, config, tokenizer, regions)
-        loaded, found = _load_model(path, config)
+        loaded, report = _load_model(path, config)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {first_sentences(error)}") from error
-    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name)
+    missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
     if missing:
         raise ValueError(
             f"--model {path}: {len(missing)} weights are missing, such as {missing[0]}; copy or train it again"
@@ -123,19 +123,19 @@ def _load_model(path: str, config: Any) -> tuple[Any, dict[str, Any]]:
 
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
     """The checkpoint's processor; for transformers' models a processor with the same input layout as theirs."""
-    found = regions.feature_size
+    width = regions.feature_size
     if config.model_type in FAMILIES:
         processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
         wanted = processor.region_feature_size
-        if found != wanted and getattr(config, "vision_config", None) is None:
-            raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
+        if width != wanted and getattr(config, "vision_config", None) is None:
+            raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {width}")
         return processor
     wanted = getattr(config, FEATURE_SIZE[config.model_type])
-    spatial = config.model_type == "visual_bert" and wanted == found + SPATIAL
-    if found != wanted and not spatial:
-        raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {found}")
+    spatial = config.model_type == "visual_bert" and wanted == width + SPATIAL
+    if width != wanted and not spatial:
+        raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {width}")
     words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
-    return VisualBERTProcessor(words, region_feature_size=found, spatial_features=spatial)
+    return VisualBERTProcessor(words, region_feature_size=width, spatial_features=spatial)
 
 
 def _tokenizer(path: str, vocabulary: int, hint: str) -> Any:

@@ -77,14 +77,14 @@ def load_examples(
     if options.data not in BUILDERS:
         return _examples_of_rows(options, splits)
     builder_class = BUILDERS[options.data]
-    given = parse_options(builder_class, options.options)
+    builder_options = parse_options(builder_class, options.options)
     if options.config is not None:
         if options.config not in builder_class.builder_configs:
             known = ", ".join(builder_class.builder_configs)
             raise DataError(f"{options.data} has no such --config", found=options.config, expected=known)
-        given["config_name"] = options.config
+        builder_options["config_name"] = options.config
     try:
-        parts = rows_of_builder(options.data, options.data_dir, splits, options.limit, given)
+        parts = rows_of_builder(options.data, options.data_dir, splits, options.limit, builder_options)
     except (OSError, ValueError) as error:
         if options.chosen_by_default and f"'{options.choose_on}'" in str(error):
             hint = f"by default heads are chosen on this split; give another one with --choose-on, or {SAME_SPLIT}"
@@ -93,20 +93,20 @@ def load_examples(
     if regions is not None:
         check_regions(parts, regions)
         return [list(entity_examples(part)) for part in parts]
-    found = [list(grounded_examples(part)) for part in parts]
-    for examples in found:
+    examples_of_splits = [list(grounded_examples(part)) for part in parts]
+    for examples in examples_of_splits:
         check_pictures(options.images, (example.image_id for example in examples))
-    return found
+    return examples_of_splits
 
 
 def rows_of_builder(
-    name: str, data_dir: str, splits: Sequence[str], limit: int | None, given: Mapping[str, Any]
+    name: str, data_dir: str, splits: Sequence[str], limit: int | None, builder_options: Mapping[str, Any]
 ) -> list[Any]:
     """The first rows of each split of a data set of `data build`, all without a limit."""
     builder_class = BUILDERS[name]
-    given = {**getattr(builder_class, "AUDIT_OPTIONS", {}), **given}
+    builder_options = {**getattr(builder_class, "AUDIT_OPTIONS", {}), **builder_options}
     with PartialState().main_process_first():
-        builder = builder_class(data_dir=data_dir, splits=list(dict.fromkeys(splits)), **given)
+        builder = builder_class(data_dir=data_dir, splits=list(dict.fromkeys(splits)), **builder_options)
         builder.download_and_prepare()
     rows = builder.as_dataset()
     parts = [rows[str(builder.config.SPLIT_NAMES.get(split, split))] for split in splits]
@@ -117,11 +117,11 @@ def one_of_each_image(
     examples: Iterable[AuditExample], count: int | None = None, least: int = 1
 ) -> list[AuditExample]:
     """The first example with enough phrases, of each of the first images."""
-    found: dict[str, AuditExample] = {}
+    of_image: dict[str, AuditExample] = {}
     for example in examples:
-        if len(example.phrases) >= least and (count is None or len(found) < count):
-            found.setdefault(example.image_id, example)
-    return list(found.values())
+        if len(example.phrases) >= least and (count is None or len(of_image) < count):
+            of_image.setdefault(example.image_id, example)
+    return list(of_image.values())
 
 
 def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
@@ -353,9 +353,9 @@ def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str) -> Non
 def _json(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:
     table, content = ranking.reported_on, ranking.to_dict()
     best = [{**one, "heads_chosen_on": table.choice.split} for one in best_of(table)]
-    found = {name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")}
+    parts = {name: content[name] for name in ("about", "layers", "heads", "chosen", "boxes")}
     changed = {} if changes is None else {"changes": changes.to_dict()}
-    return to_json({"folder": str(folder), **found, "best": best, **changed})
+    return to_json({"folder": str(folder), **parts, "best": best, **changed})
 
 
 def best_of(table: HeadTable) -> list[dict[str, Any]]:
@@ -406,9 +406,9 @@ def text_table(scores: Sequence[BoxScore]) -> str:
 
 def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | None:
     """Measures the boxes of chosen heads on a split, and writes the folder."""
-    given = options.evaluate
-    if given != BESIDE_MODEL:
-        heads = ChosenHeads.from_file(given)
+    file = options.evaluate
+    if file != BESIDE_MODEL:
+        heads = ChosenHeads.from_file(file)
     else:
         heads = heads_beside(options)
     (examples,) = load_examples(options, [options.split], regions)
@@ -434,10 +434,10 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
         return None
     folder = output_folder(options)
     folder.mkdir(parents=True, exist_ok=True)
-    found = {
+    measured = {
         "about": {**about(options, loaded, regions), "heads": heads.source},
         "boxes": [asdict(score) for score in scores],
     }
     write_text(folder / "boxes.md", boxes_table(scores) + "\n")
-    write_text(folder / "boxes.json", to_json(found, indent=1) + "\n")
-    return to_json({"folder": str(folder), **found}) if options.json else text_table(scores)
+    write_text(folder / "boxes.json", to_json(measured, indent=1) + "\n")
+    return to_json({"folder": str(folder), **measured}) if options.json else text_table(scores)

@@ -49,9 +49,9 @@ def open_input(options: argparse.Namespace) -> Image.Image:
     if not options.caption.strip():
         raise ValueError("the caption is empty: give the text for the model in quotation marks")
     if has_surrogates(options.caption):
-        found = printable(ascii(options.caption), 120)
+        shown = printable(ascii(options.caption), 120)
         raise ValueError(
-            f"the caption is not UTF-8: found {found} (its bytes are written as \\udc..), give it as UTF-8"
+            f"the caption is not UTF-8: found {shown} (its bytes are written as \\udc..), give it as UTF-8"
         )
     return image
 
@@ -77,12 +77,12 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
         check_finite(model, "its weights")
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {options.model}: {first_sentences(error)}") from error
-    given = {
+    parts = {
         "detector": ShapeDetector() if options.detector == SOURCE else options.detector,
         "feature_model": SceneFeatures() if options.features == SOURCE else options.features,
         "queries": options.queries,
     }
-    finds = {name: value for name, value in given.items() if value is not None and options.regions is None}
+    finds = {name: value for name, value in parts.items() if value is not None and options.regions is None}
     return VisualGroundingPipeline(model.eval(), processor=processor, device=device, task="visual-grounding", **finds)
 
 

@@ -13,7 +13,7 @@ def add_rows_options(add: Any) -> None:
     add("--boxes", metavar="HOW", help='how boxes are written, such as "xywh pixels", if the data do not tell')
 
 
-def read_columns(given: Sequence[str]) -> dict[str, Any]:
+def read_columns(words: Sequence[str]) -> dict[str, Any]:
     """
     Reads `--columns`; several columns, or names of classes, are separated by commas.
 
@@ -21,7 +21,7 @@ def read_columns(given: Sequence[str]) -> dict[str, Any]:
         ValueError: for a word without `=`.
     """
     columns: dict[str, Any] = {}
-    for word in given:
+    for word in words:
         name, equals, value = word.partition("=")
         if not equals or not value:
             raise ValueError(f"--columns {word}: expected WHAT=COLUMN, such as text=answer")

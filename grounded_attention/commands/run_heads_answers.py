@@ -131,7 +131,8 @@ def measure_answers(
             print(f"answers: {name}", file=sys.stderr)
         figures[name] = {"vqa": answer(run, name, *questions), "objects": answer(run, name, *objects)}
     answered = {
-        name: (found["vqa"]["vqa_accuracy"], mean_hallucination(found["objects"])) for name, found in figures.items()
+        name: (answers["vqa"]["vqa_accuracy"], mean_hallucination(answers["objects"]))
+        for name, answers in figures.items()
     }
     return table_rows(rankings, answered, usual_answer_accuracy(run, questions[1].splits[ANSWERED])), figures
 

@@ -90,9 +90,9 @@ def find_run(options: argparse.Namespace) -> Run:
 
 def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
     """Split -> the captions with phrases of its first images; of a vision-language model one for each image."""
-    given = {key: value for key, value in run.data.options.items() if key in options_of(BUILDERS[BUILDER])}
+    builder_options = {key: value for key, value in run.data.options.items() if key in options_of(BUILDERS[BUILDER])}
     splits = (CHOSEN_ON, REPORTED)
-    parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, given)
+    parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, builder_options)
     chosen = one_of_each_image if run.reads_tokens else list
     return {split: chosen(entity_examples(rows)) for split, rows in zip(splits, parts, strict=True)}
 
@@ -154,32 +154,32 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
         print(f"relations {note}", file=sys.stderr)
     explored = to_explore(run, examples[REPORTED], options.explore)
     compared = perturbation_rows(run, options.rows, options.cpu)
-    found: dict[str, Measured] = {}
+    methods: dict[str, Measured] = {}
     for name in run.methods:
         print(f"heads: {name}", file=sys.stderr)
-        found[name] = measure_method(run, name, examples, relate, regions, explored, options)
-        if not run.reads_tokens and len(found[name].table.entities) < 2:
+        methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
+        if not run.reads_tokens and len(methods[name].table.entities) < 2:
             raise ValueError(
                 f"{run.data.data_dir}, split {REPORTED}: no phrase has a region of {run.region_name} on a box; no "
                 "head can be measured: give more images with --limit, or a region table of these images"
             )
-        if name != UNSUPERVISED and UNSUPERVISED in found:
-            found[name].changes = compare(found[UNSUPERVISED].table, found[name].table, (UNSUPERVISED, name))
+        if name != UNSUPERVISED and UNSUPERVISED in methods:
+            methods[name].changes = compare(methods[UNSUPERVISED].table, methods[name].table, (UNSUPERVISED, name))
         if compared is not None:
-            found[name].curves = curves_of(run, name, *compared)
-    return found, note
+            methods[name].curves = curves_of(run, name, *compared)
+    return methods, note
 
 
 # Output
 
 
-def write(run: Run, found: Mapping[str, Measured], folder: Path, relations: str, answers: Any) -> list[str]:
+def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: str, answers: Any) -> list[str]:
     """Writes the output folder and the sections of the model cards; returns warnings about the cards."""
-    for name, measured in found.items():
+    for name, measured in methods.items():
         _write_method(measured, folder / name)
-    tables = {name: measured.table for name, measured in found.items()}
+    tables = {name: measured.table for name, measured in methods.items()}
     about = [
-        ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(found)}"),
+        ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(methods)}"),
         ("data", f"{run.data.data_dir}, builder {BUILDER}; heads chosen on {CHOSEN_ON}, reported on {REPORTED}"),
         (
             "images",
@@ -188,14 +188,14 @@ def write(run: Run, found: Mapping[str, Measured], folder: Path, relations: str,
         ),
         ("relations", relations),
     ]
-    shown = {name: measured.shown for name, measured in found.items() if measured.shown}
+    shown = {name: measured.shown for name, measured in methods.items() if measured.shown}
     limits = NOT_SHOWN + (SCENES if read_scenes(Path(run.data.data_dir)) else "")
-    extra = [*_answers(answers), *_maps(found, folder), ExtraSection("What this does not show", limits)]
+    extra = [*_answers(answers), *_maps(methods, folder), ExtraSection("What this does not show", limits)]
     page = heads_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
-    if any(measured.looks for measured in found.values()):
-        _draw_looks(run, found, folder / "pictures")
-    warnings = (_put_card(found[name], run, name) for name in found)
+    if any(measured.looks for measured in methods.values()):
+        _draw_looks(run, methods, folder / "pictures")
+    warnings = (_put_card(methods[name], run, name) for name in methods)
     return [warning for warning in warnings if warning is not None]
 
 
@@ -210,11 +210,11 @@ def _write_method(measured: Measured, folder: Path) -> None:
         draw_words(measured.shown[0], naming_words(measured.shown[0]), heads, folder / "words_across_layers.png")
 
 
-def _draw_looks(run: Run, found: Mapping[str, Measured], folder: Path) -> None:
+def _draw_looks(run: Run, methods: Mapping[str, Measured], folder: Path) -> None:
     """Pictures of what the phrases of a few captions look at, with each model."""
-    first = next(iter(found.values()))
+    first = next(iter(methods.values()))
     for number, example in enumerate(first.shown):
-        looks = {name: measured.looks[number] for name, measured in found.items()}
+        looks = {name: measured.looks[number] for name, measured in methods.items()}
         gold = first.gold[number]
         patch_comparison_figure(run.picture(example.image_id), looks, gold, folder / f"{example.image_id}.png")
 
@@ -242,9 +242,9 @@ def _answers(answers: Any) -> list[ExtraSection]:
     ]
 
 
-def _maps(found: Mapping[str, Measured], folder: Path) -> list[ExtraSection]:
+def _maps(methods: Mapping[str, Measured], folder: Path) -> list[ExtraSection]:
     """The comparison of maps: a table of all models, and the curves of the model that needs its regions most."""
-    curves = {name: measured.curves for name, measured in found.items() if measured.curves is not None}
+    curves = {name: measured.curves for name, measured in methods.items() if measured.curves is not None}
     if not curves:
         return []
     rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
@@ -272,20 +272,20 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 # Printed table
 
 
-def _table(found: Mapping[str, Measured]) -> str:
+def _table(methods: Mapping[str, Measured]) -> str:
     lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
     for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
-        if all(direction not in measured.table.entities for measured in found.values()):
+        if all(direction not in measured.table.entities for measured in methods.values()):
             continue  # causal models have no rows of the image
         lines.append(f"{title:16}{'best head':>10}{'accuracy':>26}{'attention':>11}{'changed heads':>20}")
-        for name, measured in found.items():
+        for name, measured in methods.items():
             best = next(b for b in measured.table.best_heads() if b.kind == direction and b.group == "all")
             head = measured.table.name(best.layer, best.head) + ("" if best.active else "*")
             accuracy = f"{best.accuracy:.1%} ({interval_text(best.interval)})"
             lines.append(f"  {name:14}{head:>10}{accuracy:>26}{best.share:>11.0%}{_changed(measured, direction):>20}")
         lines.append(f"  {'rule, chance':14}{'':10}{f'{best.baseline:.1%}, {best.chance:.1%}':>26}")
     if any(
-        not best.active for measured in found.values() for best in measured.table.best_heads() if best.group == "all"
+        not best.active for measured in methods.values() for best in measured.table.best_heads() if best.group == "all"
     ):
         lines.append("* not active: at most a fifth of its attention is on the candidates")
     return "\n".join(lines)
@@ -299,14 +299,14 @@ def _changed(measured: Measured, direction: str) -> str:
     return f"{up} better, {int(sure.sum()) - up} worse"
 
 
-def _json(found: Mapping[str, Measured], page: Path, answers: Any) -> dict[str, Any]:
+def _json(measured_methods: Mapping[str, Measured], page: Path, answers: Any) -> dict[str, Any]:
     methods = {
         name: {
             "best": best_of(measured.table),
             "changes": None if measured.changes is None else measured.changes.to_dict(),
             "perturbation": None if measured.curves is None else measured.curves.summary(),
         }
-        for name, measured in found.items()
+        for name, measured in measured_methods.items()
     }
     content = {"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods}
     if answers is not None:
@@ -315,22 +315,22 @@ def _json(found: Mapping[str, Measured], page: Path, answers: Any) -> dict[str, 
     return content
 
 
-def _best_method(found: Mapping[str, Measured]) -> str:
+def _best_method(methods: Mapping[str, Measured]) -> str:
     """The method whose best heads are right most often, mean over the directions."""
 
     def accuracy(name: str) -> float:
-        return fmean(best.accuracy for best in found[name].table.best_heads() if best.group == "all")
+        return fmean(best.accuracy for best in methods[name].table.best_heads() if best.group == "all")
 
-    return max(found, key=lambda name: (accuracy(name), name != UNSUPERVISED))
+    return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 
 
-def _text(found: Mapping[str, Measured], folder: Path, run: Path, answers: Any) -> str:
+def _text(methods: Mapping[str, Measured], folder: Path, run: Path, answers: Any) -> str:
     answered = "" if answers is None else f"\n\n{table(answers[0])}"
     return (
-        f"{_table(found)}{answered}\nwritten: {folder / PAGE}\n"
+        f"{_table(methods)}{answered}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
         "  grounded-attention ground --help    # what a model looks at in your image\n"
-        f"  grounded-attention push {run / _best_method(found)} ORG/NAME --private"
+        f"  grounded-attention push {run / _best_method(methods)} ORG/NAME --private"
     )
 
 
@@ -341,18 +341,18 @@ def work(options: argparse.Namespace) -> str:
     PartialState(cpu=options.cpu or not torch.cuda.is_available())
     run = find_run(options)
     folder = Path(options.output or run.folder / "heads")
-    found, relations = measure(options, run)
+    methods, relations = measure(options, run)
     answers = None
     if run.task == TASK and options.questions and read_scenes(Path(run.data.data_dir)):
-        rankings = {name: measured.ranking for name, measured in found.items()}
+        rankings = {name: measured.ranking for name, measured in methods.items()}
         rows, figures = measure_answers(run, rankings, options.questions, options)
         answers = (rows, write_answers(rows, rankings)[1], figures)
     folder.mkdir(parents=True, exist_ok=True)
     print("figures and page", file=sys.stderr)
-    for warning in write(run, found, folder, relations, answers):
+    for warning in write(run, methods, folder, relations, answers):
         print(warning, file=sys.stderr)
     if answers is not None:
         write_text(folder / "heads.md", f"{table(answers[0])}\n\n{answers[1]}\n")
-    content = _json(found, folder / PAGE, answers)
+    content = _json(methods, folder / PAGE, answers)
     write_text(folder / "heads_run.json", to_json(content, indent=1) + "\n")
-    return to_json(content) if options.json else _text(found, folder, run.folder, answers)
+    return to_json(content) if options.json else _text(methods, folder, run.folder, answers)

@@ -124,12 +124,12 @@ def _places(options: argparse.Namespace) -> dict[str, Any]:
     """Arguments of `from_pretrained` for `--load-in` and `--device auto`."""
     from transformers import BitsAndBytesConfig
 
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     if options.load_in is not None:
-        found["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{options.load_in}": True})
-    if options.device == EVERYWHERE or found:
-        found["device_map"] = options.device or EVERYWHERE
-    return found
+        arguments["quantization_config"] = BitsAndBytesConfig(**{f"load_in_{options.load_in}": True})
+    if options.device == EVERYWHERE or arguments:
+        arguments["device_map"] = options.device or EVERYWHERE
+    return arguments
 
 
 def _add_adapter(model: Any, name: str, revision: str | None) -> Any:

@@ -46,12 +46,12 @@ def find_in_atlas(model: Any, atlas: str | None = None) -> ChosenHeads | None:
     name = inner.name_or_path
     revision = getattr(inner.config, "_commit_hash", None) or find_revision(name)
     try:
-        found = hf_hub_download(atlas, f"{name}/{FILE}", repo_type="dataset")
+        file = hf_hub_download(atlas, f"{name}/{FILE}", repo_type="dataset")
     except (OSError, ValueError) as error:
         if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
             raise ValueError(f"the atlas {atlas} has no heads of {name}") from error
         raise ValueError(f"the atlas {atlas} cannot be read: {first_sentences(error)}") from error
-    content = read_json(found)
+    content = read_json(file)
     chosen = ChosenHeads.from_dict(content, f"{atlas}/{name}/{FILE}")
     measured = content.get(ENTRY, {}).get("revision")
     if revision is not None and measured != revision:

@@ -89,9 +89,9 @@ class AttentionGrounding:
             one_stream = (SEQUENCE, SEQUENCE) in after
             rows, columns = in_sequence if one_stream else (targets.rows, targets.columns)
             block = after[SEQUENCE, SEQUENCE] if one_stream else after[TEXT, REGIONS]
-            found = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
-            found = found.gather(2, columns.clamp(min=0)[:, None].expand(-1, found.shape[1], -1))
-            hits.append(_hits(found.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold)[0])
+            scores = block.gather(1, rows.clamp(min=0)[..., None].expand(-1, -1, block.shape[2]))
+            scores = scores.gather(2, columns.clamp(min=0)[:, None].expand(-1, scores.shape[1], -1))
+            hits.append(_hits(scores.masked_fill((columns < 0)[:, None], -1.0)[None], targets.gold)[0])
         return torch.stack(hits)
 
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
@@ -150,7 +150,7 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
     by_head, reported = (torch.tensor(f["text_to_region_by_head"]) for f in (chosen_on, reported_on))
     layer, head = int(by_head.mean(1).argmax()), divmod(int(by_head.argmax()), by_head.shape[1])
     numbers = chosen_on.get(LAYERS, range(len(by_head)))
-    found = {
+    headline = {
         "all_heads": reported.mean().item(),
         "best_layer": reported[layer].mean().item(),
         "best_head": reported[head].item(),
@@ -159,10 +159,10 @@ def summarise(chosen_on: Mapping[str, Any], reported_on: Mapping[str, Any]) -> d
         "head": [numbers[head[0]], head[1]],
     }
     if ROLLOUT not in chosen_on:
-        return found
+        return headline
     rollout, rollout_reported = (torch.tensor(f[ROLLOUT]) for f in (chosen_on, reported_on))
     rollout_layer = int(rollout.argmax())
-    return {**found, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
+    return {**headline, "rollout": rollout_reported[rollout_layer].item(), "rollout_layer": numbers[rollout_layer]}
 
 
 @torch.no_grad()

@@ -224,12 +224,12 @@ def heads_before(model: str | None) -> str | None:
     """
     A sentence about the heads of the model that a training starts from.
     """
-    found = find_file(model) if model else None
-    if found is None:
+    file = find_file(model) if model else None
+    if file is None:
         return None
     try:
-        content = read_json(found)
-        ChosenHeads.from_dict(content, str(found))
+        content = read_json(file)
+        ChosenHeads.from_dict(content, str(file))
     except ValueError:  # the training that the card is about has ended; it did not need this file
         return None
     heads = ", ".join(

@@ -40,7 +40,7 @@ class Changes:
 
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON types."""
-        found = {
+        content = {
             direction: {
                 "difference": comparison.difference.tolist(),
                 "p": comparison.p.tolist(),
@@ -53,7 +53,7 @@ class Changes:
             "after": self.names[1],
             "correction": self.correction,
             "layers": list(self.after.layers),
-            **found,
+            **content,
         }
 
     def to_markdown(self, marks: str = "##") -> str:
@@ -163,7 +163,7 @@ def compare(
         for direction in shared
     }
     real, correct = before.real | after.real, CORRECTIONS[correction]
-    corrected = {direction: np.ones_like(found.p) for direction, found in comparisons.items()}
-    for direction, found in comparisons.items():
-        corrected[direction][real] = correct(found.p[real])
+    corrected = {direction: np.ones_like(comparison.p) for direction, comparison in comparisons.items()}
+    for direction, comparison in comparisons.items():
+        corrected[direction][real] = correct(comparison.p[real])
     return Changes(names, before, after, correction, comparisons, corrected)

@@ -155,12 +155,25 @@ def words_across_layers_figure(
     """
     from grounded_attention.reports.attention_pictures import method_comparison_figure
 
+    _check_choice(example, words, heads)
     rows = {}
     for layer, head in heads:
         share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
         label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
         rows[label] = [example.word_attention(word, layer, head) for word in words]
     return method_comparison_figure(example.image, example.caption, rows, path, title)
+
+
+def _check_choice(example: ExampleAttention, words: Sequence[int], heads: Sequence[tuple[int, int]]) -> None:
+    if not words or not heads:
+        raise ValueError(f"{len(words)} words and {len(heads)} heads to draw; at least one of each is needed")
+    if any(not 0 <= word < len(example.words) for word in words):
+        raise ValueError(f"found words {list(words)}; expected indices from 0 to {len(example.words) - 1}")
+    layers = len(example.layers)
+    if any(not (0 <= layer < layers and 0 <= head < example.heads) for layer, head in heads):
+        raise ValueError(
+            f"found heads {list(heads)}; the model has {layers} layers and {example.heads} heads, counted from 0"
+        )
 
 
 # Capturing
@@ -185,17 +198,17 @@ def capture_examples(
     """
     observer = model if isinstance(model, Observer) else get_observer(model)
     inputs = RegionInputs(processor, regions, Rules(), pictures if reads_pixels(observer.model) else None)
-    found = []
+    captured = []
     for example in examples:
-        given, spans = _with_words(example)
-        batch: Any = inputs.make([given]).inputs
+        prompt, spans = _with_words(example)
+        batch: Any = inputs.make([prompt]).inputs
         batch = batch.to(observer.model.device)
         record, candidates = regions[example.image_id], batch["region_candidate_mask"][0].bool().cpu()
         boxes = batch["region_boxes"][0].cpu()[candidates].numpy()
         mask, kept = _kept_words(batch["phrase_mask"][0])
         attention, back = _observe(observer, batch, mask[kept], candidates)
         words = [spans[number] for number in kept]
-        found.append(
+        captured.append(
             ExampleAttention(
                 image=open_image(find_picture(pictures, example.image_id)),
                 caption=example.caption,
@@ -209,24 +222,24 @@ def capture_examples(
                 image_id=example.image_id,
             )
         )
-    return found
+    return captured
 
 
 def capture_patches(
     model: Any, processor: Any, examples: Sequence[AuditExample], images: Images, instruction: str | None = None
 ) -> list[ExampleAttention]:
     """Captures the attention of each word of some texts on the patches of their images, in every head."""
-    settings, observer, found = PromptSettings(instruction=instruction), get_observer(model), []
+    settings, observer, captured = PromptSettings(instruction=instruction), get_observer(model), []
     numbers = [layer for layer in range(len(observer.layers)) if layer not in observer.headless]
     for example in examples:
-        given, spans = _with_words(example)
-        batch = make_batch(processor, [given], images, settings)
+        prompt, spans = _with_words(example)
+        batch = make_batch(processor, [prompt], images, settings)
         _, kept = _kept_words(batch["phrase_mask"][0])
         candidates = batch["region_candidate_mask"][0]
         grid = TokenGrid.of_tokens(batch["region_boxes"][0], candidates, CELLS)
         attention = read_phrases(observer, batch)[numbers, 0].cpu()[:, :, kept]
         boxes, words = grid.cell_boxes(), [spans[number] for number in kept]
-        found.append(
+        captured.append(
             ExampleAttention(
                 image=open_image(find_picture(images, example.image_id)),
                 caption=example.caption,
@@ -238,7 +251,7 @@ def capture_patches(
                 image_id=example.image_id,
             )
         )
-    return found
+    return captured
 
 
 def capture_image(pipe: Any, image: Image.Image, caption: str, image_id: str = "", **known: Any) -> ExampleAttention:

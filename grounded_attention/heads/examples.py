@@ -84,8 +84,8 @@ def _of_pair(row: Mapping[str, Any]) -> Iterator[AuditExample]:
     captions = [row["caption1"], row["caption2"]]
     phrases = [_read(phrase, captions, row["image_id"]) for phrase in row["phrases"]]
     for number, caption in enumerate(captions):
-        found = tuple(replace(phrase, sentence=0) for phrase in phrases if phrase.sentence == number)
-        yield AuditExample(row["image_id"], caption, found)
+        own = tuple(replace(phrase, sentence=0) for phrase in phrases if phrase.sentence == number)
+        yield AuditExample(row["image_id"], caption, own)
 
 
 def size_of(row: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -157,14 +157,14 @@ def _texts_of_row(row: Mapping[str, Any]) -> Iterator[AuditExample]:
     for number, text in enumerate(texts):
         clean = _PLACE.sub("", text)
         for image in dict.fromkeys(each.image or 0 for each in phrases if each.sentence == number):
-            found = []
+            shown = []
             for each in phrases:
                 if each.sentence == number and (each.image or 0) == image:
                     before = len(text[: each.start]) - len(_PLACE.sub("", text[: each.start]))
                     start, end = each.start - before, each.end - before
-                    found.append(replace(each, start=start, end=end, sentence=0, image=0, boxes=_array(each.boxes)))
+                    shown.append(replace(each, start=start, end=end, sentence=0, image=0, boxes=_array(each.boxes)))
             name = picture_name(row["image_id"], image)
-            yield AuditExample(name, clean, tuple(found), size_of(row) if image == 0 else None)
+            yield AuditExample(name, clean, tuple(shown), size_of(row) if image == 0 else None)
 
 
 def picture_name(image_id: str, number: int) -> str:
@@ -228,11 +228,11 @@ def make_batch(processor: Any, examples: Sequence[AuditExample], images: Images,
     answers = settings.instruction is not None
     phrases = [[replace(phrase, sentence=int(answers)) for phrase in example.phrases] for example in examples]
     texts = [example.caption for example in examples]
-    given = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
+    turns = ([settings.instruction] * len(texts), texts) if answers else (texts, None)
     try:
         for number, text in enumerate(texts):
             processor.check_text(text, f"Example {number}")
-        return processor(*given, images=pictures, phrases=phrases)
+        return processor(*turns, images=pictures, phrases=phrases)
     except ValueError as error:
         names = ", ".join(dict.fromkeys(example.image_id for example in examples))
         raise ValueError(f"a batch of the images {names}: {error}") from error

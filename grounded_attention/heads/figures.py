@@ -86,11 +86,11 @@ def grounding_panels_figure(
     down = math.ceil(len(counts) / across)
     figure = Figure(figsize=(WIDTH / DPI, 2.6 * down + 0.9), dpi=DPI, layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, (name, found) in zip(panels, counts.items(), strict=False):
-        ringed = _best(found, active) if chosen is None else chosen.get(name)
+    for axes, (name, panel) in zip(panels, counts.items(), strict=False):
+        ringed = _best(panel, active) if chosen is None else chosen.get(name)
         drawn = _array((intervals or {}).get(name))
-        _draw_heads(axes, found, _names(found, layers), drawn, active, ringed, small=True)
-        axes.set_title(f"{name} ({found.total} items)", fontsize=10)
+        _draw_heads(axes, panel, _names(panel, layers), drawn, active, ringed, small=True)
+        axes.set_title(f"{name} ({panel.total} items)", fontsize=10)
     top = max(axes.get_ylim()[1] for axes in panels[: len(counts)])
     for axes in panels[: len(counts)]:
         axes.set_ylim(0, top)
@@ -285,7 +285,7 @@ def plot_table(result: HeadTable, folder: Path) -> list[Path]:
         known = {"layers": result.layers, "title": title, "baseline": result.rule(direction), "ring": ring}
         spans, head = counts.intervals(), chosen.get(ALL)
         files += _draw(entity_grounding_figure, counts, folder / direction, intervals=spans, chosen=head, **known)
-        types = most_common({name: found for name, found in groups.items() if name != ALL})
+        types = most_common({name: of_type for name, of_type in groups.items() if name != ALL})
         if types:
             files += _draw(grounding_panels_figure, types, folder / f"{direction}_types", chosen=chosen, **known)
     if result.relations:
@@ -366,7 +366,7 @@ def _draw_effects(
     axes: Axes, counts: HeadCounts, heads: Sequence[tuple[int, int]], effects: Sequence[Sequence[float]]
 ) -> None:
     """Looks at it × matters: pointing of each head, and the estimated change of the log-likelihood without it."""
-    pairs = [(layer, head) for layer, found in enumerate(effects) for head in range(len(found))]
+    pairs = [(layer, head) for layer, layer_effects in enumerate(effects) for head in range(len(layer_effects))]
     for chosen, colour, size in ((False, GREY, 12), (True, VERMILLION, 34)):
         drawn = [pair for pair in pairs if (pair in heads) is chosen and counts.seeing[pair]]
         x, y = [counts.accuracy[pair] for pair in drawn], [effects[layer][head] for layer, head in drawn]

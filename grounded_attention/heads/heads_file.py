@@ -97,11 +97,11 @@ class ChosenHeads:
         name = model if isinstance(model, str) else model.name_or_path
         if not isinstance(model, str):
             revision = revision or getattr(model.config, "_commit_hash", None)
-        found = find_file(name, revision) if name else None
-        if found is None:
+        file = find_file(name, revision) if name else None
+        if file is None:
             owner = name or "the model"
             raise ValueError(f"{owner} has no {FILE}, which names its heads that ground; {MAKE}, or give heads")
-        return cls.from_dict(read_json(found), f"{name}/{FILE}")
+        return cls.from_dict(read_json(file), f"{name}/{FILE}")
 
     def check(self, model: Any) -> None:
         """Checks that a model, or the model of a configuration, has these layers and heads.
@@ -114,16 +114,16 @@ class ChosenHeads:
         calls = {widths[call.name]: call.num_heads for call in found_calls}
         config = getattr(unwrap_model(model), "config", model)
         own = hasattr(config, "grounding_calls")
-        found = (len(calls) if own else config.get_text_config().num_hidden_layers, max(calls.values()))
-        layers = self.layers if self.layers is not None else found[0]
-        width = self.heads_per_layer if self.heads_per_layer is not None else found[1]
+        size = (len(calls) if own else config.get_text_config().num_hidden_layers, max(calls.values()))
+        layers = self.layers if self.layers is not None else size[0]
+        width = self.heads_per_layer if self.heads_per_layer is not None else size[1]
         beyond = [pair for pair in self.heads if pair[1] >= calls.get(pair[0], 0)]
-        if (layers, width) != found or beyond:
-            wanted = f"{layers} layers of {width} heads" if (layers, width) != found else f"layer and head {beyond[0]}"
-            only = "" if len(calls) == found[0] else f", only in the layers {', '.join(map(str, calls))}"
+        if (layers, width) != size or beyond:
+            wanted = f"{layers} layers of {width} heads" if (layers, width) != size else f"layer and head {beyond[0]}"
+            only = "" if len(calls) == size[0] else f", only in the layers {', '.join(map(str, calls))}"
             raise ValueError(
-                f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {found[0]} layers of "
-                f"{found[1]} heads{only}; {MAKE}"
+                f"{self.source}: heads of a model with {wanted}, but {type(model).__name__} has {size[0]} layers of "
+                f"{size[1]} heads{only}; {MAKE}"
             )
 
 

@@ -107,19 +107,19 @@ class _Grounded:
 
 def ground(batch: HeadBatch, examples: Sequence[AuditExample]) -> list[_Grounded]:
     """Finds the phrases of the batch of `examples`, and their answers; a phrase cut with its text is skipped."""
-    found = []
+    grounded = []
     for row, example in enumerate(examples):
         for number, phrase in enumerate(example.phrases):
             tokens = np.flatnonzero(batch.phrase_mask[row, number])
             if len(tokens):
-                found.append(_Grounded(row, tokens, batch.gold[row, number], tuple(phrase.types), phrase.boxes))
-    return found
+                grounded.append(_Grounded(row, tokens, batch.gold[row, number], tuple(phrase.types), phrase.boxes))
+    return grounded
 
 
 def text_items(grounded: Sequence[_Grounded], batch: HeadBatch, word: str) -> Items:
     """Makes the items from words (one of `WORDS`) to regions; the baseline chooses the most confident candidate."""
     columns = _columns(batch.candidates)
-    chosen = [_most_confident(row, given) for row, given in zip(columns.numpy(), batch.scores, strict=True)]
+    chosen = [_most_confident(row, scores) for row, scores in zip(columns.numpy(), batch.scores, strict=True)]
     asking = np.array([batch.phrase_mask.shape[2]])  # the column that `ask_at_the_end` adds
     return _items(
         columns,

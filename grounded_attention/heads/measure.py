@@ -216,9 +216,9 @@ class Tally:
     def add(self, items: Items, sums: Mapping[str, np.ndarray], images: Sequence[str], numbers: Sequence[int]) -> None:
         """Adds the items of a batch, with their `item_sums`."""
         for item, example in enumerate(items.example):
-            found = {name: values[item].copy() for name, values in sums.items()}  # a view would keep the whole batch
+            parts = {name: values[item].copy() for name, values in sums.items()}  # a view would keep the whole batch
             for group in (ALL, *items.groups[item]):
-                self._add(group, images[example], {"first": numbers[example], **found})
+                self._add(group, images[example], {"first": numbers[example], **parts})
 
     def _add(self, group: str, image: str, sums: Mapping[str, Any]) -> None:
         known = self.groups.setdefault(group, {})
@@ -303,8 +303,8 @@ class Maps:
                 grids[example] = TokenGrid.of_tokens(boxes, candidates)
             grid, entropy, ways = grids.get(example), None, {}
             if grid is not None:
-                found = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
-                entropies.append(entropy := found.cpu().numpy())
+                values = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
+                entropies.append(entropy := values.cpu().numpy())
             if self.sets:
                 right, boxes, candidates = (
                     value.to(maps.device) for value in (torch.from_numpy(items.gold[place]), boxes, candidates)
@@ -316,9 +316,9 @@ class Maps:
 
     def gather(self) -> None:
         """Takes in the phrases of all processes, in the order of a single process."""
-        found = gather_object(list(zip(self._batches, self.phrases, strict=True)))
-        found.sort(key=lambda pair: pair[0])
-        self._batches, self.phrases = [number for number, _ in found], [phrase for _, phrase in found]
+        numbered = gather_object(list(zip(self._batches, self.phrases, strict=True)))
+        numbered.sort(key=lambda pair: pair[0])
+        self._batches, self.phrases = [number for number, _ in numbered], [phrase for _, phrase in numbered]
 
 
 class Measurement:
@@ -424,26 +424,26 @@ class Measurement:
             grounded = judged
         counted.phrases["judged"] += len(grounded)
         counted.fitted += sum(bool(one.regions.any()) for one in grounded)
-        counted.scored += sum(given is not None for given in batch.scores)
-        counted.unscored += sum(given is None for given in batch.scores)
+        counted.scored += sum(scores is not None for scores in batch.scores)
+        counted.unscored += sum(scores is None for scores in batch.scores)
         makers = {TEXT_TO_REGION: text_items, REGION_TO_TEXT: region_items}
         items = {name: makers[name](grounded, batch, self.inputs.rules.word) for name in counted.tallies}
-        wanted = {name: found for name, found in items.items() if len(found)}
+        wanted = {name: asked for name, asked in items.items() if len(asked)}
         if not wanted:
             return
         device = self.observer.model.device
         inputs = {name: value.to(device) if hasattr(value, "to") else value for name, value in batch.inputs.items()}
-        queries = {name: (found.rows.to(device), found.columns.to(device)) for name, found in wanted.items()}
+        queries = {name: (asked.rows.to(device), asked.columns.to(device)) for name, asked in wanted.items()}
         pairs = self.observer.observe(inputs, queries)
-        for name, found in wanted.items():
-            pooled = pool(pairs[name], found)
+        for name, asked in wanted.items():
+            pooled = pool(pairs[name], asked)
             if not pooled.shares.isfinite().all():
                 names = ", ".join(dict.fromkeys(example.image_id for example in examples))
                 raise ValueError(f"images {names}: the attention is not a number; load the model in another data type")
-            sums = item_sums(pooled, found)
+            sums = item_sums(pooled, asked)
             if maps is not None and name == TEXT_TO_REGION:
-                sums |= maps.add(number, pooled, found, batch, examples)
-            counted.tallies[name].add(found, sums, [example.image_id for example in examples], numbers)
+                sums |= maps.add(number, pooled, asked, batch, examples)
+            counted.tallies[name].add(asked, sums, [example.image_id for example in examples], numbers)
 
     def table(self, entities: Counted, words: Counted, about: Mapping[str, Any] | None) -> HeadTable:
         """The table of what was counted of entities, and of related words."""

@@ -75,10 +75,10 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
     ) -> dict[str, list[GroundingItem]]:
         """The checked input as a batch of one. Without `phrases` the whole caption is one phrase."""
         caption = read_caption(input_, _INPUTS)
-        given, image = input_.get("phrases"), input_.get("image")
+        named, image = input_.get("phrases"), input_.get("image")
         if image is None:
             raise ValueError(f"the caption {caption!r} has no image")
-        phrases = [Phrase(caption, 0, len(caption))] if given is None else find_phrases(caption, given)[0]
+        phrases = [Phrase(caption, 0, len(caption))] if named is None else find_phrases(caption, named)[0]
         opened = open_image(download_image(image) if is_url(image) else image)
         return {"items": [GroundingItem(caption, phrases, opened, opened.size)]}
 
@@ -98,10 +98,10 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
             for phrase, tokens in zip(prompt.phrases, mask, strict=False):
                 if not tokens.any():
                     raise ValueError(f"phrase {prompt.caption[phrase.start : phrase.end]!r} has no token of its own")
-        found: list[list[GroundedBox]] = [[] for _ in items]
+        of_item: list[list[GroundedBox]] = [[] for _ in items]
         for prompt, boxes in zip(prompts, ground_batch(self.model, batch, prompts, self.chosen), strict=True):
-            found[int(prompt.image_id)] += boxes
-        return {"items": [{"item": item, "boxes": boxes} for item, boxes in zip(items, found, strict=True)]}
+            of_item[int(prompt.image_id)] += boxes
+        return {"items": [{"item": item, "boxes": boxes} for item, boxes in zip(items, of_item, strict=True)]}
 
     def postprocess(  # type: ignore[override]
         self, model_outputs: dict[str, Any], **parameters: Any
@@ -111,9 +111,9 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
         `score` is the part of the heads' attention on the image that is in the box; `region` is the image token with
         the most attention, and `label` is None.
         """
-        found = model_outputs["items"]
-        found = found[0] if isinstance(found, list) else found
-        item, edges = found["item"], ("xmin", "ymin", "xmax", "ymax")
+        output = model_outputs["items"]
+        output = output[0] if isinstance(output, list) else output
+        item, edges = output["item"], ("xmin", "ymin", "xmax", "ymax")
         sides = np.tile(np.asarray(item.size, dtype=float), 2)
         return [
             {
@@ -125,7 +125,7 @@ class PatchGroundingPipeline(VisualGroundingPipeline):
                 "label": None,
                 "region": one.token,
             }
-            for phrase, one in zip(item.phrases, found["boxes"], strict=True)
+            for phrase, one in zip(item.phrases, output["boxes"], strict=True)
         ]
 
 
@@ -135,24 +135,24 @@ def ground_batch(
     """The box that the chosen heads give each phrase of the prompts of a batch."""
     attention = read_phrases(get_observer(model), batch, chosen.settings.words).cpu()  # (L, B, H, P, R)
     layers, heads = torch.tensor(chosen.heads).T
-    found = []
+    places = []
     for index, prompt in enumerate(prompts):
         candidates = batch["region_candidate_mask"][index]
         grid, maps = TokenGrid.of_tokens(batch["region_boxes"][index], candidates), attention[layers, index, heads]
-        found.append(
+        places.append(
             [ground_box(maps[:, number], candidates, grid, chosen.box_rule) for number in range(len(prompt.phrases))]
         )
-    return found
+    return places
 
 
-def _read_heads(given: GivenHeads) -> ChosenHeads:
-    if isinstance(given, ChosenHeads):
-        return given
-    if isinstance(given, str) and not Path(given).exists() and Path(given).suffix != ".json":
-        return ChosenHeads.of_model(given)
-    if isinstance(given, str | Path):
-        return ChosenHeads.from_file(given)
-    pairs: Mapping[tuple[int, int], None] = dict.fromkeys((int(layer), int(head)) for layer, head in given)
+def _read_heads(heads: GivenHeads) -> ChosenHeads:
+    if isinstance(heads, ChosenHeads):
+        return heads
+    if isinstance(heads, str) and not Path(heads).exists() and Path(heads).suffix != ".json":
+        return ChosenHeads.of_model(heads)
+    if isinstance(heads, str | Path):
+        return ChosenHeads.from_file(heads)
+    pairs: Mapping[tuple[int, int], None] = dict.fromkeys((int(layer), int(head)) for layer, head in heads)
     if not pairs:
         raise ValueError("heads is empty; give pairs of layer and head")
     return ChosenHeads(tuple(pairs))

@@ -223,19 +223,19 @@ class HeadRanking:
 
 def _estimates_text(ablation: Ablation) -> str:
     """The heads that the words need most, by the estimate for all heads."""
-    found = [(change, (i, j)) for i, layer in enumerate(ablation.estimates) for j, change in enumerate(layer)]
-    needed = ", ".join(f"{name_heads([pair])} {change:+.3f}" for change, pair in sorted(found)[:LISTED])
+    changes = [(change, (i, j)) for i, layer in enumerate(ablation.estimates) for j, change in enumerate(layer)]
+    needed = ", ".join(f"{name_heads([pair])} {change:+.3f}" for change, pair in sorted(changes)[:LISTED])
     sure = ablation.agreement
     agreement = "" if sure is None else f" Rank correlation with the removed heads of the table: {sure:.2f}."
     return (
-        f"The heads whose removal would cost most, of all {len(found)}, by an estimate from one forward and one "
+        f"The heads whose removal would cost most, of all {len(changes)}, by an estimate from one forward and one "
         f"backward pass (gradient × output of the head): {needed}.{agreement}"
     )
 
 
 def score_texts(counts: HeadCounts, pair: tuple[int, int], interval: str) -> tuple[str, ...]:
     """Pointing, its interval, lift, share and entropy of a head, for tables; what was not counted is left empty."""
-    lift, entropy = (None if (found := counts.mean(name)) is None else found[pair] for name in ("lift", "entropy"))
+    lift, entropy = (None if (values := counts.mean(name)) is None else values[pair] for name in ("lift", "entropy"))
     return (
         f"{counts.accuracy[pair]:.1%}",
         interval,

@@ -101,13 +101,13 @@ class InterfaceObserver(Observer):
             outputs = self.model(**self.inputs(batch), **arguments, **wanted)
         layers = observed_layers(outputs)
         places = self._places(layers)
-        found = {}
+        read = {}
         for number, name in enumerate(directions):
             pairs = [
                 (place, pair) for place, layer in zip(places, layers, strict=True) if (pair := layer.pairs[number])
             ]
-            found[name] = _stack([pair for _, pair in pairs], [place for place, _ in pairs], len(self.layers))
-        return found
+            read[name] = _stack([pair for _, pair in pairs], [place for place, _ in pairs], len(self.layers))
+        return read
 
     def _places(self, layers: Sequence[Any]) -> Sequence[int]:
         """The layer of the model of each report."""
@@ -210,9 +210,9 @@ def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator
     calls = 0
 
     def request_map(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
-        given = inspect.signature(module.forward).bind(*args, **kwargs)
-        given.arguments["output_attentions"] = True
-        return given.args, given.kwargs
+        call = inspect.signature(module.forward).bind(*args, **kwargs)
+        call.arguments["output_attentions"] = True
+        return call.args, call.kwargs
 
     def reduce(module: nn.Module, args: Any, kwargs: Any, outputs: tuple) -> tuple:
         nonlocal calls

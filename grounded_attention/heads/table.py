@@ -56,12 +56,12 @@ class HeadCounts:
 
     def __post_init__(self):
         images = len(self.image_ids)
-        found = {name: value.shape for name in SUMS if (value := getattr(self, name)) is not None}
-        heads = found["correct"] if len(found["correct"]) == 3 else ()
+        shapes = {name: value.shape for name in SUMS if (value := getattr(self, name)) is not None}
+        heads = shapes["correct"] if len(shapes["correct"]) == 3 else ()
         by_head = ("correct", "share", "lift", "entropy")
-        right = {name: heads if name in by_head else (images,) for name in found}
-        if not heads or heads[0] != images or found != right:
-            wrong = ", ".join(f"{name} {shape}" for name, shape in found.items())
+        right = {name: heads if name in by_head else (images,) for name in shapes}
+        if not heads or heads[0] != images or shapes != right:
+            wrong = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise ValueError(f"{images} images, but {wrong}; expected (I,) and (I, L, H)")
 
     @property
@@ -116,8 +116,8 @@ class HeadCounts:
 
     def intervals(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> np.ndarray:
         """(2, L, H): bootstrap intervals of the accuracy: percentiles over samples of I images with replacement."""
-        found = ratio_intervals(self.correct.reshape(len(self.items), -1), self.items, level, draws, seed)
-        return found.reshape(2, *self.correct.shape[1:])
+        ends = ratio_intervals(self.correct.reshape(len(self.items), -1), self.items, level, draws, seed)
+        return ends.reshape(2, *self.correct.shape[1:])
 
     def baseline_interval(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> Interval:
         """The interval of the baseline rule; the same seed gives the same samples of images as for the heads."""
@@ -132,14 +132,14 @@ class HeadCounts:
 
     def summary(self) -> dict[str, Any]:
         """Counts, baselines, and the mean scores of all heads as lists (L, H), as JSON types."""
-        scores = {name: found for name in MEASURES if (found := self.mean(name)) is not None}
+        scores = {name: values for name in MEASURES if (values := self.mean(name)) is not None}
         return {
             "items": self.total,
             "images": len(self.image_ids),
             "reachable": self.upper_bound,
             "baseline": self.baseline_accuracy,
             "chance": self.chance_accuracy,
-            "scores": {name: np.round(found, 6).tolist() for name, found in scores.items()},
+            "scores": {name: np.round(values, 6).tolist() for name, values in scores.items()},
         }
 
 
@@ -162,16 +162,16 @@ class Choice:
 
     def to_dict(self) -> dict[str, Any]:
         """The content as JSON types; `from_dict` makes an equal choice."""
-        heads = {name: {group: list(pair) for group, pair in found.items()} for name, found in self.heads.items()}
+        heads = {name: {group: list(pair) for group, pair in pairs.items()} for name, pairs in self.heads.items()}
         return {"split": self.split, "heads": heads, "layers": {name: dict(v) for name, v in self.layers.items()}}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Choice":
         heads = {
-            name: {group: (int(pair[0]), int(pair[1])) for group, pair in found.items()}
-            for name, found in content["heads"].items()
+            name: {group: (int(pair[0]), int(pair[1])) for group, pair in groups.items()}
+            for name, groups in content["heads"].items()
         }
-        return cls(content["split"], heads, {name: dict(found) for name, found in content["layers"].items()})
+        return cls(content["split"], heads, {name: dict(groups) for name, groups in content["layers"].items()})
 
 
 @dataclass(frozen=True)
@@ -211,11 +211,13 @@ def choose(table: "HeadTable", split: str) -> Choice:
     The best head is the most accurate active head (Table 2 of the paper), or the most accurate head if none is active;
     the first of equals. The best layer has the highest mean accuracy over all its heads.
     """
-    heads = {kind: {group: _best(counts) for group, counts in found.items()} for kind, found in table.counted.items()}
+    heads = {
+        kind: {group: _best(counts) for group, counts in groups.items()} for kind, groups in table.counted.items()
+    }
     widths = np.maximum(table.real.sum(1), 1)
     layers = {
-        kind: {group: int((counts.accuracy.sum(1) / widths).argmax()) for group, counts in found.items()}
-        for kind, found in table.counted.items()
+        kind: {group: int((counts.accuracy.sum(1) / widths).argmax()) for group, counts in groups.items()}
+        for kind, groups in table.counted.items()
     }
     return Choice(split, heads, layers)
 
@@ -267,7 +269,7 @@ class HeadTable:
 
         A layer whose heads see nothing, and that is not `headless`, has windows that end before the image.
         """
-        seeing = np.any([counts.seeing for found in self.counted.values() for counts in found.values()], axis=0)
+        seeing = np.any([counts.seeing for groups in self.counted.values() for counts in groups.values()], axis=0)
         blind = ~seeing.any(1, keepdims=True)
         blind[list(self.headless)] = False
         return seeing | blind
@@ -327,7 +329,7 @@ class HeadTable:
 
     def best_layers(self, level: float = LEVEL, draws: int = DRAWS) -> list[BestLayer]:
         """The chosen layer of each group, with the mean accuracy of its heads in this result."""
-        found = []
+        best = []
         for kind, groups in self.counted.items():
             for group, counts in groups.items():
                 layer = self.choice.layers.get(kind, {}).get(group)
@@ -336,8 +338,8 @@ class HeadTable:
                     sums = counts.correct[:, layer, real].mean(1, keepdims=True)
                     low, high = ratio_intervals(sums, counts.items, level, draws)[:, 0]
                     mean = float(counts.accuracy[layer, real].mean())
-                    found.append(BestLayer(kind, group, layer, mean, (float(low), float(high))))
-        return found
+                    best.append(BestLayer(kind, group, layer, mean, (float(low), float(high))))
+        return best
 
     def name(self, layer: int, head: int) -> str:
         """The name of a head as in the paper, layer-head, both counted from 0 (or the name of the layer)."""
@@ -442,20 +444,20 @@ class HeadTable:
         if not path.is_file() and Path(folder, OLD_FILE).is_file():
             path, wanted = Path(folder, OLD_FILE), OLD_FORMAT
         try:
-            found = read_json(path)
-            if found["format"] != wanted:
-                raise ValueError(f"format {found['format']}, expected {wanted}")
+            stored_table = read_json(path)
+            if stored_table["format"] != wanted:
+                raise ValueError(f"format {stored_table['format']}, expected {wanted}")
             if wanted == OLD_FORMAT:
-                found = {**found, "choice": found["chosen"]}
-            stored = found["counts"]
+                stored_table = {**stored_table, "choice": stored_table["chosen"]}
+            stored = stored_table["counts"]
             content = read_data(path_below(folder, stored["file"]))
             if hashlib.sha256(content).hexdigest() != stored["sha256"]:
                 raise ValueError(f"{stored['file']} is damaged")
             counted = _unpack(np.load(io.BytesIO(content), allow_pickle=False), stored["index"])
-            chosen = None if found["choice"] is None else Choice.from_dict(found["choice"])
-            layers, headless = tuple(found["layers"]), tuple(found.get("headless", ()))
+            chosen = None if stored_table["choice"] is None else Choice.from_dict(stored_table["choice"])
+            layers, headless = tuple(stored_table["layers"]), tuple(stored_table.get("headless", ()))
             relations = counted.pop(RELATIONS, {})
-            return cls(layers, found["heads"], counted, relations, found["about"], chosen, headless)
+            return cls(layers, stored_table["heads"], counted, relations, stored_table["about"], chosen, headless)
         except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
             raise ValueError(f"{path}: cannot read the audit ({error}); run grounded-attention heads again") from error
 
@@ -466,7 +468,7 @@ AuditResult = HeadTable
 
 def head_entry(counts: HeadCounts, pair: tuple[int, int]) -> dict[str, Any]:
     """A chosen head and its scores, as JSON types."""
-    means = {name: float(found[pair]) for name in MEASURES if (found := counts.mean(name)) is not None}
+    means = {name: float(values[pair]) for name in MEASURES if (values := counts.mean(name)) is not None}
     low, high = _only(counts, pair).intervals()[:, 0, 0].tolist()
     return {"layer": pair[0], "head": pair[1], **means, "pointing_interval": [low, high]}
 
@@ -515,6 +517,6 @@ def _unpack(arrays: Mapping[str, np.ndarray], index: list[dict[str, Any]]) -> di
     counted: dict[str, dict[str, HeadCounts]] = {}
     for number, place in enumerate(index):
         ids = tuple(str(image) for image in arrays[f"{number}/image_ids"])
-        found = {name: arrays[f"{number}/{name}"] for name in SUMS if f"{number}/{name}" in arrays}
-        counted.setdefault(place["kind"], {})[place["group"]] = HeadCounts(ids, **found)
+        sums = {name: arrays[f"{number}/{name}"] for name in SUMS if f"{number}/{name}" in arrays}
+        counted.setdefault(place["kind"], {})[place["group"]] = HeadCounts(ids, **sums)
     return counted

@@ -166,12 +166,12 @@ class Lens:
                     exact.append(part)
                 elif [each.casefold() for each in said] == [each.casefold() for each in wanted]:
                     loose.append(part)
-        found = exact or loose
-        if wanted and 0 <= occurrence < len(found):
-            return found[occurrence]
+        matches = exact or loose
+        if wanted and 0 <= occurrence < len(matches):
+            return matches[occurrence]
         near = difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
         hint = f"; did you mean {', '.join(map(repr, near))}?" if near else f"; words: {', '.join(names[:20])}"
-        times = f"{len(found)} times, not {occurrence + 1}" if found else "not"
+        times = f"{len(matches)} times, not {occurrence + 1}" if matches else "not"
         raise KeyError(f"{text!r} is {times} in prompt and answer{hint}")
 
     @cached_property
@@ -465,8 +465,8 @@ def _read(
         # One pass serves the choice too, where the rows of all heads fit.
         together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
         every = read_rows(model, inputs, [prompt.prompt_length - 1, *together], columns)
-        found = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
-        chosen = replace(chosen, heads=found)
+        pairs = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
+        chosen = replace(chosen, heads=pairs)
         read = {layer: each[:, 1:] for layer, each in every.items()} if together else {}
     read = read or read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen.heads})
     return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
