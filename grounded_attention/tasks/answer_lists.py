@@ -24,8 +24,8 @@ def check_list(answers: Sequence[Any], source: str) -> list[str]:
     """Checks a list of answers."""
     wrong = [answer for answer in answers if not isinstance(answer, str)]
     if wrong or not answers:
-        found = repr(wrong[0]) if wrong else "an empty list"
-        raise ValueError(f"{source}: found {found}, expected a list of answers, which are strings")
+        instead = repr(wrong[0]) if wrong else "an empty list"
+        raise ValueError(f"{source}: found {instead}, expected a list of answers, which are strings")
     twice = [answer for answer, count in Counter(answers).items() if count > 1]
     if twice:
         raise ValueError(f"{source}: the answer {twice[0]!r} occurs twice; remove one, because each answer is a class")

@@ -34,19 +34,19 @@ def to_rows(split: datasets.Dataset, grounded: bool = False) -> datasets.Dataset
 
 
 def _flatten(images: Mapping[str, Sequence[Any]], nested: str, key: str, grounded: bool = False) -> dict[str, list]:
-    found = [
+    pairs = [
         (image, caption)
         for image, captions in enumerate(images[nested])
         for caption in captions
         if caption.get("related", True)
     ]
     kept = [name for name in KEPT if name in images]
-    rows = {name: [images[name][image] for image, _ in found] for name in kept}
-    rows |= {"caption_id": [str(caption[key]) for _, caption in found], "text": [each["text"] for _, each in found]}
+    rows = {name: [images[name][image] for image, _ in pairs] for name in kept}
+    rows |= {"caption_id": [str(caption[key]) for _, caption in pairs], "text": [each["text"] for _, each in pairs]}
     if not grounded:
         return rows
     boxes = [{entity["entity_id"]: entity["boxes"] for entity in entities} for entities in images["entities"]]
-    return {**rows, "phrases": [phrases_with_boxes(caption, boxes[image]) for image, caption in found]}
+    return {**rows, "phrases": [phrases_with_boxes(caption, boxes[image]) for image, caption in pairs]}
 
 
 def phrases_with_boxes(
@@ -54,7 +54,7 @@ def phrases_with_boxes(
 ) -> list[dict[str, Any]]:
     """The phrases of a caption of Flickr30K Entities that have boxes (entity -> boxes), with `fields` and `boxes`."""
     return [
-        {**{name: phrase[name] for name in fields}, "boxes": found}
+        {**{name: phrase[name] for name in fields}, "boxes": gold}
         for phrase in caption["phrases"]
-        if (found := boxes.get(phrase["entity_id"]))
+        if (gold := boxes.get(phrase["entity_id"]))
     ]

@@ -57,15 +57,15 @@ def score_generated(batch: Mapping[str, Any]) -> Scored:
     }
     dialects = batch.get("box_dialect") or [BOX_DIALECTS["plain"]] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
-    for number, (kind, answer, answers, box, found) in enumerate(zip(*columns, strict=True)):
+    for number, (kind, answer, answers, box, generated) in enumerate(zip(*columns, strict=True)):
         if kind == QUESTION and len(answers or ()) > 1:
-            scores["vqa_accuracy"][number] = vqa_accuracy(found, answers)
+            scores["vqa_accuracy"][number] = vqa_accuracy(generated, answers)
         elif kind == QUESTION and answer:
-            scores["question_accuracy"][number] = float(normalise_answer(found) == normalise_answer(answer))
+            scores["question_accuracy"][number] = float(normalise_answer(generated) == normalise_answer(answer))
         elif kind == EXPRESSION and box is not None:
             read = point = None
             try:
-                read, point = dialects[number].read(found), dialects[number].read_point(found)
+                read, point = dialects[number].read(generated), dialects[number].read_point(generated)
             except ValueError as error:
                 off_scale[number] = str(error)
                 logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")

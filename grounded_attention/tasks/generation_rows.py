@@ -75,8 +75,8 @@ def _convert(batch: Mapping[str, Sequence[Any]], convert: Any, kept: Sequence[st
     made: dict[str, list] = {name: [] for name in (*FEATURES, *kept)}
     for values in zip(*batch.values(), strict=True):
         row = dict(zip(batch, values, strict=True))
-        for found in convert(row):
-            filled = {"answer": "", "phrases": [], **found}
+        for converted in convert(row):
+            filled = {"answer": "", "phrases": [], **converted}
             filled = {"caption_id": filled["example_id"], "image_id": row["image_id"], **filled}
             for name, column in made.items():
                 column.append(row[name] if name in kept else filled[name])
@@ -108,8 +108,8 @@ def _of_expressions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _of_questions(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    given = row.get("answers") or []
-    usual = Counter(given).most_common(1)[0][0] if given else row.get("answer") or ""
+    answers = row.get("answers") or []
+    usual = Counter(answers).most_common(1)[0][0] if answers else row.get("answer") or ""
     phrases = [_phrase(each) for each in row.get("phrases") or () if each["boxes"]]
     yield {
         "example_id": row["example_id"],

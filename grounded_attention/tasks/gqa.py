@@ -75,10 +75,10 @@ class GQA(AnsweringTask):
         options = self.options
         lines = [f"answers: {len(options.index)}"]
         for name, rows in splits.items():
-            given = [answer for answer in rows["answer"] if answer]
-            if given:
-                lost = outside(given, options.index)
-                lines.append(f"answers, {name}: those to {lost} of {len(given)} questions are outside the list")
+            answers = [answer for answer in rows["answer"] if answer]
+            if answers:
+                lost = outside(answers, options.index)
+                lines.append(f"answers, {name}: those to {lost} of {len(answers)} questions are outside the list")
         return lines
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
@@ -97,12 +97,12 @@ class GQA(AnsweringTask):
         notes = {"answer": predicted}
         if not any(question["answer"] for question in questions):
             return Scored({}, notes=notes)
-        found = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
-        names = dict.fromkeys(name for scores in found for name in scores)
-        scores: dict[str, list[float | None]] = {f"{GROUP}_{n}": [scores.get(n) for scores in found] for n in names}
+        scored = [question_scores(*pair) for pair in zip(predicted, questions, strict=True)]
+        names = dict.fromkeys(name for scores in scored for name in scores)
+        scores: dict[str, list[float | None]] = {f"{GROUP}_{n}": [scores.get(n) for scores in scored] for n in names}
         scores[f"{GROUP}_upper_bound"] = [
             float(question["answer"] in options.index) if scores else None
-            for question, scores in zip(questions, found, strict=True)
+            for question, scores in zip(questions, scored, strict=True)
         ]
         if options.majority is not None:
             majority = (question_scores(options.majority, question) for question in questions)
@@ -161,9 +161,9 @@ class GQA(AnsweringTask):
         return ScoredFile({**named, f"{GROUP}_count": len(judged)}, judged, items)
 
 
-def answer_targets(given: Iterable[str], index: Mapping[str, int]) -> Tensor:
+def answer_targets(answers: Iterable[str], index: Mapping[str, int]) -> Tensor:
     """(B, A) float32: 1 for the answer of each row; zeros where it is not in the list."""
-    listed = list(given)
+    listed = list(answers)
     targets = torch.zeros(len(listed), len(index))
     for row, answer in zip(targets, listed, strict=True):
         if answer in index:

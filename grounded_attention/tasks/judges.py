@@ -42,11 +42,11 @@ def _name(names: Sequence[str], number: int, default: str) -> str:
 def classified(probabilities: Tensor, gold: int, named: Sequence[str], kind: str = "right answer") -> dict[str, Any]:
     """Score, confidence and names for a choice between classes; the gold label is unknown if it is negative."""
     best = int(probabilities.argmax())
-    found = {"confidence": probabilities[best].item(), "predicted": named[best]}
+    best_class = {"confidence": probabilities[best].item(), "predicted": named[best]}
     if gold < 0:
-        return {**found, "score": None, "gold": ""}
+        return {**best_class, "score": None, "gold": ""}
     known = {"gold": named[gold], "kinds": {kind: named[gold]}, "worth": {named[gold]: 1.0}}
-    return {**found, **known, "score": float(best == gold), "chance": 1 / len(named)}
+    return {**best_class, **known, "score": float(best == gold), "chance": 1 / len(named)}
 
 
 def format_box(corners: Sequence[float], row: Mapping[str, Any]) -> str:

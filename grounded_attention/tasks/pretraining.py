@@ -166,8 +166,8 @@ class Pretraining(MaskedTask):
         options = self.options
         if options.answers is None:
             return options
-        given = (answers for answers in _given_answers(splits.get("train")) if answers)
-        best = ([max(answers, key=lambda each: each["score"])["answer"]] for answers in given)
+        answered = (answers for answers in _given_answers(splits.get("train")) if answers)
+        best = ([max(answers, key=lambda each: each["score"])["answer"]] for answers in answered)
         return replace(options, answers=read_answers(options.answers, best, plain_answer))
 
     def remarks(self, splits: Mapping[str, Any]) -> list[str]:
@@ -279,8 +279,8 @@ def answer_labels(
     """Draws an answer of each question, in proportion to the scores of its known answers (LXMERT public code)."""
     labels = torch.full((len(rows),), UNLABELLED)
     for number, (row, rng) in enumerate(zip(rows, generators, strict=True)):
-        given = [(index.get(plain_answer(each["answer"])), each["score"]) for each in row.get("answers") or ()]
-        known = [(label, score) for label, score in given if label is not None and score > 0]
+        labelled = [(index.get(plain_answer(each["answer"])), each["score"]) for each in row.get("answers") or ()]
+        known = [(label, score) for label, score in labelled if label is not None and score > 0]
         if known and (related is None or related[number]):
             bounds = np.cumsum([score for _, score in known])
             labels[number] = known[int(np.searchsorted(bounds, rng.random() * bounds[-1], side="right"))][0]

@@ -53,10 +53,10 @@ def region_loss(outputs: Any, batch: Batch) -> Tensor:
     labels = region_labels(batch)
     if labels is None:
         return logits.sum() * 0
-    known, found = logits.shape[-1], int(labels.max()) + 1 if probs is None else probs.shape[-1]
-    if found > known or (probs is not None and found != known):
+    known, classes = logits.shape[-1], int(labels.max()) + 1 if probs is None else probs.shape[-1]
+    if classes > known or (probs is not None and classes != known):
         raise ValueError(
-            f"the regions have {found} detector classes or more, but model.config.region_classes is {known}: "
+            f"the regions have {classes} detector classes or more, but model.config.region_classes is {known}: "
             "set it to the number of classes of the detector (plus background, if it has this class)"
         )
     if probs is None:
@@ -142,33 +142,35 @@ def _separate_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
             scores = getattr(outputs, logits)
             if batch.get(labels) is None:
                 return scores.sum() * 0
-            found, known = int(batch[labels].max()) + 1, scores.shape[-1]
-            if found > known:
+            needed, known = int(batch[labels].max()) + 1, scores.shape[-1]
+            if needed > known:
                 raise ValueError(
-                    f"{labels} of the regions are up to {found - 1}, but the model has {known} classes: set "
+                    f"{labels} of the regions are up to {needed - 1}, but the model has {known} classes: set "
                     f"{'num_object_labels' if labels == 'region_labels' else 'num_attr_labels'} in model.config"
                 )
             weights, mask = batch.get(f"{labels.removesuffix('s')}_weights"), batch.get("region_attention_mask")
             return region_classes_sum(scores, batch[labels], weights, mask, normalizer)[0]
 
         def items(batch: Batch) -> Tensor | None:
-            found = batch.get(labels)
-            return None if found is None else count(found) if normalizer is None else _count_regions(batch)
+            of_regions = batch.get(labels)
+            return None if of_regions is None else count(of_regions) if normalizer is None else _count_regions(batch)
 
         return LossComponent("regions" if labels == "region_labels" else "attributes", total, items)
 
     def features(outputs: Any, batch: Batch) -> Tensor:
-        given = (_feature_targets(batch), batch["predicted_regions"], batch.get("region_attention_mask"))
-        return region_features_sum(outputs.predicted_features, *given, normalizer)[0]
+        compared = (_feature_targets(batch), batch["predicted_regions"], batch.get("region_attention_mask"))
+        return region_features_sum(outputs.predicted_features, *compared, normalizer)[0]
 
-    found = []
+    components = []
     if targets.classes:
-        found.append(classes("region_logits", "region_labels"))
+        components.append(classes("region_logits", "region_labels"))
     if targets.attributes:
-        found.append(classes("attribute_logits", "attribute_labels"))
+        components.append(classes("attribute_logits", "attribute_labels"))
     if targets.features:
-        found.append(LossComponent("features", features, _count_predicted if normalizer is None else _count_regions))
-    return tuple(found)
+        components.append(
+            LossComponent("features", features, _count_predicted if normalizer is None else _count_regions)
+        )
+    return tuple(components)
 
 
 def _count_predicted(batch: Batch) -> Tensor | None:

@@ -29,16 +29,16 @@ def region_targets(
         "predicted_regions": [each.predicted for each in chosen],
         "masked_regions": [each.hidden for each in chosen],
     }
-    found = {
+    targets = {
         name: place_regions(candidates, values, candidates.new_zeros(candidates.shape))
         for name, values in masks.items()
     }
     all_regions = wanted.normalizer is not None
-    labelled = candidates if all_regions else found["predicted_regions"]
+    labelled = candidates if all_regions else targets["predicted_regions"]
     if wanted.classes and options.region_targets == "soft":
         probs = [_class_probs(record) for record in regions]
         empty = torch.zeros(*candidates.shape, probs[0].shape[1])
-        return {**found, "region_label_probs": place_regions(candidates, probs, empty) * labelled[..., None]}
+        return {**targets, "region_label_probs": place_regions(candidates, probs, empty) * labelled[..., None]}
     columns = []
     if wanted.classes:
         columns.append(
@@ -48,17 +48,17 @@ def region_targets(
         columns.append(("attribute_label", [_attributes(record) for record in regions], "attribute_scores"))
     for name, values, scores in columns:
         labels = place_regions(candidates, values, torch.full(candidates.shape, UNLABELLED))
-        found[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
+        targets[f"{name}s"] = labels.masked_fill(~labelled, UNLABELLED)
         if all_regions:
             weights = [_scores(record, scores) for record in regions]
-            found[f"{name}_weights"] = place_regions(candidates, weights, torch.zeros(candidates.shape))
-    return found
+            targets[f"{name}_weights"] = place_regions(candidates, weights, torch.zeros(candidates.shape))
+    return targets
 
 
 def place_regions(candidates: Tensor, values: Sequence[np.ndarray], out: Tensor) -> Tensor:
     """Writes the values of each image's regions into their columns of `out` (B, R, ...)."""
-    for row, columns, given in zip(out, candidates, values, strict=True):
-        row[columns] = torch.from_numpy(given[: int(columns.sum())]).to(row.dtype)
+    for row, columns, own in zip(out, candidates, values, strict=True):
+        row[columns] = torch.from_numpy(own[: int(columns.sum())]).to(row.dtype)
     return out
 
 

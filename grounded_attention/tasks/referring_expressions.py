@@ -164,7 +164,7 @@ def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
     """Returns the box of the best candidate of each example."""
     boxes = [candidate_boxes(batch, row) for row in range(len(logits))]
     scores = [row[chosen].float().cpu() for row, chosen in zip(logits, batch["candidates"], strict=True)]
-    return [found[int(s.argmax())].tolist() if len(found) else None for found, s in zip(boxes, scores, strict=True)]
+    return [places[int(s.argmax())].tolist() if len(places) else None for places, s in zip(boxes, scores, strict=True)]
 
 
 def score(outputs: Any, batch: Batch, convention: str) -> Scored:

@@ -165,8 +165,8 @@ class Task(ABC):
             ValueError: if an option has a wrong value, or the model cannot do what the options ask for.
         """
         made = copy(self)
-        given = self.options if options is None else options
-        made.options = given if isinstance(given, self.Options) else validate(self.Options, given, "options")
+        chosen = self.options if options is None else options
+        made.options = chosen if isinstance(chosen, self.Options) else validate(self.Options, chosen, "options")
         if config is not None:
             made.config = config
             made.check_config()

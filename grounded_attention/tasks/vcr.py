@@ -134,18 +134,18 @@ class _Boxes:
 
 def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: bool) -> dict[str, Tensor]:
     """The text inputs of each question with each choice; tags need only the boxes of regions, so features are 0."""
-    given: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
     if tagged:
         boxes = [np.asarray(row["boxes"], dtype=np.float32).reshape(-1, 4) for row, _ in pairs]
-        given["region_boxes"] = boxes
-        given["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
-        given["tags"] = [tag_records(row["question"], 0) + tag_records(choice, 1) for row, choice in pairs]
+        seen["region_boxes"] = boxes
+        seen["region_features"] = [np.zeros((len(b), processor.region_feature_size), np.float16) for b in boxes]
+        seen["tags"] = [tag_records(row["question"], 0) + tag_records(choice, 1) for row, choice in pairs]
     inputs = processor(
         text=[row["question"]["text"] for row, _ in pairs],
         text_pair=[choice["text"] for _, choice in pairs],
         max_length=None if length is None else length + SPECIALS,
         return_tensors="pt",
-        **given,
+        **seen,
     )
     names = ("input_ids", "attention_mask", "token_type_ids", "token_regions", "image_text_alignment")
     return {name: inputs[name] for name in names if name in inputs}
@@ -193,10 +193,10 @@ def region_class_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums the cross-entropy of the classes of regions, for each choice."""
     logits: Any = getattr(outputs, "region_class_logits", None)
     labels = batch["region_class_labels"]
-    known, found = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
-    if found > known:
+    known, classes = 0 if logits is None else logits.shape[-1], int(labels.max()) + 1
+    if classes > known:
         raise ValueError(
-            f"the regions have {found} classes (with the whole image), but model.config.choice_region_classes is "
+            f"the regions have {classes} classes (with the whole image), but model.config.choice_region_classes is "
             f"{known or None}: set it to the number of classes, or set options.region_classes=false"
         )
     return cross_entropy_sum(logits, labels[:, None].expand(logits.shape[:3]))[0]

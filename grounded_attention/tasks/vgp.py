@@ -115,8 +115,8 @@ def _phrase_pair(
 
 def _phrase_boxes(phrases: Sequence[Mapping[str, Any]]) -> tuple[Box, ...]:
     """The boxes of phrases; a box that several phrases share is drawn once."""
-    found = {tuple(box): phrase["text"] for phrase in reversed(phrases) for box in phrase["boxes"]}
-    return tuple(Box(MEANT, corners, text) for corners, text in found.items())
+    named = {tuple(box): phrase["text"] for phrase in reversed(phrases) for box in phrase["boxes"]}
+    return tuple(Box(MEANT, corners, text) for corners, text in named.items())
 
 
 TASK = VGP()

@@ -55,50 +55,50 @@ class VQA(AnsweringTask):
         options = self.options
         lines = [f"answers: {len(options.index)}"]
         for name, rows in splits.items():
-            given = list(rows["answers"])
-            total, lost = sum(map(len, given)), sum(outside(answers, options.index) for answers in given)
+            answered = list(rows["answers"])
+            total, lost = sum(map(len, answered)), sum(outside(answers, options.index) for answers in answered)
             if total:
-                empty = sum(outside(answers, options.index) == len(answers) for answers in given)
+                empty = sum(outside(answers, options.index) == len(answers) for answers in answered)
                 lines.append(
                     f"answers, {name}: {lost} of {total} human answers are outside the list; "
-                    f"{empty} of {len(given)} questions have none in it"
+                    f"{empty} of {len(answered)} questions have none in it"
                 )
         return lines
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         rows = examples.rows
-        given = [list(row["answers"]) for row in rows]
+        answers = [list(row["answers"]) for row in rows]
         return {
             **self.question_inputs(examples, processor),
-            "labels": answer_targets(given, self.options.index),
-            "answers": given,
+            "labels": answer_targets(answers, self.options.index),
+            "answers": answers,
             "answer_type": [row.get("answer_type", "") for row in rows],
         }
 
     def score(self, outputs: Any, batch: Batch) -> Scored:
         """Scores each question: official accuracy and soft target of the best answer, and accuracy of the baseline."""
         options = self.options
-        predicted, given = self.chosen_answers(outputs), batch["answers"]
+        predicted, answers = self.chosen_answers(outputs), batch["answers"]
         notes = {"answer": predicted, "answer_type": batch["answer_type"]}
-        if not any(given):
+        if not any(answers):
             return Scored({}, notes=notes)
         soft = batch["labels"].gather(1, outputs.logits.argmax(-1)[:, None])[:, 0].tolist()
-        accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, given, strict=True)]
+        accuracy = [vqa_accuracy(*pair) if pair[1] else None for pair in zip(predicted, answers, strict=True)]
         scores = {
             "vqa_accuracy": accuracy,
-            "vqa_soft_accuracy": _if_answered(given, soft),
-            "vqa_soft_upper_bound": _if_answered(given, batch["labels"].amax(-1).tolist()),
+            "vqa_soft_accuracy": _if_answered(answers, soft),
+            "vqa_soft_upper_bound": _if_answered(answers, batch["labels"].amax(-1).tolist()),
             **{f"vqa_{kind}_accuracy": _of_type(kind, accuracy, batch) for kind in _types(batch)},
         }
         if options.majority is not None:
-            scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in given]
-        lost = sum(outside(humans, options.index) for humans in given)
+            scores["vqa_majority"] = [vqa_accuracy(options.majority, humans) if humans else None for humans in answers]
+        lost = sum(outside(humans, options.index) for humans in answers)
         return Scored(scores, {"vqa_answers_outside_the_list": lost}, notes)
 
     def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
         """The official accuracy; None without human answers."""
-        found = self.score(outputs, batch).scores.get("vqa_accuracy")
-        return [None] * len(batch["answers"]) if found is None else found
+        accuracies = self.score(outputs, batch).scores.get("vqa_accuracy")
+        return [None] * len(batch["answers"]) if accuracies is None else accuracies
 
     def judge_answer(self, row: Mapping[str, Any], answer: str, confidence: float = 0.0) -> Judged:
         worth = soft_targets(row["answers"])
@@ -154,9 +154,9 @@ def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tens
     return targets
 
 
-def _if_answered(given: list[list[str]], values: list[float]) -> list[float | None]:
+def _if_answered(answers: list[list[str]], values: list[float]) -> list[float | None]:
     """Replaces the values of questions without human answers by None."""
-    return [value if humans else None for value, humans in zip(values, given, strict=True)]
+    return [value if humans else None for value, humans in zip(values, answers, strict=True)]
 
 
 def _types(batch: Batch) -> dict[str, None]:
@@ -165,7 +165,7 @@ def _types(batch: Batch) -> dict[str, None]:
 
 def _of_type(kind: str, accuracy: list[float | None], batch: Batch) -> list[float | None]:
     types = [each.replace("/", "_") for each in batch["answer_type"]]
-    return [value if found == kind else None for value, found in zip(accuracy, types, strict=True)]
+    return [value if own == kind else None for value, own in zip(accuracy, types, strict=True)]
 
 
 TASK = VQA()

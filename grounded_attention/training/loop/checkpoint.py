@@ -71,18 +71,18 @@ def last_complete_checkpoint(output_dir: str | Path) -> Path | None:
 
 def _checkpoints(output_dir: Path) -> list[Path]:
     """The folders `checkpoint-<step>`, the highest step last."""
-    found = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted(found, key=step_of)
+    folders = [path for path in output_dir.glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted(folders, key=step_of)
 
 
 def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> None:
     """
     Deletes the oldest checkpoints. The order is that of the steps: a clock that is set back changes nothing.
     """
-    found = sorted(_checkpoints(output_dir), key=lambda path: (step_of(path) <= step, step_of(path)))
+    checkpoints = sorted(_checkpoints(output_dir), key=lambda path: (step_of(path) <= step, step_of(path)))
     kept = {f"checkpoint-{step}", Path(best).name if best else ""}
-    extra = [path for path in found if path.name not in kept]
-    for path in extra[: max(0, len(found) - limit)] if limit else ():
+    extra = [path for path in checkpoints if path.name not in kept]
+    for path in extra[: max(0, len(checkpoints) - limit)] if limit else ():
         _delete(path)
 
 
@@ -114,9 +114,9 @@ def _link(source: str, target: str) -> None:
 
 def _files(directory: Path) -> list[Path]:
     """All files except the card, the manifest, drafts of a killed process, and checkpoints inside the folder."""
-    found = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith((MANIFEST, CARD)))
-    found = (p for p in found if p.suffix != DRAFT)
-    return sorted(p for p in found if not p.relative_to(directory).parts[0].startswith("checkpoint-"))
+    files = (p for p in directory.rglob("*") if p.is_file() and not p.name.startswith((MANIFEST, CARD)))
+    files = (p for p in files if p.suffix != DRAFT)
+    return sorted(p for p in files if not p.relative_to(directory).parts[0].startswith("checkpoint-"))
 
 
 def _describe(path: Path) -> dict[str, int | str]:

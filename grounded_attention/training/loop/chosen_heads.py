@@ -96,10 +96,10 @@ def _check_method(name: str, wanted: str, options: Mapping[str, Mapping[str, Any
         raise RecipeError(
             f"{KEY} chooses {wanted}, but method {name!r} {can}: remove the method from methods, or give {KEY}=all"
         )
-    given = [(part, key) for part in options for key in ("layers", "heads") if options[part].get(key) is not None]
-    if given:
+    choices = [(part, key) for part in options for key in ("layers", "heads") if options[part].get(key) is not None]
+    if choices:
         raise RecipeError(
-            f"{KEY} and supervision.options.{'.'.join(given[0])} both choose the supervised heads: give only one of "
+            f"{KEY} and supervision.options.{'.'.join(choices[0])} both choose the supervised heads: give only one of "
             "them"
         )
 
@@ -158,8 +158,8 @@ def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
     Reads a measurement that an earlier process wrote.
     """
     try:
-        found = read_json(path)
-        accuracy = np.array(found["accuracy"], dtype=np.float64)
+        content = read_json(path)
+        accuracy = np.array(content["accuracy"], dtype=np.float64)
         good = accuracy.shape == (layers, heads) and bool(np.isfinite(accuracy).all())
     except FileNotFoundError:
         return None
@@ -172,7 +172,7 @@ def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
             f"{path}: found accuracies of shape {accuracy.shape}, expected {layers} layers of {heads} finite numbers; "
             "delete this file to measure again"
         )
-    return found
+    return content
 
 
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
@@ -182,10 +182,10 @@ def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recip
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
         return recipe, {}
-    found = np.array(measured["accuracy"])
-    numbers = measured.get("layers", range(len(found)))
-    accuracy = np.full((max(numbers) + 1, found.shape[1]), np.nan)
-    accuracy[list(numbers)] = found
+    of_layers = np.array(measured["accuracy"])
+    numbers = measured.get("layers", range(len(of_layers)))
+    accuracy = np.full((max(numbers) + 1, of_layers.shape[1]), np.nan)
+    accuracy[list(numbers)] = of_layers
     pairs = choice.pick(accuracy)
     chosen = choice.options(pairs)
     parts = [part for name in recipe.methods for part in split_name(name) if get_method(part).choosable]

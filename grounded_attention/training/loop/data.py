@@ -189,14 +189,14 @@ def _listed(value: Any) -> list[Any]:
 def _conversation(row: Row, image_count: int, name: str) -> list[dict[str, Any]]:
     """The messages of a row, each with a list of parts, and with places for the images."""
     if row.get("messages") is not None:
-        given = row["messages"]
+        turns = row["messages"]
     elif row.get("prompt") is not None and row.get("completion") is not None:
-        given = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
+        turns = [*_messages(row["prompt"], "user"), *_messages(row["completion"], "assistant")]
     elif row.get("text") is not None:
-        given = [*_messages(DESCRIBE, "user"), *_messages(row["text"], "assistant")]
+        turns = [*_messages(DESCRIBE, "user"), *_messages(row["text"], "assistant")]
     else:
         raise ValueError(f"{name} has the columns {', '.join(row)}; expected messages, or prompt and completion")
-    messages = [{**message, "content": _parts(message.get("content"))} for message in given]
+    messages = [{**message, "content": _parts(message.get("content"))} for message in turns]
     parts = [part for message in messages for part in message["content"]]
     written = sum(part["text"].count(PLACE) for part in parts if part["type"] == "text")
     if not any(part["type"] == "image" for part in parts) and not (written and written == image_count):

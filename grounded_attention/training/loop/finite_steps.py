@@ -139,12 +139,12 @@ class FiniteTrainer(Trainer):
 
     def _explain(self, micro_batches: list[MicroBatch], norm: float) -> tuple[str, list[str]]:
         """The reason, and the ids of the rows that may cause it, from all processes."""
-        found: list[tuple[list[str], list[str]]] = gather_object([(b.not_finite(), b.keys) for b in micro_batches])
-        losses = sorted({name for names, _ in found for name in names})
+        reports: list[tuple[list[str], list[str]]] = gather_object([(b.not_finite(), b.keys) for b in micro_batches])
+        losses = sorted({name for names, _ in reports for name in names})
         if losses:
-            return " and ".join(losses), [key for names, keys in found if names for key in keys]
+            return " and ".join(losses), [key for names, keys in reports if names for key in keys]
         return f"a gradient is not finite (norm {norm}), though the loss is", [
-            key for _, keys in found for key in keys
+            key for _, keys in reports for key in keys
         ]
 
     def _kept(self) -> str:
@@ -164,10 +164,10 @@ class FiniteTrainer(Trainer):
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
         """Saves the model, unless a weight is not finite: then the last good checkpoint stays the last one."""
-        found = gather_object(not_finite(cast(torch.nn.Module, self.model)))
-        if found:
+        broken = gather_object(not_finite(cast(torch.nn.Module, self.model)))
+        if broken:
             raise NotFiniteError(
-                f"step {self.state.global_step}: the weight {found[0]} contains NaN or infinity, so the model is not "
+                f"step {self.state.global_step}: the weight {broken[0]} contains NaN or infinity, so the model is not "
                 f"saved; {self._kept()}: lower training.learning_rate"
             )
         super().save_model(output_dir, _internal_call)

@@ -54,8 +54,8 @@ def check_label_rows(splits: Mapping[str, Any], trained: Sequence[str], table: P
     """
     for name, rows in splits.items():
         if "caption_id" not in rows.column_names:
-            expected, found = "rows of captions", ", ".join(rows.column_names)
-            raise DataError("the rows have no column caption_id", found=found, expected=expected)
+            expected, columns = "rows of captions", ", ".join(rows.column_names)
+            raise DataError("the rows have no column caption_id", found=columns, expected=expected)
         if name not in trained and "phrases" in rows.column_names:
             continue
         missing = table.missing(rows["caption_id"])
@@ -99,9 +99,9 @@ class JoinedRegions:
         return any(image_id in table for table in self.tables)
 
     def __getitem__(self, image_id: str) -> Regions:
-        found = [table[image_id] for table in self.tables if image_id in table]
-        if found:
-            return found[0] if len(found) == 1 else join_regions(found)
+        records = [table[image_id] for table in self.tables if image_id in table]
+        if records:
+            return records[0] if len(records) == 1 else join_regions(records)
         if self.empty:
             features = np.zeros((0, self.feature_size), dtype=np.float16)
             return Regions(image_id, 1, 1, np.zeros((0, 4), dtype=np.float32), features)

@@ -68,20 +68,20 @@ class Preservation:
 
     def losses(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Component -> (sum, weight)."""
-        found: dict[str, tuple[Tensor, float]] = {}
+        losses: dict[str, tuple[Tensor, float]] = {}
         if self.start is not None:
-            found["distillation"] = (self._distill(self.start, outputs, batch), self.section.distillation)
+            losses["distillation"] = (self._distill(self.start, outputs, batch), self.section.distillation)
         if self.section.l2:
-            found["l2"] = (self._drift({}), self.section.l2)
+            losses["l2"] = (self._drift({}), self.section.l2)
         if self.section.ewc:
-            found["ewc"] = (self._drift(self.fisher), self.section.ewc)
-        return found
+            losses["ewc"] = (self._drift(self.fisher), self.section.ewc)
+        return losses
 
     def _distill(self, start: PreTrainedModel, outputs: Any, batch: Mapping[str, Any]) -> Tensor:
         with torch.no_grad():
             start.to(batch["input_ids"].device)
-            given = {name: batch[name] for name in self.model_inputs if name in batch}
-            wanted = start(**given, **self.forward_kwargs(), return_dict=True)
+            model_inputs = {name: batch[name] for name in self.model_inputs if name in batch}
+            wanted = start(**model_inputs, **self.forward_kwargs(), return_dict=True)
         return state_distance(_states(outputs, batch), _states(wanted, batch), _attended(batch))
 
     # Distance of the weights
@@ -189,8 +189,8 @@ def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], devi
 def saved_fisher(path: Path, estimate: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Reads the file; if it does not exist, estimates the information and writes it atomically first."""
     if not path.is_file():
-        found = {name: value.cpu().contiguous() for name, value in estimate().items()}
+        weights = {name: value.cpu().contiguous() for name, value in estimate().items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft:
-            save_file(found, draft)
+            save_file(weights, draft)
     return load_file(path)

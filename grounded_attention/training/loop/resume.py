@@ -44,9 +44,9 @@ def prepare_resume(trainer: Any, checkpoint: Path) -> None:
     arguments, lines = trainer.args, []
     now = environment(arguments, trainer.is_fsdp_enabled)
     check_sharding(before, now["sharded"], checkpoint)
-    found = differences(before, now)
-    if found:
-        lines.append(f"was written with other software, so figures may differ: {'; '.join(found)}")
+    changed = differences(before, now)
+    if changed:
+        lines.append(f"was written with other software, so figures may differ: {'; '.join(changed)}")
     if before["processes"] != now["processes"]:
         batch, accumulation = share_batch(before, now["processes"], checkpoint)
         arguments.per_device_train_batch_size, arguments.gradient_accumulation_steps = batch, accumulation
@@ -100,16 +100,16 @@ def _version(package: str) -> str:
 @cache
 def code_digests() -> dict[str, str]:
     """File of this package -> the first 12 digits of its SHA-256; the same for a clone and an installed copy."""
-    found = {}
+    digests = {}
     for folder, _, names in os.walk(PACKAGE, followlinks=True):
         for path in (Path(folder, name) for name in names if name.endswith(".py")):
-            found[path.relative_to(PACKAGE).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
-    return dict(sorted(found.items()))
+            digests[path.relative_to(PACKAGE).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    return dict(sorted(digests.items()))
 
 
-def write_environment(checkpoint: Path, found: dict[str, Any]) -> None:
+def write_environment(checkpoint: Path, environment: dict[str, Any]) -> None:
     """Writes the description into a checkpoint."""
-    write_json(checkpoint / ENVIRONMENT, found)
+    write_json(checkpoint / ENVIRONMENT, environment)
 
 
 def read_environment(checkpoint: Path) -> dict[str, Any] | None:
@@ -195,10 +195,10 @@ class UnloggedLosses:
             return _read(checkpoint / FILE.format(rank=rank))
         if not paths:
             return None
-        found = [_read(path) for path in paths]
-        loss = torch.stack([each.loss for each in found]).mean()  # the mean over processes is logged, but this sum:
-        parts = {n: torch.stack([each.parts[n] for each in found]).sum() / processes for n in found[0].parts}
-        return cls(loss, found[0].logged, found[0].last_step, parts, found[0].taken, found[0].skipped)
+        saved = [_read(path) for path in paths]
+        loss = torch.stack([each.loss for each in saved]).mean()  # the mean over processes is logged, but this sum:
+        parts = {n: torch.stack([each.parts[n] for each in saved]).sum() / processes for n in saved[0].parts}
+        return cls(loss, saved[0].logged, saved[0].last_step, parts, saved[0].taken, saved[0].skipped)
 
 
 def _read(path: Path) -> UnloggedLosses:
@@ -235,14 +235,16 @@ class SavedWeights:
         if not isinstance(model, PreTrainedModel):
             return False
         types, loading = {weight.dtype for weight in model.parameters()}, cast(Any, type(model)).from_pretrained
-        loaded, found = loading(
+        loaded, report = loading(
             checkpoint,
             config=model.config,
             dtype=torch.float64 if torch.float64 in types else torch.float32,  # holds the values of all types
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-        self._refuse(found["missing_keys"], found["unexpected_keys"], {each[0] for each in found["mismatched_keys"]})
+        self._refuse(
+            report["missing_keys"], report["unexpected_keys"], {each[0] for each in report["mismatched_keys"]}
+        )
         model.load_state_dict(loaded.state_dict())
         return True
 

@@ -43,8 +43,8 @@ class PictureTracking(TrainerCallback):
         drawn = list(paths.items())
         if self.examples is not None and alone:  # a sharded model cannot be run by one process
             layer = int(np.nanargmax(np.nanmean(heads, axis=1)))
-            found = self.examples(self.trainer.model, layer, folder / "examples")
-            drawn += [(f"examples/{path.stem}", path) for path in found]
+            pictures = self.examples(self.trainer.model, layer, folder / "examples")
+            drawn += [(f"examples/{path.stem}", path) for path in pictures]
         return drawn
 
     def _chance(self) -> float:

@@ -158,9 +158,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
         """One forward pass with the arguments of the task and of the supervision method."""
-        given = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
+        model_inputs = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
         kept = {} if self.preservation is None else self.preservation.forward_kwargs()
-        return model(**given, **self.method.forward_kwargs(inputs), **kept, return_dict=True)
+        return model(**model_inputs, **self.method.forward_kwargs(inputs), **kept, return_dict=True)
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
@@ -207,12 +207,12 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
             run_dir, best = Path(cast(str, self.args.output_dir)), self.state.best_model_checkpoint
             rotate(run_dir, self.args.save_total_limit, self.state.global_step, best)
         rank, processes = self.accelerator.process_index, self.accelerator.num_processes
-        found = UnloggedLosses.load(Path(self._resumed_from), rank, processes)
-        if found is not None:
-            self._tr_loss += found.loss.to(self._tr_loss)
-            self._total_loss_scalar, self._globalstep_last_logged = found.logged, found.last_step
-            self._logged = {name: value.to(self.args.device) for name, value in found.parts.items()}
-            self._taken, self._skipped = found.taken, found.skipped
+        losses = UnloggedLosses.load(Path(self._resumed_from), rank, processes)
+        if losses is not None:
+            self._tr_loss += losses.loss.to(self._tr_loss)
+            self._total_loss_scalar, self._globalstep_last_logged = losses.logged, losses.last_step
+            self._logged = {name: value.to(self.args.device) for name, value in losses.parts.items()}
+            self._taken, self._skipped = losses.taken, losses.skipped
 
     # Evaluation
 
@@ -260,9 +260,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         with phase(description, len(loader), quiet) as advance, without_autocast(model):
             for batch in loader:
                 batch = self._prepare_inputs(batch)
-                given = {name: batch[name] for name in self.task.model_inputs if name in batch}
+                model_inputs = {name: batch[name] for name in self.task.model_inputs if name in batch}
                 extra = {key: value for metric in metrics for key, value in metric.forward_kwargs(batch).items()}
-                outputs = model(**given, **extra, return_dict=True)
+                outputs = model(**model_inputs, **extra, return_dict=True)
                 tokenizer = getattr(self.processing_class, "tokenizer", None)
                 batch = {**batch, **self.task.generate(model, tokenizer, batch)}
                 for metric in metrics:

@@ -75,8 +75,8 @@ class AttentionReports:
 
     def stop(self) -> tuple[SupervisedAttention, ...]:
         """Stops, and returns the reports in the order of the layers."""
-        found, self._found = tuple(self._found or ()), None
-        return found
+        reports, self._found = tuple(self._found or ()), None
+        return reports
 
 
 class GroundingTrainerMixin(SavedWeights):
@@ -177,8 +177,8 @@ class GroundingTrainerMixin(SavedWeights):
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch that is divided by its count."""
-        found = self.method.losses(outputs, batch)
-        return {name: (total, self.attention_weight) for name, (total, _) in found.items()}
+        losses = self.method.losses(outputs, batch)
+        return {name: (total, self.attention_weight) for name, (total, _) in losses.items()}
 
     def add_up(self, outputs: Any, batch: Mapping[str, Any], counts: Mapping[str, Any], training: bool) -> Any:
         """The weighted sum of the components, each divided by its count; in training they are logged."""
@@ -191,20 +191,20 @@ class GroundingTrainerMixin(SavedWeights):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """The loss of the Trainer, and the attention loss."""
         own = {name: value for name, value in inputs.items() if name in OWN_KEYS}
-        given = {name: value for name, value in inputs.items() if name not in OWN_KEYS}
+        model_inputs = {name: value for name, value in inputs.items() if name not in OWN_KEYS}
         if "phrase_mask" not in own:
             raise ValueError("the batch has no phrases: give data_collator=GroundingCollator(processor)")
-        batch = {**own, "attention_mask": given["attention_mask"]}
+        batch = {**own, "attention_mask": model_inputs["attention_mask"]}
         asked = {k: v for k, v in self.method.forward_kwargs(batch).items() if k != "output_attentions"}
         collected: Any = self._reports
         collected.start()
         try:
-            found = super().compute_loss(  # type: ignore[misc]
-                model, {**given, **asked}, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
+            computed = super().compute_loss(  # type: ignore[misc]
+                model, {**model_inputs, **asked}, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
             )
         finally:
             reports = collected.stop()
-        loss, outputs = found if return_outputs else (found, None)
+        loss, outputs = computed if return_outputs else (computed, None)
         training = self.model.training  # type: ignore[attr-defined]
         counts = self._step_counts if training and self._step_counts else self.counts(batch)
         added = self.add_up(SimpleNamespace(attentions=reports, loss=loss), batch, counts, training)
