@@ -1,14 +1,16 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Removes the output of chosen attention heads, to see what a model does without them."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from torch import nn
 
+from grounded_attention.modeling.attention_calls import SEQUENCE
+
 from .attention_function import reads_other_sequence
-from .supervise import find_language_model, head_count, numbered_attention
+from .supervise import find_language_model, head_count, numbered_attention, unwrap_model
 
 # How models name the layer after attention that mixes the heads.
 OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
@@ -38,12 +40,17 @@ def check_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[
     """Groups (layer, head) pairs by layer."""
     config = find_language_model(model).config
     widths = {layer: head_count(module, config) for layer, module in attention_modules(model).items()}
+    return _by_layer(heads, widths, config.num_hidden_layers)
+
+
+def _by_layer(heads: Iterable[tuple[int, int]], widths: Mapping[int, int], layers: int) -> dict[int, list[int]]:
+    """Groups (layer, head) pairs by layer; `widths` has the number of heads of each layer that has any."""
     grouped: dict[int, list[int]] = {}
     for layer, head in sorted({(int(layer), int(head)) for layer, head in heads}):
         width = widths.get(layer, max(widths.values()))
         if layer not in widths or not 0 <= head < width:
             known = f"the layers 0 to {len(widths) - 1}"
-            if len(widths) < config.num_hidden_layers:
+            if len(widths) < layers:
                 known = f"softmax attention in the layers {', '.join(map(str, widths))} only"
             raise ValueError(f"layer {layer}, head {head}: the model has {known}, with the heads 0 to {width - 1}")
         grouped.setdefault(layer, []).append(head)
@@ -55,8 +62,10 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
     """Sets the output of chosen heads to zero, before the output projection, for any family and back end.
 
     Args:
-        model (`PreTrainedModel`): the model, with or without a language head, or in a wrapper of PEFT.
-        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
+        model (`PreTrainedModel`): a decoder, or a model of this project that reads regions; with or without a head of
+            a task, or in a wrapper of PEFT.
+        heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0, as `heads.json` has them. A head
+            of a co-attention is removed in both directions.
 
     Raises:
         ValueError: if the model does not have a layer or head, or is built in another way than transformers' decoders.
@@ -70,12 +79,35 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         >>> with mask_heads(model, [(0, 1), (1, 3)]):
         ...     logits = model(torch.arange(6)[None]).logits
     """
-    grouped, projections = check_heads(model, heads), output_projections(model)
+    mixing = region_projections(model)
+    if mixing:
+        grouped = _by_layer(heads, {layer: count for layer, (_, count) in mixing.items()}, len(mixing))
+    else:
+        grouped = check_heads(model, heads)
+        mixing = {layer: ([module], count) for layer, (module, count) in output_projections(model).items()}
     with ExitStack() as stack:
         for layer, chosen in grouped.items():
-            projection, count = projections[layer]
-            stack.callback(projection.register_forward_pre_hook(_zero(chosen, count)).remove)
+            modules, count = mixing[layer]
+            for module in modules:
+                stack.callback(module.register_forward_pre_hook(_zero(chosen, count)).remove)
         yield
+
+
+def region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
+    """By layer of `grounding_calls`: the modules that read the outputs of its heads, and the number of the heads.
+
+    Empty for models of other projects. A co-attention has a module for each direction, or the same for both.
+    """
+    calls = getattr(unwrap_model(model).config, "grounding_calls", None) or ()
+    crossing = any(call.query_stream != SEQUENCE for call in calls)
+    mixing = {}
+    for block in unwrap_model(model).modules() if calls else ():
+        for attention in block.children():
+            if hasattr(attention, "layer_idx") and getattr(attention, "is_cross_attention", False) is crossing:
+                output = getattr(block, "output", None) or block.biOutput
+                modules = [module for name, module in output.named_children() if name.startswith("dense")]
+                mixing[attention.layer_idx] = (modules, attention.num_attention_heads)
+    return mixing
 
 
 def output_projections(model: Any) -> dict[int, tuple[nn.Module, int]]:

@@ -7,12 +7,16 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface, LlamaConfig, LlamaForCausalLM
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
+from grounded_attention.families import FAMILIES
 from grounded_attention.heads.boxes import box_columns
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
 from grounded_attention.supervision.steering import SteeredColumns, steer_heads
 from grounded_attention.supervision.supervise import find_language_model, head_layers
+from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
+from tests.helpers.tiny_visualbert import make_model as make_visualbert
+from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
 from tests.helpers.tiny_vlm_examples import TEXTS, pictures
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
@@ -43,6 +47,48 @@ def test_masked_heads_are_those_whose_weights_are_zero(model_type):
         weight[:, head * width : (head + 1) * width] = 0
     torch.testing.assert_close(masked, model(**inputs).logits, atol=1e-5, rtol=1e-4)
     assert not torch.allclose(masked, plain, atol=1e-3)
+
+
+# How a family is made, and in the names of checkpoints the layers that read the heads of layer 1.
+REGION_FAMILIES = {
+    "vl_bert": (make_vl_bert, ["layer.1.attention.output.dense"]),
+    "visualbert": (make_visualbert, ["layer.1.attention.output.dense"]),
+    "vilbert": (make_vilbert, ["c_layer.1.biOutput.dense1", "c_layer.1.biOutput.dense2"]),
+    "lxmert": (make_lxmert, ["x_layers.1.visual_attention.output.dense"]),
+}
+
+
+def region_batch(model):
+    generator, mask = torch.Generator().manual_seed(0), torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    return {
+        "input_ids": torch.randint(5, 30, (2, 6), generator=generator),
+        "attention_mask": mask,
+        "region_features": torch.rand(2, 4, model.config.region_feature_size, generator=generator),
+        "region_boxes": torch.rand(2, 4, 2, 2, generator=generator).sort(dim=2).values.flatten(2),
+        "region_attention_mask": torch.ones(2, 4, dtype=torch.long),
+    }
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", REGION_FAMILIES)
+def test_masked_heads_of_region_models_are_those_whose_weights_are_zero(family):
+    make, names = REGION_FAMILIES[family]
+    model = make(FAMILIES[family].base_model)
+    batch = region_batch(model)
+    plain = model(**batch).text_hidden_state
+    with mask_heads(model, [(1, 1)]):
+        masked = model(**batch).text_hidden_state
+    torch.testing.assert_close(model(**batch).text_hidden_state, plain, rtol=0, atol=0)
+    count = model.config.grounding_calls[-1].num_heads
+    layers = [module for name, module in model.named_modules() if name.endswith(tuple(names))]
+    assert len(layers) == len(names)
+    for layer in layers:
+        layer.weight.unflatten(1, (count, -1))[:, 1] = 0
+    torch.testing.assert_close(masked, model(**batch).text_hidden_state, atol=1e-5, rtol=1e-4)
+    assert not torch.allclose(masked, plain, atol=1e-3)
+    with pytest.raises(ValueError, match="layer 9, head 0"), mask_heads(model, [(9, 0)]):
+        pass
 
 
 @pytest.mark.parametrize("pair", [(2, 0), (0, 4), (-1, 0)])
