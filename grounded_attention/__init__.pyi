@@ -14,6 +14,7 @@ from .heads.ranking import HeadRanking, evaluate_heads, rank_heads
 from .heads.table import AuditResult, HeadTable
 from .lens.look import Lens, look
 from .lens.page import lens_page
+from .lens.pointing import Pointed, point
 from .modeling import (
     BackboneRegionFeatures,
     BackboneRegionsConfig,
@@ -122,6 +123,7 @@ __all__ = [
     "PatchGroundingPipeline",
     "PatchGroundingProcessor",
     "Phrase",
+    "Pointed",
     "RegionTable",
     "RegionTableWriter",
     "Task",
@@ -173,6 +175,7 @@ __all__ = [
     "look",
     "mask_heads",
     "method_names",
+    "point",
     "rank_heads",
     "read_phrase",
     "steer_heads",

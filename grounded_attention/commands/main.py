@@ -27,6 +27,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "train": Command("train", "Train and measure the models of a recipe."),
         "evaluate": Command("evaluate", "Score a checkpoint and write a page with its failures."),
         "look": Command("look", "Ask about an image; show where the model looked for every word."),
+        "point": Command("point", "Point at what a text asks for in an image; measure it on rows."),
         "heads": Command("heads", "Measure where every head looks; find the heads that ground."),
         "run-heads": Command("run_heads", "Measure the heads of all models of a finished run, on one page."),
         "perturb": Command("perturb", "Measure how faithful relevancy maps are, by removing regions."),

@@ -75,7 +75,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     from accelerate import PartialState
     from transformers import AutoModel, AutoModelForImageTextToText
 
-    from grounded_attention.families.vlm import load_processor
+    from grounded_attention.families.vlm import add_token_rows, load_processor
     from grounded_attention.heads.atlas import find_revision
     from grounded_attention.processing.image_tokens import get_image_token_family
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -101,6 +101,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         model = auto_class.from_pretrained(**base, **settings, **placed)
         # Not every version of transformers keeps it; heads are those of the same commit.
         model.config._commit_hash = find_revision(base["pretrained_model_name_or_path"], base["revision"])
+        add_token_rows(model, processor.tokenizer)  # an adapter may have added tokens
         for adapter, revision in ((name if adapted else None, options.revision), (options.adapter, None)):
             model = model if adapter is None else _add_adapter(model, adapter, revision)
         if not placed:  # quantised weights are no numbers, and those on disk would be read

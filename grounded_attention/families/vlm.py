@@ -30,6 +30,12 @@ def load_processor(name: Any, **settings: Any) -> Any:
     return processor
 
 
+def add_token_rows(model: Any, tokenizer: Any) -> None:
+    """Gives a model a row for each token of a tokenizer that has more: added tokens, such as an anchor."""
+    if model.get_input_embeddings().weight.shape[0] < len(tokenizer):
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+
+
 @dataclass(frozen=True)
 class VisionLanguageFamily:
     """All models whose image tokens are known, see `processing/image_tokens.py`. A recipe names them together."""

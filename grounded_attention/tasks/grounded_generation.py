@@ -58,7 +58,8 @@ class GroundedGenerationOptions(Section):
     """Options of the task."""
 
     caption_prompt: str = "Describe the image."
-    expressions: Literal["locate", "describe"] = "locate"
+    expressions: Literal["locate", "describe", "point"] = "locate"
+    anchor: str = "<point>"
     locate_prompt: str | None = None
     describe_prompt: str = "What is at {box}?"
     question_prompt: str = "{text}"
@@ -127,6 +128,10 @@ def make_chat(
         if options.expressions == "describe":
             box = dialect.write_box(row["box"])
             return Chat([(options.describe_prompt.replace(BOX, box), text)], phrases_of_text(phrases, 1))
+        if options.expressions == "point":  # the anchor is a phrase of its own, with the box
+            prompt, anchor = options.locate_prompt or TEXT, options.anchor
+            meant = {"text": anchor, "start": 0, "end": len(anchor), "boxes": [row["box"]], "sentence": 1}
+            return Chat([(prompt.replace(TEXT, text), anchor)], [*_moved(phrases, prompt), meant])
         prompt = options.locate_prompt or dialect.prompt
         return Chat([(prompt.replace(TEXT, text), dialect.write([row["box"]], text))], _moved(phrases, prompt))
     prompt = options.question_prompt.replace(TEXT, text)
@@ -174,6 +179,10 @@ class GroundedGeneration(Task):
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
         options = self.options
         rows = examples.rows
+        if options.expressions == "point" and options.anchor not in processor.tokenizer.get_added_vocab():
+            raise ValueError(
+                f"options.anchor {options.anchor!r} is no added token: give model.tokens=[{options.anchor!r}]"
+            )
         images = examples.images or [None] * len(rows)
         dialects = [processor.box_dialect(image, options.box_dialect) for image in images]
         if not (options.box_dialect or dialects[0].documented) and any(row["kind"] == EXPRESSION for row in rows):

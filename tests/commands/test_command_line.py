@@ -35,6 +35,7 @@ ABSENT = {
     "ground": "{absent} caption --model m --regions r",
     "heads": "--model m --data refcoco --data-dir {absent} --images {folder}",
     "look": "{absent} question --model m --output {folder}/lens.html",
+    "point": "{absent} text --model m",
     "perturb": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "push": "{absent} org/name",
     "regions extract": "--images {absent} --output {folder}/out --detector d --features f",

@@ -11,6 +11,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
+from grounded_attention.commands.point import main as point_main
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
@@ -220,6 +221,7 @@ def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch):
 
 SHIPPED = {
     "vlm_referring": {"data_dir": "refcoco+", "options": {"config_name": "refcoco+"}},
+    "vlm_pointer": {"data_dir": "refcoco+", "options": {"config_name": "refcoco+"}},
     "vlm_caption": {},
     "vlm_vqa": {"options": {"splits": ["train", "validation"]}},
 }
@@ -301,3 +303,49 @@ def test_a_wrong_model_section_beside_a_checkpoint(model, message, trained, scen
     if message.endswith("start"):
         recipe["start"] = {"task": "grounded_generation", "training": recipe["training"]}
     assert re.search(message, line := refusal(capsys, monkeypatch, tmp_path, recipe)), line
+
+
+POINTING = """
+from pathlib import Path
+import sys
+import torch
+from transformers import AutoModelForImageTextToText
+base, snippet = sys.argv[1:]
+before = AutoModelForImageTextToText.from_pretrained(base).get_input_embeddings().weight
+exec(Path(snippet).read_text())
+anchor = processor.tokenizer.convert_tokens_to_ids("<point>")
+assert anchor == len(before)
+row = model.get_input_embeddings()(torch.tensor([anchor]))[0]
+assert (row - before.mean(0)).abs().max() > 1e-3  # trained
+assert torch.equal(model.get_input_embeddings()(torch.arange(9)), before[:9])
+"""
+
+
+@pytest.mark.parametrize("adapter", [{}, {"lora": {"r": 2}}], ids=["whole", "lora"])
+def test_an_anchor_is_added_trained_and_saved(adapter, trained, scenes, tmp_path, monkeypatch, capsys):
+    given = {"adapter": adapter} if adapter else {}
+    recipe = from_checkpoint(scenes, trained, tmp_path / "run", tokens=["<point>"], **given)
+    recipe |= {"methods": ["pointer"], "options": {"expressions": "point"}}
+    recipe["data"] |= {"builder": "refcoco", "options": {"config_name": "refcoco+"}}
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    folder = tmp_path / "run" / "pointer"
+    history = json.loads((folder / "history.json").read_text())
+    assert history[0]["loss_text_to_region"] > 0
+    if adapter:
+        snippet = tmp_path / "snippet.py"
+        snippet.write_text((folder / "README.md").read_text().partition("```python\n")[2].partition("```")[0])
+        done = run_elsewhere(POINTING, tmp_path, str(trained / "none"), str(snippet))
+        assert done.returncode == 0, done.stderr
+    picture = next((scenes / "flickr30k-images").glob("*.jpg"))
+    capsys.readouterr()
+    assert point_main([str(picture), "the red ball", "--model", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["from"] == "the token <point>" and 0 <= found["point"][0] <= 1
+
+    recipe["model"] |= {"tokens": []}
+    recipe["output_dir"] = str(tmp_path / "without")
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "model.tokens" in capsys.readouterr().err
+    recipe["model"] |= {"tokens": ["dog"]}
+    assert run_train(monkeypatch, tmp_path, recipe) == 2
+    assert "model.tokens" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 """Rows with a text, or several, and one thing that each of them means: referring expressions, screens, regions."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .masks import mask_hull
@@ -117,12 +117,14 @@ def has_boxes(record: "Columns") -> bool:
     )
 
 
-def each_text(record: "Columns", texts: list[str], boxes: list[RawBox], **given: Any) -> Iterator[RawRow]:
+def each_text(
+    record: "Columns", texts: list[str], boxes: list[RawBox], types: Sequence[str] = (), **given: Any
+) -> Iterator[RawRow]:
     """A row for each text, all of which mean the same boxes."""
     for text in texts:
         start = len(text) - len(text.lstrip())
         words = text.strip()
-        phrase = RawPhrase(words, boxes, start, start + len(words), 0)
+        phrase = RawPhrase(words, boxes, start, start + len(words), 0, types=types)
         yield make_row(record, {"text": text}, [phrase], **given)
 
 
@@ -253,4 +255,20 @@ def read_instruction(record: "Columns", context: "Context") -> Iterator[RawRow]:
         readings = (*XYXY_SHARES, *XYXY_PIXELS, *XYWH_PIXELS)
     else:
         readings = ()
-    yield from each_text(record, texts_of(record["instruction"], "instruction"), boxes_of(record, readings), size=size)
+    texts, boxes = texts_of(record["instruction"], "instruction"), boxes_of(record, readings)
+    yield from each_text(record, texts, boxes, _screen_types(record), size=size)
+
+
+# ScreenSpot's platforms of its sources.
+_PLATFORMS = {"windows": "desktop", "macos": "desktop", "ios": "mobile", "android": "mobile"}
+_PLATFORMS |= dict.fromkeys(("tool", "shop", "gitlab", "forum"), "web")
+
+
+def _screen_types(record: "Columns") -> list[str]:
+    """The groups of the published tables: platform or field, and text or icon; OSWorld-G's list."""
+    if isinstance(record.get("GUI_types"), list):
+        return [str(each) for each in record["GUI_types"]]
+    source = record.get("group") or _PLATFORMS.get(str(record.get("data_source")))
+    kind = record.get("ui_type") or record.get("data_type")
+    named = " ".join(str(each) for each in (source, kind) if each)
+    return [named] if named else []

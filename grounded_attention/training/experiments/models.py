@@ -52,8 +52,9 @@ def check_model(model: Model, head: str) -> None:
     if is_vision_language(model):
         check_vision_language(model)
         return
-    if model.freeze:
-        raise RecipeError("model.freeze is only for vision-language models (model.family=vlm): remove it")
+    for key in ("freeze", "tokens"):
+        if getattr(model, key):
+            raise RecipeError(f"model.{key} is only for vision-language models (model.family=vlm): remove it")
     check_adapter(model)
     config_class: Any = FAMILIES[family_name(model)].config_class
     fields = [*field_names(config_class), *config_class.attribute_map, "attn_implementation"]

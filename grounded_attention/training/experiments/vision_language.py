@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
-from transformers import AutoConfig, PreTrainedModel
+from transformers import AddedToken, AutoConfig, PreTrainedModel
 
 from grounded_attention.families import VLM
-from grounded_attention.families.vlm import load_processor
+from grounded_attention.families.vlm import add_token_rows, load_processor
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
@@ -87,6 +88,11 @@ def make_vlm_processor(model: Model) -> PatchGroundingProcessor:
     key, place = ("tokenizer", model.tokenizer) if model.tokenizer else ("source", model.source)
     with recipe_key_errors(f"model.{key} {place}"):
         processor = load_processor(place)
+    known = processor.tokenizer.get_vocab()
+    for token in model.tokens:
+        if not token.strip() or (token in known and token not in processor.tokenizer.get_added_vocab()):
+            raise RecipeError(f"model.tokens: {token!r} is no new token; give a name in brackets, such as <point>")
+    processor.tokenizer.add_tokens([AddedToken(token, special=True) for token in model.tokens])
     with recipe_key_errors("model.processor"):
         return PatchGroundingProcessor(processor, vision_language_type(model), **model.processor)
 
@@ -100,9 +106,23 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     made, missing = load_vlm(model)
     if missing:
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {min(missing)}")
+    rows = _add_tokens(made, model.tokens, processor.tokenizer)
     if model.adapter:
-        return add_lora(made, model.adapter[LORA], language_layers(made))
+        options = {"trainable_token_indices": rows} if rows else {}
+        return add_lora(made, {**options, **model.adapter[LORA]}, language_layers(made))
     return _freeze(made, model.freeze)
+
+
+def _add_tokens(model: Any, tokens: list[str], tokenizer: Any) -> list[int]:
+    """Gives new tokens a row of the embeddings, the mean of the others; returns their ids."""
+    rows = tokenizer.convert_tokens_to_ids(tokens) if tokens else []
+    add_token_rows(model, tokenizer)
+    for embeddings in (model.get_input_embeddings(), model.get_output_embeddings()):
+        weight = getattr(embeddings, "weight", None)
+        if rows and weight is not None:
+            with torch.no_grad():
+                weight[rows] = weight[: min(rows)].float().mean(0).to(weight)
+    return rows
 
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
@@ -142,7 +162,10 @@ def load_vlm(model: Model) -> tuple[Any, set[str]]:
     source = str(model.source)
     with recipe_key_errors(f"model.source {source}"):
         loaded: Any = model_class.from_pretrained(base_of(source), output_loading_info=True, **loading)
-        made = loaded[0] if base_of(source) == source else import_peft().PeftModel.from_pretrained(loaded[0], source)
+        made = loaded[0]
+        if base_of(source) != source:
+            add_token_rows(made, load_processor(source).tokenizer)
+            made = import_peft().PeftModel.from_pretrained(made, source)
         check_finite(made, source)
     return made, set(loaded[1]["missing_keys"])
 

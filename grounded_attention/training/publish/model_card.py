@@ -2,6 +2,7 @@
 """The model card of a trained run: training, results, grounding of its heads, and limits."""
 
 import importlib.metadata
+import json
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -202,7 +203,7 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
-        **(vlm_content(trained.model, source, kinds, data.options) if tokens else _use(trained)),
+        **(vlm_content(trained, source, kinds, data.options) if tokens else _use(trained)),
         "results": _vlm_results(trained) if tokens else result_table(trained.figures),
         "heads": heads,
         "figure": FIGURE,
@@ -395,7 +396,7 @@ _VLM_EXAMPLE = {"text": "a red ball", "box": [0.1, 0.2, 0.5, 0.6], "phrases": []
 
 
 def vlm_content(
-    model: Any, source: str | None, kinds: list[str], options: GroundedGenerationOptions
+    trained: Trained, source: str | None, kinds: list[str], options: GroundedGenerationOptions
 ) -> dict[str, Any]:
     """
     The variables of the template that only vision-language models have.
@@ -404,8 +405,9 @@ def vlm_content(
     example = {**_VLM_EXAMPLE, "kind": kind, "answer": ""}
     if kind == QUESTION:
         example["text"] = "What color is the ball?"
-    prompt = make_chat(example, options).prompt
-    return {"base_model": adapted_model(model), "prompt": prompt, "heads_before": heads_before(source)}
+    prompt = make_chat(example, options, trained.processor.box_dialect(None, options.box_dialect)).prompt
+    about = {"base_model": adapted_model(trained.model), "tokens": trained.recipe.model.tokens}
+    return {**about, "prompt": json.dumps(prompt, ensure_ascii=False), "heads_before": heads_before(source)}
 
 
 def adapted_model(model: Any) -> str | None:

@@ -102,6 +102,7 @@ class Model(Section):
     config: dict[str, Any] = field(default_factory=dict)
     family_config: dict[str, dict[str, Any]] = field(default_factory=dict)
     tokenizer: str | None = None
+    tokens: list[str] = field(default_factory=list)
     processor: dict[str, Any] = field(default_factory=dict)
     adapter: dict[str, Any] = field(default_factory=dict)
     freeze: list[str] = field(default_factory=list)

@@ -1,0 +1,140 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Points at what a text asks for in an image: "open the cart" on a screenshot.
+
+A model that was taught an anchor token (method `pointer`) points with it. Any other vision-language model points with
+the attention of the words, in the heads of heads.json beside it, or else in heads that are chosen for the text without
+labels. --zoom crops the image at the point, enlarges it and looks again.
+
+With --rows, every text of the rows is pointed at: the share of points in the right box (hit), within half a cell of
+the map of it (overlap), and of the best points any (hit of the top), by type of target.
+
+examples:
+  grounded-attention point shop.png "open the cart" --model runs/my_pointer --zoom 1 --output point.png
+
+  grounded-attention point --rows rootsautomation/ScreenSpot --model Qwen/Qwen2.5-VL-3B-Instruct --limit 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from .command_line import make_parser, run
+from .number_options import not_negative, positive
+from .rows_options import add_rows_options, open_rows
+from .user_errors import explain_error
+from .vlm_options import add_vlm_options
+
+
+def point(options: argparse.Namespace) -> str:
+    """Runs the command and returns the text to print."""
+    from transformers.utils import logging
+
+    from grounded_attention.utils.open_images import open_image
+
+    from .vlm_options import load_vlm
+
+    logging.disable_progress_bar()
+    if (options.rows is None) == (options.image is None or options.text is None):
+        raise ValueError("give either an image and a text, or --rows")
+    if options.rows is not None:
+        return _measure(options)
+    image = open_image(options.image, options.image)
+    found = _point(options, *load_vlm(options), image, options.text)
+    if options.output is not None:
+        _draw(image, found).save(options.output)
+    if options.json:
+        return json.dumps(found.to_dict())
+    places = [f"{x * image.width:.0f}, {y * image.height:.0f}" for x, y in found.points]
+    lines = [f"{place} pixels ({score:.1%})" for place, score in zip(places, found.scores, strict=True)]
+    return "\n".join([*lines, f"by {found.source}", *([f"open {options.output}"] if options.output else [])])
+
+
+def _point(options: argparse.Namespace, model: Any, processor: Any, image: Any, text: str) -> Any:
+    from grounded_attention.lens.pointing import point as point_at
+
+    from .look import read_heads
+
+    chosen = {"heads": read_heads(options.heads), "anchor": options.anchor, "zoom": options.zoom, "top": options.top}
+    return point_at(model, processor, image, text, **chosen)
+
+
+def _measure(options: argparse.Namespace) -> str:
+    from grounded_attention.heads.points import is_hit, point_scores
+    from grounded_attention.utils.open_images import open_image
+    from grounded_attention.utils.plain_text import aligned_table
+
+    from .vlm_options import load_vlm
+
+    model, processor = load_vlm(options)
+    hits: list[dict[str, float]] = []
+    groups: list[Sequence[str]] = []
+    for row in open_rows(options.rows, options, split=options.split):
+        image = open_image(row["image"], "image")
+        for phrase in row["phrases"]:
+            if not len(phrase["boxes"]) or len(hits) == options.limit:
+                continue
+            found, boxes = _point(options, model, processor, image, phrase["text"]), phrase["boxes"]
+            top = any(is_hit(each, boxes) for each in found.points)
+            overlap = is_hit(found.point, boxes, found.reach)
+            hits.append({"hit": float(is_hit(found.point, boxes)), "overlap": float(overlap), "top": float(top)})
+            groups.append(phrase.get("types") or ())
+        if len(hits) == options.limit:
+            break
+    if not hits:
+        raise ValueError(f"--rows {options.rows}: no phrase has a box")
+    scores = point_scores(hits, groups)
+    if options.json:
+        return json.dumps(scores)
+    sizes = {name: sum(name in each for each in groups) for name in scores} | {"all": len(hits)}
+    rows = [[name, str(sizes[name] or "–"), *(f"{each[key]:.1%}" for key in hits[0])] for name, each in scores.items()]
+    table = aligned_table(["targets", "number", "hit", "overlap", f"hit of {options.top}"], rows)
+    return f"{table}\n\nall: mean over targets; mean of groups: each group counts the same"
+
+
+def _draw(image: Any, found: Any) -> Any:
+    """The image with its points, the first one filled, and the crops."""
+    from PIL import ImageDraw
+
+    drawn = image.convert("RGB")
+    pen, size = ImageDraw.Draw(drawn), max(4, round(max(image.size) / 100))
+    for crop in found.crops:
+        pen.rectangle(crop, outline=(0, 114, 178), width=max(1, size // 3))
+    for number, (x, y) in enumerate(found.points):
+        across, down = x * image.width, y * image.height
+        circle = (across - size, down - size, across + size, down + size)
+        fill = (213, 94, 0) if number == 0 else None
+        pen.ellipse(circle, fill=fill, outline=(213, 94, 0), width=max(1, size // 3))
+    return drawn
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
+    return run(build_parser(), point, arguments, explain_error=explain_error)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = make_parser("grounded-attention point", __doc__)
+    add = parser.add_argument
+    add("image", nargs="?", metavar="IMAGE", help="file of an image")
+    add("text", nargs="?", metavar="TEXT", help="what to point at")
+    add("--rows", metavar="SOURCE", help="measure on rows with boxes: a data set of the Hub, a file, a folder")
+    add("--split", metavar="NAME", help="the split of --rows (default: all)")
+    add("--limit", type=positive, metavar="N", help="the most texts of --rows (default: all)")
+    add_rows_options(add)
+    add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
+    add_vlm_options(parser)
+    add("--heads", default="auto", metavar="WHICH", help="without an anchor: as for look (default: auto)")
+    add("--anchor", default="<point>", metavar="TOKEN", help="the anchor token (default: <point>)")
+    add("--zoom", type=not_negative, default=0, metavar="N", help="crop, enlarge and look again N times (default: 0)")
+    add("--top", type=positive, default=3, metavar="N", help="the most points (default: 3)")
+    add("--output", metavar="FILE", help="a picture of image, points and crops")
+    add("--json", action="store_true", help="print the numbers as JSON")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

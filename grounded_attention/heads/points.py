@@ -1,0 +1,90 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Points from maps of attention: the places above a part of the maximum, and where to look closer.
+
+The rules are those of GUI-AIMA (arXiv 2511.00810) and GUI-Actor (2506.03143). Shape letters: Y and X rows and columns.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from statistics import fmean
+
+import numpy as np
+
+Point = tuple[float, float]
+# A crop has this part of the geometric mean of width and height, in whole tokens of 28 pixels.
+CROP_SHARE, CROP_STEP = 560 / 2400, 28
+WHOLE = (0.0, 0.0, 1.0, 1.0)
+
+
+def map_points(
+    cells: np.ndarray, frame: Sequence[float] = WHOLE, share: float = 0.3, score: str = "max"
+) -> list[tuple[Point, float]]:
+    """Finds the points of a map, the best first.
+
+    Cells above a share of the maximum fall into components, whose neighbours share an edge. The point of a component
+    is the mean of the middles of its cells, weighted by the map.
+
+    Args:
+        cells (`np.ndarray`): (Y, X), not negative.
+        frame (`Sequence[float]`, *optional*): The part of the image that the cells cover: x1, y1, x2, y2 in [0, 1].
+        share (`float`, *optional*, defaults to 0.3): The share of the maximum.
+        score (`str`, *optional*, defaults to `"max"`): What orders components: their `"max"` (GUI-AIMA, V2P) or
+            their `"mean"` (GUI-Actor).
+
+    Returns:
+        `list[tuple[Point, float]]`: (x, y) in [0, 1] of the image and score; empty for a map without attention.
+    """
+    values = np.asarray(cells, dtype=np.float64)
+    left = values > share * values.max() if values.max() > 0 else np.zeros(values.shape, dtype=bool)
+    x1, y1, x2, y2 = frame
+    found = []
+    for start in np.argwhere(left):
+        if not left[tuple(start)]:
+            continue
+        waiting, component = [tuple(start)], []
+        left[tuple(start)] = False
+        while waiting:
+            row, column = waiting.pop()
+            component.append((row, column))
+            for near in ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1)):
+                if 0 <= near[0] < values.shape[0] and 0 <= near[1] < values.shape[1] and left[near]:
+                    left[near] = False
+                    waiting.append(near)
+        places = np.array(component)
+        weights = values[places[:, 0], places[:, 1]]
+        down, across = (places + 0.5).T @ weights / weights.sum()
+        x, y = x1 + across / values.shape[1] * (x2 - x1), y1 + down / values.shape[0] * (y2 - y1)
+        found.append(((float(x), float(y)), float(weights.max() if score == "max" else weights.mean())))
+    return sorted(found, key=lambda each: -each[1])  # components with one score keep the order of reading
+
+
+def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:
+    """The square around a point, x1, y1, x2, y2 in pixels, that is looked at again, inside an image (width, height).
+
+    Unlike the authors', it is no larger than the image and never empty.
+    """
+    side = CROP_STEP * math.floor(math.sqrt(size[0] * size[1]) * CROP_SHARE / CROP_STEP)
+    side = min(max(side, CROP_STEP), *size)
+    starts = [min(max(int(at * edge) - side // 2, 0), edge - side) for at, edge in zip(point, size, strict=True)]
+    return starts[0], starts[1], starts[0] + side, starts[1] + side
+
+
+def is_hit(point: Point, boxes: np.ndarray, reach: Point = (0.0, 0.0)) -> bool:
+    """Whether a point, or a rectangle that reaches so far from it to each side, touches one of the boxes (n, 4)."""
+    (x, y), (across, down) = point, reach
+    boxes = np.reshape(boxes, (-1, 4))
+    inside_x = (boxes[:, 0] <= x + across) & (x - across <= boxes[:, 2])
+    return bool((inside_x & (boxes[:, 1] <= y + down) & (y - down <= boxes[:, 3])).any())
+
+
+def point_scores(hits: Sequence[Mapping[str, float]], groups: Sequence[Sequence[str]]) -> dict[str, dict[str, float]]:
+    """Means of measures: `all` over samples, then of each group (a sample may be in several), and of the groups."""
+    members: dict[str, list[Mapping[str, float]]] = {name: [] for name in sorted({*chain(*groups)})}
+    for each, names in zip(hits, groups, strict=True):
+        for name in names:
+            members[name].append(each)
+    means = {name: {key: fmean(one[key] for one in each) for key in each[0]} for name, each in members.items()}
+    known = [*means.values()]
+    means = {"all": {key: fmean(one[key] for one in hits) for key in hits[0]}} | means
+    return means | ({"mean of groups": {key: fmean(one[key] for one in known) for key in hits[0]}} if known else {})

@@ -1,0 +1,151 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""`point`: where in an image a vision-language model looks for what a text asks for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.heads.points import WHOLE, Point, map_points, zoom_box
+from grounded_attention.heads.reading import inputs_on
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.method import observed_layers
+from grounded_attention.supervision.pointer import Pointer
+from grounded_attention.supervision.supervise import supervise, unwrap_model
+from grounded_attention.utils.open_images import open_image
+
+from .look import GivenHeads, look
+
+ANCHOR = "<point>"
+
+
+@dataclass(frozen=True, eq=False)
+class Pointed:
+    """Where a model points.
+
+    Args:
+        point (`tuple[float, float]`): x and y in [0, 1] of the image, after all zooms.
+        points (`tuple[tuple[float, float], ...]`): the best points, the best first.
+        scores (`tuple[float, ...]`): the attention of each, 1 in sum over the map.
+        cells (`np.ndarray`): (Y, X) float32, the last map.
+        frame (`tuple[float, ...]`): the part of the image that it covers: x1, y1, x2, y2 in [0, 1].
+        crops (`tuple[tuple[int, ...], ...]`): the crops that were looked at, x1, y1, x2, y2 in pixels.
+        source (`str`): whose attention it is.
+    """
+
+    point: Point
+    points: tuple[Point, ...]
+    scores: tuple[float, ...]
+    cells: np.ndarray
+    frame: tuple[float, float, float, float]
+    crops: tuple[tuple[int, int, int, int], ...]
+    source: str
+
+    @property
+    def reach(self) -> Point:
+        """Half of a cell of the map, in x and y."""
+        rows, columns = self.cells.shape
+        return (self.frame[2] - self.frame[0]) / columns / 2, (self.frame[3] - self.frame[1]) / rows / 2
+
+    def to_dict(self) -> dict[str, Any]:
+        """Points, scores and crops as plain values."""
+        points = [[round(x, 5), round(y, 5)] for x, y in self.points]
+        crops = [list(crop) for crop in self.crops]
+        return {"point": points[0], "points": points, "scores": list(self.scores), "crops": crops, "from": self.source}
+
+
+def point(
+    model: Any,
+    processor: Any,
+    image: Any,
+    text: str,
+    *,
+    heads: GivenHeads = "auto",
+    anchor: str = ANCHOR,
+    zoom: int = 0,
+    enlarge: int = 2,
+    top: int = 3,
+    share: float = 0.3,
+) -> Pointed:
+    """Points at what a text asks for, by the attention of the model.
+
+    A model with the anchor token, taught by the method `pointer`, has the anchor put after the text: its map counts,
+    over all heads, weighted by the text. Any other model points with the mean attention of the words of the text, in
+    the heads of `heads`.
+
+    Args:
+        model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
+            mode.
+        processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
+        image (image): as for [`open_image`].
+        text (`str`): what to point at, such as "open the cart".
+        heads (*optional*, defaults to `"auto"`): as for [`look`]; not read if the model has the anchor.
+        anchor (`str`, *optional*, defaults to `"<point>"`): the anchor token.
+        zoom (`int`, *optional*, defaults to 0): how often to crop the image at the point, enlarge it and look again.
+        enlarge (`int`, *optional*, defaults to 2): how many times a crop is enlarged.
+        top (`int`, *optional*, defaults to 3): the most points.
+        share (`float`, *optional*, defaults to 0.3): the share of the map's maximum that a place needs.
+
+    Returns:
+        [`Pointed`]: the points.
+
+    Raises:
+        ValueError: if the text is empty, the model's image tokens are not known, or nothing in the image is attended.
+    """
+    if not text.strip():
+        raise ValueError("point needs a text: say what to point at")
+    model, picture = model.eval(), open_image(image, "image")
+    patches = processor
+    if not isinstance(processor, PatchGroundingProcessor):
+        patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
+    anchored = anchor in patches.tokenizer.get_added_vocab()
+    crops: list[tuple[int, int, int, int]] = []
+    shown, seen = picture, WHOLE
+    for step in range(zoom + 1):
+        if anchored:
+            cells, part = _anchor_map(model, patches, shown, text, anchor)
+            source = f"the token {anchor}"
+        else:
+            lens = look(model, patches, shown, text, answer="", heads=heads)
+            words = lens[text]
+            cells, part, source = words.cells, words.frame, lens.heads_from
+        sides = (seen[2] - seen[0], seen[3] - seen[1])
+        x1, y1, x2, y2 = (seen[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
+        found = map_points(cells, (x1, y1, x2, y2), share)
+        if not found:
+            raise ValueError(f"{text!r}: nothing in the image is attended, so there is no point")
+        if step < zoom:
+            crop = zoom_box(picture.size, found[0][0])
+            crops.append(crop)
+            shown = picture.crop(crop).resize(((crop[2] - crop[0]) * enlarge,) * 2, Image.Resampling.BICUBIC)
+            left, top_edge, right, bottom = (at / size for at, size in zip(crop, picture.size * 2, strict=True))
+            seen = (left, top_edge, right, bottom)
+    points, scores = zip(*found[:top], strict=True)
+    return Pointed(points[0], points, scores, cells, (x1, y1, x2, y2), tuple(crops), source)
+
+
+@torch.no_grad()
+def _anchor_map(
+    model: Any, patches: PatchGroundingProcessor, picture: Image.Image, text: str, anchor: str
+) -> tuple[np.ndarray, tuple[float, float, float, float]]:
+    """The map (Y, X) of the anchor that answers a text, and the part of the image that it covers."""
+    phrases = [[{"text": anchor, "boxes": [WHOLE]}]]
+    if getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template:
+        made = patches([text], [anchor], images=[picture], phrases=phrases)
+    else:
+        made = patches([f"{text} {anchor}"], images=[picture], phrases=phrases)
+    inner, method = unwrap_model(model), Pointer()
+    batch = made.to(next(inner.parameters()).device)
+    given = {**batch, **method.prepare_batch(batch)}
+    with supervise(inner):
+        base = getattr(inner, "base_model", inner)
+        inputs = inputs_on(patches.model_inputs(batch), model)
+        outputs = base(**inputs, **method.forward_kwargs(given), use_cache=False)
+    layers = observed_layers(outputs)
+    pairs, queries = ([layer.pairs[place] for layer in layers] for place in (0, 1))
+    attention = method.weighted_map(pairs, queries, outputs.hidden_states, given)[0, 0].exp().cpu()
+    grid = TokenGrid.of_tokens(batch["region_boxes"][0].cpu(), batch["region_candidate_mask"][0].cpu())
+    return grid.maps(attention * batch["region_candidate_mask"][0].cpu()).numpy(), grid.frame

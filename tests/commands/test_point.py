@@ -1,0 +1,63 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The command `point`: points of an image, measures of rows by group, and what it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from grounded_attention.commands.point import main
+from tests.helpers.tiny_vlm_files import save_llava
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model, and screens in the columns of ScreenSpot."""
+    made = tmp_path_factory.mktemp("screens")
+    save_llava(made / "llava")
+    rows = []
+    for number, (kind, source) in enumerate([("icon", "windows"), ("text", "ios"), ("text", "shop")]):
+        noise = np.random.default_rng(number).integers(0, 255, (120, 240, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(made / f"{number}.png")
+        box = [0.0, 0.0, 1.0, 1.0] if kind == "text" else [0.99, 0.99, 1.0, 1.0]
+        row = {"file_name": f"{number}.png", "bbox": box, "instruction": "open the cart"}
+        rows.append({**row, "data_type": kind, "data_source": source})
+    (made / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return made
+
+
+def run_point(capsys, *arguments):
+    status = main([str(each) for each in arguments])
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
+
+
+def test_an_image(folder, tmp_path, capsys):
+    picture = tmp_path / "point.png"
+    given = [folder / "0.png", "open the cart", "--model", folder / "llava", "--zoom", 1, "--output", picture]
+    status, printed, _ = run_point(capsys, *given, "--json")
+    found = json.loads(printed)
+    assert status == 0 and len(found["crops"]) == 1 and len(found["points"]) <= 3
+    assert found["point"] == found["points"][0]
+    assert Image.open(picture).size == (240, 120)
+    status, printed, _ = run_point(capsys, *given)
+    x, y = (float(each) for each in printed.split(" pixels")[0].split(", "))
+    assert (x, y) == pytest.approx((240 * found["point"][0], 120 * found["point"][1]), abs=0.6)
+
+
+def test_rows_are_measured_by_the_groups_of_screenspot(folder, capsys):
+    given = ["--rows", folder, "--model", folder / "llava", "--boxes", "xyxy 0..1"]
+    status, printed, _ = run_point(capsys, *given, "--json")
+    scores = json.loads(printed)
+    assert status == 0 and set(scores) == {"all", "desktop icon", "mobile text", "web text", "mean of groups"}
+    assert scores["mobile text"] == {"hit": 1.0, "overlap": 1.0, "top": 1.0}  # the whole screen
+    assert scores["all"]["hit"] == pytest.approx((2 + scores["desktop icon"]["hit"]) / 3)
+    status, printed, _ = run_point(capsys, *given, "--limit", 1)
+    assert "desktop icon" in printed and "web text" not in printed
+
+
+def test_what_is_refused(folder, capsys):
+    for given in ([], [folder / "0.png"], [folder / "0.png", "open", "--rows", folder]):
+        status, _, said = run_point(capsys, *given, "--model", folder / "llava")
+        assert status == 2 and "--rows" in said and said.count("\n") == 1
