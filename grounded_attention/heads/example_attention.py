@@ -197,7 +197,9 @@ def capture_examples(
     `model` is the model or its observer.
     """
     observer = model if isinstance(model, Observer) else get_observer(model)
-    inputs = RegionInputs(processor, regions, Rules(), pictures if reads_pixels(observer.model) else None)
+    inputs = RegionInputs(
+        observer.model, processor, regions, Rules(), pictures if reads_pixels(observer.model) else None
+    )
     captured = []
     for example in examples:
         prompt, spans = _with_words(example)

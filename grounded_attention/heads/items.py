@@ -216,10 +216,13 @@ class RegionInputs(HeadInputs):
 
     directions, batch_size, rule = DIRECTIONS, 32, CONFIDENT
 
-    def __init__(self, processor: Any, regions: Mapping[str, Any], rules: Rules, images: Images | None = None):
+    def __init__(
+        self, model: Any, processor: Any, regions: Mapping[str, Any], rules: Rules, images: Images | None = None
+    ):
         if rules.word == "prompt":
             raise ValueError("word='prompt': only a vision-language model reads a prompt whose end asks")
         self.processor, self.regions, self.rules, self.images = processor, regions, rules, images
+        processor.fit_text_length(model.config)
         self.about = {"word": rules.word, "iou_threshold": rules.iou_threshold, "merged_box": rules.merged}
 
     def make(self, examples: Sequence[AuditExample]) -> HeadBatch:

@@ -22,6 +22,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 from transformers.utils import logging
 
+from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.processing.phrase_grounding import NO_TOKEN, TRUNCATED
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.row_states import AttentionPair
@@ -256,6 +257,7 @@ class Counted:
     fitted: int = 0  # judged phrases with a right answer among their candidates
     scored: int = 0
     unscored: int = 0
+    cut: dict[str, Any] = field(default_factory=dict)  # image -> the tokens and phrases that its caption lost
 
     def groups(self, direction: str) -> dict[str, Any]:
         return self.tallies[direction].counts() if direction in self.tallies else {}
@@ -271,6 +273,7 @@ class Counted:
                 whole.tallies[name].merge(tally)
             whole.phrases.update(part.phrases)
             whole.fitted += part.fitted
+            whole.cut |= part.cut
             whole.scored, whole.unscored = whole.scored + part.scored, whole.unscored + part.unscored
         return whole
 
@@ -347,7 +350,7 @@ class Measurement:
             self.inputs = PatchInputs(model, processor, images, rules, instruction)
         elif instruction is None:
             pictures = images if reads_pixels(self.observer.model) else None
-            self.inputs = RegionInputs(processor, regions, rules, pictures)
+            self.inputs = RegionInputs(model, processor, regions, rules, pictures)
         else:
             raise ValueError(
                 f"instruction={instruction!r}: only for a vision-language model, which has no region table"
@@ -400,7 +403,10 @@ class Measurement:
                 bar.update(len(batch))
         if maps is not None:
             maps.gather()
-        return counted.gathered()
+        counted = counted.gathered()
+        if counted.cut and state.is_main_process:
+            logger.warning(describe_cut(counted.cut))
+        return counted
 
     def _with_boxes(self, examples: Iterable[AuditExample], counted: Counted) -> Iterator[tuple[int, AuditExample]]:
         """Yields numbered prompts, with only the phrases that have gold boxes."""
@@ -417,6 +423,11 @@ class Measurement:
         batch = self.inputs.make(examples)
         for phrases in batch.dropped:
             counted.phrases.update(_DROPPED[each.reason] for each in phrases if each.reason in _DROPPED)
+        for example, tokens, phrases in zip(
+            examples, getattr(batch.inputs, "cut_tokens", ()), batch.dropped, strict=False
+        ):
+            if tokens:
+                counted.cut[example.image_id] = (tokens, [each.words for each in phrases if each.reason == TRUNCATED])
         grounded = ground(batch, examples)
         if self.only_reachable:
             judged = [one for one in grounded if one.regions.any()]

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The result of a processor: model inputs, and a report of labelled phrases that were changed or dropped."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ class GroundedBatch(BatchFeature):
         dropped_phrases (`list[list[DroppedPhrase]]`, *optional*): The report for each example. It is an attribute and
             not a key of the mapping, so `model(**batch)` does not receive it. It survives `.to(device)`, copying, and
             pickling between processes.
+        cut_tokens (`list[int]`, *optional*): How many tokens each text lost at its end; an attribute too.
     """
 
     def __init__(
@@ -39,20 +40,33 @@ class GroundedBatch(BatchFeature):
         data: dict[str, Any] | None = None,
         tensor_type: Any = None,
         dropped_phrases: list[list[DroppedPhrase]] | None = None,
+        cut_tokens: list[int] | None = None,
     ) -> None:
         super().__init__(data, tensor_type=tensor_type)
         # A Trainer makes the batch anew from its entries.
         self.dropped_phrases = dropped_phrases or (data or {}).get("dropped_phrases") or []
+        self.cut_tokens = cut_tokens or []
 
     def reported(self) -> dict[str, Any]:
-        """Returns the inputs and, with phrases, the key `dropped_phrases`: so batches of collators keep the report."""
-        return {**self, **({"dropped_phrases": self.dropped_phrases} if "phrase_mask" in self else {})}
+        """Returns the inputs, `dropped_phrases` with phrases, and `cut_tokens` if a text was cut, for collators."""
+        dropped = {"dropped_phrases": self.dropped_phrases} if "phrase_mask" in self else {}
+        return {**self, **dropped, **({"cut_tokens": self.cut_tokens} if any(self.cut_tokens) else {})}
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(self.__dict__)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
+
+
+def describe_cut(rows: Mapping[str, tuple[int, Sequence[str]]], shown: int = 3) -> str:
+    """Counts and names rows -> the tokens and the phrases that their texts lost."""
+    named = [
+        f"{row} {count} tokens" + f" and the phrases {', '.join(map(repr, phrases))}" * bool(phrases)
+        for row, (count, phrases) in list(rows.items())[:shown]
+    ]
+    more = [f"and {len(rows) - shown} more"] if len(rows) > shown else []
+    return f"{len(rows)} texts are too long and were cut at their end: {'; '.join([*named, *more])}"
 
 
 def as_batch(

@@ -219,7 +219,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
             `True` or `"longest_first"`, `"only_first"`, `"only_second"`, or `False`. Cuts texts at their end when
             texts and special tokens are longer than `max_length`. Special tokens are never cut.
         max_length (`int`, *optional*):
-            Largest number of text columns of an example; the tokenizer's `model_max_length` by default.
+            Largest number of text columns of an example, and at most the tokenizer's `model_max_length`, which is the
+            default.
         max_sequence_length (`int`, *optional*):
             Largest number of columns of text, special tokens and regions together, including the whole image, without
             END. Above it, the longer side loses one at a time (VL-BERT public code): a region if there are more
@@ -310,7 +311,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
         regions = self._given_regions(given, pictures)
         kept_regions = None if regions is None else self._kept_regions(regions, given)
         encoded = encode_texts(self.tokenizer, end_texts(layouts, texts))
-        limit = min(self.tokenizer.model_max_length if max_length is None else max_length, NO_LIMIT)
+        limit = min(self.tokenizer.model_max_length, NO_LIMIT if max_length is None else max_length, NO_LIMIT)
         kept, region_limits = fit_lengths(
             layouts,
             encoded.lengths,
@@ -337,10 +338,16 @@ class GroundedProcessor(ProcessorMixin, ABC):
             given, texts, encoded, columns, data["input_ids"].shape[1], arranged, match, images
         )
         data.update(found)
+        made: dict[str, Any] = data
         if return_tensors is None:
-            lists = {key: list(value) if value.dtype == np.float32 else value.tolist() for key, value in data.items()}
-            return GroundedBatch(lists, dropped_phrases=dropped)
-        return GroundedBatch(data, tensor_type=return_tensors, dropped_phrases=dropped)
+            made = {key: list(value) if value.dtype == np.float32 else value.tolist() for key, value in data.items()}
+        cut = (encoded.lengths - kept).sum(axis=0).tolist()
+        return GroundedBatch(made, tensor_type=return_tensors, dropped_phrases=dropped, cut_tokens=cut)
+
+    def fit_text_length(self, config: Any) -> None:
+        """Lets the tokenizer cut texts where a model of this configuration ends, if it would not."""
+        longest = getattr(config, "max_text_length", None) or config.max_position_embeddings
+        self.tokenizer.model_max_length = min(self.tokenizer.model_max_length, longest)
 
     @property
     def model_input_names(self) -> list[str]:

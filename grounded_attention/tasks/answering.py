@@ -73,13 +73,13 @@ print(f"answer: {{model.config.id2label[best]}}")"""
 
     def question_inputs(self, examples: Examples, processor: Any) -> dict[str, Any]:
         """The model inputs of rows with a `question`, and their ids."""
-        inputs = processor(
+        inputs: Any = processor(
             text=[row["question"] for row in examples.rows],
             layout=processor.answer_layout,
             return_tensors="pt",
             **seen_arguments(examples.images, examples.regions),
         )
-        return {**inputs, **identify(examples.rows)}
+        return {**inputs.reported(), **identify(examples.rows)}
 
     def chosen_answers(self, outputs: Any) -> list[str]:
         """The answer with the highest score of each row."""

@@ -237,7 +237,7 @@ class Pretraining(MaskedTask):
         if options.max_sequence_length is not None:
             arguments["max_sequence_length"] = options.max_sequence_length
         batch = processor(text=texts, return_tensors="pt", **arguments).reported()
-        dropped = {name: batch.pop(name) for name in ("dropped_phrases",) if name in batch}
+        dropped = {name: batch.pop(name) for name in ("dropped_phrases", "cut_tokens") if name in batch}
         if chosen is not None and regions is not None:
             batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
             if options.regions_exchanged and wanted.features:

@@ -96,7 +96,8 @@ for answer, share in zip(answers, shares):
         pairs = [(row, choice) for row in rows for choice in row["choices"]]
         tagged = regions is not None or examples.images is not None
         texts = _texts(pairs, processor, self.options.max_text_length, tagged)
-        batch = {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
+        cut = {"cut_tokens": texts.pop("cut_tokens")} if "cut_tokens" in texts else {}
+        batch = cut | {name: values.unflatten(0, (len(rows), -1)) for name, values in texts.items()}
         if tagged:
             seen = seen_arguments(examples.images, regions or [_Boxes(row) for row in rows])
             inputs = processor(text=[row["question"]["text"] for row in rows], return_tensors="pt", **seen)
@@ -146,8 +147,8 @@ def _texts(pairs: Sequence[Any], processor: Any, length: int | None, tagged: boo
         max_length=None if length is None else length + SPECIALS,
         return_tensors="pt",
         **seen,
-    )
-    names = ("input_ids", "attention_mask", "token_type_ids", "token_regions", "image_text_alignment")
+    ).reported()
+    names = ("cut_tokens", "input_ids", "attention_mask", "token_type_ids", "token_regions", "image_text_alignment")
     return {name: inputs[name] for name in names if name in inputs}
 
 

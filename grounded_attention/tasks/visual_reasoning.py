@@ -41,7 +41,7 @@ print(f"the statement holds: {{shares[1]:.0%}}")"""
         seen = joined_arguments(examples.regions)
         inputs = processor(text=[row["sentence"] for row in rows], return_tensors="pt", **seen)
         labels = [row["label"] if row["label"] >= 0 else UNLABELLED for row in rows]
-        return {**inputs, **identify(rows), "labels": torch.tensor(labels)}
+        return {**inputs.reported(), **identify(rows), "labels": torch.tensor(labels)}
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
         for row, probabilities in zip(rows, outputs.logits.float().softmax(-1), strict=True):

@@ -17,6 +17,7 @@ from annotated_types import Ge, Interval, Len
 
 from .bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
 
+NEAREST = 6  # keys in a message about an unknown one
 STRICT = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
 Share = Annotated[float, Interval(ge=0, le=1)]
@@ -210,8 +211,15 @@ def unknown_key(prefix: str, name: Any, known: Collection[str]) -> str:
         return f"{prefix[:-1]} must be {names}, found {name!r:.200}" + _hint(name, known)
     dot = f"{prefix}." if prefix and not prefix.endswith((".", " ")) else prefix
     close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {dot + close[0]!r}?" if close else f"known keys: {', '.join(sorted(known)) or 'none'}"
-    return f"unknown key {dot + str(name)!r}; {hint}"
+    if close and not close[0].startswith(f"{name}_"):  # for `rank` not `rank_pattern`, but all that is near
+        return f"unknown key {dot + str(name)!r}; did you mean {dot + close[0]!r}?"
+    near = difflib.get_close_matches(str(name), list(known), n=NEAREST, cutoff=0.0)
+    names = (
+        ", ".join(sorted(known)) or "none"
+        if len(known) <= 2 * NEAREST
+        else f"{', '.join(near)}, and {len(known) - NEAREST} more"
+    )
+    return f"unknown key {dot + str(name)!r}; known keys: {names}"
 
 
 def check_names(

@@ -404,6 +404,8 @@ class GroundedRows:
             row["images"] = pictures
         if sizes:
             row["width"], row["height"] = sizes[0]
+        else:
+            report.drop("a picture (the row is text alone)", where)
         row["phrases"] = [
             self._phrase(each, index, raw, sizes, texts, place, report) for index, each in enumerate(raw.phrases)
         ]

@@ -185,10 +185,12 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
     return f"{checkpoint} has other answers: took the weights of {len(pairs)} of {len(wanted)}, the others are new"
 
 
-def check_vocabulary(model: PreTrainedModel, processor: Any) -> None:
+def fit_tokenizer(model: PreTrainedModel, processor: Any) -> None:
     """
-    Checks that the model knows every token of the processor.
+    Checks that the model knows every token of the processor, which then cuts texts where the model ends.
     """
+    if hasattr(processor, "fit_text_length"):
+        processor.fit_text_length(model.config)
     highest = max(processor.tokenizer.get_vocab().values(), default=0)
     known = getattr(model.config, "vocab_size", None)
     if isinstance(known, int) and highest >= known:

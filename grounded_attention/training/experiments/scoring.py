@@ -30,7 +30,7 @@ from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.progress import phase
 
 from .arguments import training_arguments
-from .models import check_pixels, check_vocabulary, check_width, load_model, make_processor
+from .models import check_pixels, check_width, fit_tokenizer, load_model, make_processor
 from .prepared_data import PreparedData
 
 
@@ -94,7 +94,7 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
     model, missing = load_model(head_class(task.head, source), source)
     if missing:
         raise ValueError(f"{checkpoint}: weights are missing, such as {min(missing)}; copy or train it again")
-    check_vocabulary(model, processor)
+    fit_tokenizer(model, processor)
     if data.images is not None or data.regions is not None:
         check_pixels(model, data.images)
     for name, table in tables(data).items():

@@ -24,7 +24,7 @@ from grounded_attention.utils.whole_files import write_json
 
 from .arguments import training_arguments
 from .measuring import measured_splits
-from .models import check_pixels, check_vocabulary, check_width, make_model
+from .models import check_pixels, check_width, fit_tokenizer, make_model
 from .pictures import track_pictures
 from .prepared_data import PreparedData
 from .start_model import make_preservation
@@ -112,7 +112,7 @@ def _grounding_metrics(task: Task, method: SupervisionMethod) -> list[Any]:
 
 
 def _check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: PreparedData) -> None:
-    check_vocabulary(model, processor)
+    fit_tokenizer(model, processor)
     if data.images is not None or data.regions is not None:  # otherwise the model reads text only
         check_pixels(model, data.images)
     if data.images is not None or data.regions is None:

@@ -38,6 +38,7 @@ from .joins import ShuffledTargets, join_labels
 logger = logging.get_logger(__name__)
 
 COUNTS, ROW_KEYS = "component_counts", "row_keys"  # entries of a training batch
+CUT_ROWS = "cut_rows"  # of any batch of a task: key of a row whose text was cut -> tokens and phrases that it lost
 SEQUENCE_KEYS = {"input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "labels"}
 Row = Mapping[str, Any]
 # What a text has at the place of an image, with the white space behind it; and what a text alone answers.
@@ -124,7 +125,10 @@ def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str
     table: Any = collator.regions
     records = [row["regions"] if row.get("regions") is not None else table[row["image_id"]] for row in rows]
     phrases = [_listed(row.get("phrases")) for row in rows]
-    return collator.processor(texts, phrases=phrases, **region_arguments(records)).reported()
+    batch = collator.processor(texts, phrases=phrases, **region_arguments(records)).reported()
+    if cut := batch.pop("cut_tokens", None):
+        logger.warning_once(f"texts are cut at their end: here {sum(map(bool, cut))} lose up to {max(cut)} tokens")
+    return batch
 
 
 def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, Any]:
@@ -323,7 +327,7 @@ class Collator(GroundingCollator):
             batch["phrase_regions"] = self._control(rows, batch).float()
             batch.pop("phrase_boxes", None)  # the control's regions are those of no box
         keys = {ROW_KEYS: [row_key(row) for row in rows]} if self.training and self.method is not None else {}
-        return {**super().prepare(batch, rows), **keys}
+        return {**super().prepare(batch, rows), **keys, **_cut_rows(batch, rows)}
 
     def generators(self, rows: Sequence[Mapping[str, Any]]) -> RowGenerators:
         return lambda row: self.generator(f"{row_key(rows[row])} supervision")
@@ -393,6 +397,15 @@ def _check_size(row: Mapping[str, Any], held: Any, what: str) -> None:
     size: Any = (row.get("width"), row.get("height"))
     if None not in size:
         check_shape(size, (held.width, held.height), row["image_id"], what)
+
+
+def _cut_rows(batch: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
+    if "cut_tokens" not in batch:
+        return {}
+    cut = np.reshape(batch["cut_tokens"], (len(rows), -1)).sum(1).tolist()  # a row may have several texts
+    dropped = batch.get("dropped_phrases") or [[]] * len(rows)
+    lost = [[each.words for each in found if each.reason == TRUNCATED] for found in dropped]
+    return {CUT_ROWS: {row_key(row): each for row, *each in zip(rows, cut, lost, strict=True) if each[0]}}
 
 
 def _image(rows: Sequence[Mapping[str, Any]], message: str) -> str:

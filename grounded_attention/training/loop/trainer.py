@@ -20,6 +20,7 @@ from transformers.trainer import DEFAULT_PROGRESS_CALLBACK, TRAINING_ARGS_NAME, 
 
 from grounded_attention.families import find_family
 from grounded_attention.metrics.item_scores import interleave
+from grounded_attention.processing.grounded_batch import describe_cut
 from grounded_attention.reports.heads_over_time import HEADS
 from grounded_attention.supervision.supervise import unwrap_model
 from grounded_attention.tasks import Metric, Task
@@ -27,14 +28,14 @@ from grounded_attention.training.publish.hub import HubPush
 from grounded_attention.utils.progress import phase
 
 from .checkpoint import rotate, seal
-from .data import COUNTS, Collator, count_components
+from .data import COUNTS, CUT_ROWS, Collator, count_components
 from .finite_steps import FiniteTrainer, spread_nan
 from .learning_rates import MAPPING, check_mapping, map_learning_rates
 from .length_batches import LENGTH, LengthSampler
 from .preserve import Preservation
 from .progress import ProgressCallback
 from .resume import UnloggedLosses, environment, write_environment
-from .trainer_mixin import GroundingTrainerMixin
+from .trainer_mixin import GroundingTrainerMixin, logger
 
 
 @dataclass
@@ -43,6 +44,7 @@ class GroundingTrainingArguments(TrainingArguments):
 
     learning_rate_mapping: dict[str, float] | None = None
     skip_nonfinite_batches: bool = False
+    refuse_long_texts: bool = False
 
     def __post_init__(self):
         super().__post_init__()
@@ -86,6 +88,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         # The loss is divided by the counts of the whole step. Older transformers read the second attribute.
         self.loss_is_scaled_for_ga = self.model_accepts_loss_kwargs = True
         self._resumed_from: str | None = None
+        self._cut: dict[str, Any] = {}  # rows whose text was cut, not named so far
 
     def train(self, *args, **kwargs):
         """Like `Trainer.train`, but removes the progress line at the end, also after an error.
@@ -95,7 +98,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         """
         self._resumed_from = args[0] if args else kwargs.get("resume_from_checkpoint")
         try:
-            return super().train(*args, **kwargs)
+            outcome = super().train(*args, **kwargs)
+            self._name_cut_rows()
+            return outcome
         finally:
             self.progress.close()
 
@@ -123,6 +128,20 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         together = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
         return LengthSampler(rows.with_format("arrow")[LENGTH].to_numpy(), together, seed)
+
+    def _prepare_inputs(self, inputs):
+        """Takes the names of rows whose text was cut out of a batch."""
+        if cut := inputs.pop(CUT_ROWS, None):
+            self._cut |= cut
+            if getattr(self.args, "refuse_long_texts", False):
+                raise ValueError(f"training.refuse_long_texts: {describe_cut(cut)}: shorten these texts")
+        return super()._prepare_inputs(inputs)
+
+    def _name_cut_rows(self) -> None:
+        found = {row: cut for part in gather_object([self._cut]) for row, cut in part.items()}
+        if found and self.is_world_process_zero():
+            logger.warning(f"{describe_cut(found)}; training.refuse_long_texts=true would stop there")
+        self._cut = {}
 
     # Learning rates
 
@@ -269,6 +288,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
                     metric.update(outputs, batch)
                 advance()
             self._keep_pace(model, loader, collator, dataset)
+        self._name_cut_rows()
         figures = {key: value for metric in metrics for key, value in metric.compute(_merged(metric)).items()}
         return (figures, _gathered_items(metrics)) if items else figures
 

@@ -23,7 +23,7 @@ from grounded_attention.families import DEFAULT_FAMILY
 from grounded_attention.supervision.registry import LABELS, METHODS, split_name
 from grounded_attention.tasks import TASKS
 from grounded_attention.utils import schema
-from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, parse_yaml, read_text
+from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, decode_text, parse_yaml, read_text
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Processes, Section, Seed, Weight
@@ -197,6 +197,9 @@ PLACES = ("data_dir", "source", "columns", "boxes", "splits", "max_rows", "regio
 OWN_PLACES = ("tracks", "pseudo_labels")
 
 
+PIPES = ("/dev/fd/", "/dev/stdin")
+
+
 class _Loader(yaml.SafeLoader):
     """A YAML loader that parses 1e-4 as a number, and a date as text."""
 
@@ -266,10 +269,18 @@ def _parse(text: str, source: object) -> Any:
     return parse_yaml(text, source, _Loader)
 
 
+@lru_cache(maxsize=1)
+def _read_once(pipe: Path) -> str:
+    """The text of `<(command)` in a shell, which can be read only once."""
+    with open(pipe, "rb") as file:
+        return decode_text(file.read(MAX_CONFIG_BYTES), pipe)
+
+
 def read_yaml(path: Path) -> dict[str, Any]:
     """The content of a YAML file, unchanged."""
     try:
-        content = copy.deepcopy(_parse(read_text(path, MAX_CONFIG_BYTES), path)) or {}
+        text = _read_once(path) if str(path).startswith(PIPES) else read_text(path, MAX_CONFIG_BYTES)
+        content = copy.deepcopy(_parse(text, path)) or {}
     except OSError as error:
         close = difflib.get_close_matches(path.stem, recipe_summaries(), n=1, cutoff=0.6)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -280,7 +291,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise RecipeError(str(error)) from error
     if not isinstance(content, dict):
         raise RecipeError(f"{path}: the recipe must be a section of keys, found {content!r:.200}")
-    return content
+    return {key: value for key, value in content.items() if not str(key).startswith("x-")}  # where anchors stand
 
 
 def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -341,7 +352,7 @@ def apply_override(content: dict[str, Any], override: str) -> None:
 
 def build(kind: type, content: Any, source: str, prefix: str) -> Any:
     """Makes a dataclass of a section."""
-    made = schema.validate(kind, content, prefix, source, RecipeError)
+    made = schema.validate(kind, _at_home(content), prefix, source, RecipeError)
     if isinstance(made, Recipe):
         place = source and f"{source}: "
         for name in made.methods:
@@ -351,6 +362,15 @@ def build(kind: type, content: Any, source: str, prefix: str) -> Any:
         if names := training_names():
             check_names(made.training, names, f"{prefix}training.", place)
     return made
+
+
+def _at_home(value: Any) -> Any:
+    """A value whose texts may begin with `~/`, the home directory, as in a shell."""
+    if isinstance(value, dict):
+        return {key: _at_home(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_at_home(each) for each in value]
+    return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~/") else value
 
 
 def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:

@@ -6,7 +6,7 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-OWN_ARGUMENTS = ("learning_rate_mapping", "skip_nonfinite_batches")
+OWN_ARGUMENTS = ("learning_rate_mapping", "skip_nonfinite_batches", "refuse_long_texts")
 
 
 @cache
