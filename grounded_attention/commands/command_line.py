@@ -27,6 +27,7 @@ from grounded_attention.utils.project import refuse_run
 from grounded_attention.utils.quiet import NO_BARS
 
 DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG)
+CACHE_ERRORS = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR)
 # What libraries that are not written in Python say; the last two are PyTorch's when it cannot write an archive.
 DISK_TEXTS = (
     "No space left on device",
@@ -90,6 +91,18 @@ def explain_name(error: BaseException) -> str | None:
         return None
     name = printable(ascii(error.object.partition("\0")[0]), 300)
     return f"the name {name} is not UTF-8 (its bytes are written as \\udc..): rename the file or folder"
+
+
+def explain_cache(error: BaseException) -> str | None:
+    """Formats the error about a cache of Hugging Face that cannot be written as one line; `None` for another error."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
+    cause: BaseException | None = error
+    while cause is not None:
+        place = str(getattr(cause, "filename", None) or "") if isinstance(cause, OSError) else ""
+        if place and cause.errno in CACHE_ERRORS and (place.startswith(home) or home.startswith(place)):
+            return f"{place}: {os.strerror(cause.errno)}; set the environment variable HF_HOME to a folder for caches"
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def explain_storage(error: BaseException) -> str | None:
@@ -196,7 +209,7 @@ def run(
         _print_error(str(error))
         return error.status
     except Exception as error:
-        line = explain_name(error)
+        line = explain_name(error) or explain_cache(error)
         line = line or (explain_error(error) if isinstance(error, ValueError | OSError) else None)
         line = line or explain_storage(error) or explain_memory(error)
         line = line or explain_missing(error) or explain_process(error) or explain_loading(error)

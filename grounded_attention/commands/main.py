@@ -2,6 +2,7 @@
 """`grounded-attention COMMAND ...`: finds the module of the command, imports only it, and passes the arguments on."""
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -112,6 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     Runs a command.
     """
+    if sys.getfilesystemencoding() == "ascii":  # C locale with PYTHONUTF8=0, where many names cannot be opened
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+    if sys.stdout.encoding.lower() != "utf-8":  # another encoding than UTF-8 may lack characters that are printed
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     calm_bars()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help"):

@@ -12,6 +12,7 @@ import os
 import socket
 import stat
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,21 @@ GRACE = 2.0  # seconds in which a process that is just ending may let go
 
 class FolderInUse(ValueError):
     """Another process works in the folder."""
+
+
+def require_locks(folder: str | os.PathLike[str]) -> None:
+    """Raises an error where the locks of other libraries do not work: some wait for ever without a word."""
+    os.makedirs(folder, exist_ok=True)
+    with suppress(ImportError), tempfile.TemporaryFile(dir=folder) as file:
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"{folder}: this file system has no locks ({error}), which the cache of data sets needs: set HF_HOME "
+                "to a folder of another one"
+            ) from error
 
 
 @contextmanager

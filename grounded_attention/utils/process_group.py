@@ -1,8 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Leaving the process group of a launch. Imports no torch, which a command may not need."""
+"""Processes of this machine: whether they can share memory, and leaving a launch. Imports no torch."""
 
 import gc
+import multiprocessing
 import sys
+from functools import cache
+
+
+@cache
+def shares_memory() -> bool:
+    """Whether processes can share memory; one line says if they cannot, since all work is then done by one."""
+    try:
+        multiprocessing.Lock()
+    except (OSError, ImportError) as error:
+        print(f"warning: processes cannot share memory here ({error}): one does all the work", file=sys.stderr)
+        return False
+    return True
 
 
 def leave_group() -> None:

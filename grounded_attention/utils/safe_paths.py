@@ -2,7 +2,7 @@
 """Paths that data name: they stay inside their folder, and output is never written through a symbolic link."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from .bounded_files import read_json
@@ -59,14 +59,18 @@ def own_files(folder: Path) -> list[Path]:
     return files
 
 
-def refuse_links(folder: Path) -> None:
+def refuse_links(folder: Path, written: Collection[str] | None = None) -> None:
     """
-    Checks that a folder of output contains no symbolic link; the folder itself may be one.
+    Checks that no symbolic link leads output out of its folder; the folder itself may be one, and so may be what is
+    not `written` to the folder, such as a link that the user put there.
     """
+    root = os.path.realpath(folder)
     for parent, folders, files in os.walk(folder):
+        if written is not None and Path(parent) == Path(folder):
+            folders[:], files = ([name for name in names if name in written] for names in (folders, files))
         for name in (*folders, *files):
             path = Path(parent, name)
-            if path.is_symlink():
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
                 raise ValueError(
                     f"{path}: a symbolic link to {os.readlink(path)}; output is not written through links: "
                     "remove it, or give another output folder"

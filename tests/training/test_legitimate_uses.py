@@ -1,15 +1,28 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What users rightly do, and what was refused once: recipes from pipes, with anchors and `~`."""
+"""What users rightly do, and what was refused once, from recipes with anchors to machines that lack something."""
 
+import errno
+import fcntl
+import io
 import json
+import multiprocessing
 import os
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
+from grounded_attention.commands.command_line import explain_cache
+from grounded_attention.commands.main import main
+from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.rows import grounded_rows
-from grounded_attention.training.recipes.recipe import load_recipe, read_recipe
+from grounded_attention.training.experiments.arguments import training_arguments
+from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
+from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import unknown_key
+from tests.helpers.tiny_trainer import make_trainer
 
 RECIPE = """
 x-sizes: &sizes {hidden_size: 32, intermediate_size: &wide 64}
@@ -59,3 +72,61 @@ def test_an_unknown_key_is_told_the_nearest_few():
     known = ["r", "lora_alpha", "rank_pattern", *(f"option_{number}" for number in range(90))]
     found = unknown_key("model.adapter.lora", "rank", known)
     assert " r," in found and len(found) < 200
+
+
+def test_a_machine_without_shared_memory_trains_in_one_process(tmp_path, monkeypatch, capsys):
+    """A read-only /dev/shm."""
+
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(multiprocessing, "Lock", refuse)
+    shares_memory.cache_clear()
+    (tmp_path / "recipe.yaml").write_text("extends: scenes_vgp\nworkers: 4\ntraining: {dataloader_num_workers: 2}\n")
+    try:
+        recipe = load_recipe(tmp_path / "recipe.yaml")
+        trainer = make_trainer(tmp_path, max_steps=1)
+        trainer.train()
+        assert not trainer.data_collator._epoch.is_shared() and recipe.workers == 1
+        assert training_arguments(recipe, tmp_path).dataloader_num_workers == 0
+    finally:
+        shares_memory.cache_clear()
+    assert capsys.readouterr().err.count("share memory") == 1
+
+
+def test_caches_that_cannot_be_written_are_named_with_the_variable(tmp_path, monkeypatch):
+    monkeypatch.delenv("HF_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    error = OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path / ".cache"))
+    found = RecipeError("data.options: ...")
+    found.__cause__ = error
+    assert f"{tmp_path}/.cache" in explain_cache(found) and "HF_HOME" in explain_cache(found)
+    error.filename = str(tmp_path / "output")
+    assert explain_cache(found) is None
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_cache_without_locks_ends_with_one_line(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(ValueError, match=f"{tmp_path}.*HF_HOME"):
+        BUILDERS["vgp"](data_dir=str(tmp_path), cache_dir=str(tmp_path))
+
+
+def test_names_are_read_under_a_locale_that_is_forced_to_ascii(tmp_path):
+    (tmp_path / "größe.yaml").write_text("task: vgp\nsede: 1\n")
+    (tmp_path / "recipe.yaml").write_text("extends: größe.yaml\n", encoding="utf-8")
+    forced = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "grounded_attention.commands.main", "train", str(tmp_path / "recipe.yaml")]
+    done = subprocess.run(command, env={**os.environ, **forced}, capture_output=True, text=True)
+    assert done.returncode == 2 and "'sede'; did you mean 'seed'?" in done.stderr
+
+
+def test_what_an_encoding_lacks_is_printed_in_another_way(monkeypatch):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["--version"]) == 0
+    print("α ± 1", flush=True)
+    assert stream.buffer.getvalue().endswith(b"\\u03b1 \xb1 1\n")

@@ -113,6 +113,13 @@ def test_a_link_in_the_output_folder_is_refused(tmp_path, earlier, recipe, resum
     assert target.read_text() == "years of work" and path.is_symlink()
 
 
+def test_links_that_lead_nowhere_else_or_are_not_written_may_stay(tmp_path, earlier, recipe):
+    (earlier / "latest").symlink_to("none")
+    (earlier / "none" / "same.json").symlink_to(earlier / "none" / "config.json")
+    (earlier / "notes").symlink_to(tmp_path)
+    check_output(replace(recipe, resume=True))
+
+
 def test_the_output_folder_itself_may_be_a_link(tmp_path, earlier, recipe):
     (tmp_path / "linked").symlink_to(earlier)
     recipe = replace(recipe, output_dir=str(tmp_path / "linked"), overwrite=True)

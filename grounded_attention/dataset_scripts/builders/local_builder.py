@@ -21,6 +21,7 @@ from datasets.exceptions import DatasetGenerationError
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
+from grounded_attention.utils.locks import require_locks
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.report: dict[str, dict[str, Any]] = {}
+        require_locks(kwargs.get("cache_dir") or datasets.config.HF_DATASETS_CACHE)
         super().__init__(*args, **kwargs)
 
     def _info(self) -> datasets.DatasetInfo:

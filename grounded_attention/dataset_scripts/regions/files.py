@@ -2,6 +2,7 @@
 """Files of a region table's folder: their names, the manifest, and safe writing to the disk."""
 
 import os
+import sys
 from pathlib import Path
 from typing import IO, Any
 
@@ -94,11 +95,10 @@ def lock_file(path: Path) -> IO[Any]:
     except BlockingIOError as error:
         file.close()
         raise DataError("another process is writing this table", file=path.parent, hint="wait for it") from error
-    except (
-        ImportError,
-        OSError,
-    ):  # On Windows and on file systems without locks, two simultaneous writers are not detected.
-        pass
+    except (ImportError, OSError) as error:  # also on Windows
+        print(
+            f"warning: {path.parent}: no locks here ({error}); let only one process write this table", file=sys.stderr
+        )
     return file
 
 

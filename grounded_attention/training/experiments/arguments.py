@@ -19,6 +19,7 @@ from grounded_attention.training.loop.length_batches import LENGTH
 from grounded_attention.training.loop.trainer import GroundingTrainingArguments
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, recipe_key_errors, without_hub
 from grounded_attention.utils.bounded_files import MAX_COUNT, MAX_PROCESSES, MAX_SEED
+from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import section, validate
 
 # Arguments that do nothing here -> what to do instead.
@@ -70,6 +71,12 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
     # Names in a tracker: the run is the project, the method the run.
     names = {"project": output_dir.parent.name or "grounded-attention", "run_name": output_dir.name}
     defaults: dict[str, Any] = {"seed": recipe.seed, "report_to": "none", "disable_tqdm": False, **names}
+    if recipe.training.get("dataloader_num_workers") and not shares_memory():
+        fixed |= {
+            "dataloader_num_workers": 0,
+            "dataloader_prefetch_factor": None,
+            "dataloader_persistent_workers": False,
+        }
     if any(recipe.training.get(name) for name in CHECKPOINTING):
         name = CHECKPOINTING[0 if CHECKPOINTING[0] in field_names(GroundingTrainingArguments) else 1]
         given = recipe.training.get(f"{CHECKPOINTING[1]}_kwargs")

@@ -60,7 +60,7 @@ def check_output(recipe: Recipe) -> None:
     taken = next((path for path in (output, *output.parents) if path.exists() and not path.is_dir()), None)
     if taken is not None:
         raise RecipeError(f"output_dir {output}: {taken} is a file; give a folder, such as output_dir=runs/mine")
-    refuse_links(output)
+    refuse_links(output, _names(recipe))
     found = read_json(output / RECIPE)
     if recipe.overwrite:
         run_entries(output)
@@ -68,6 +68,11 @@ def check_output(recipe: Recipe) -> None:
         _check_same(output, found, _wanted(recipe), recipe.resume)
     else:
         _check_free(output, recipe)
+
+
+def _names(recipe: Recipe) -> set[str]:
+    """What this package writes to the folder of a run."""
+    return {*recipe.methods, RECIPE, TEXT_ONLY, START, *WRITTEN}
 
 
 def _wanted(recipe: Recipe) -> dict[str, Any]:
@@ -147,7 +152,7 @@ def _is_recipe(content: Any) -> bool:
 
 def _check_free(output: Path, recipe: Recipe) -> None:
     """Refuses to train into files that belong to something else; a folder with a complete checkpoint is a run's."""
-    names = {*recipe.methods, RECIPE, TEXT_ONLY, START, *WRITTEN} - {"cell.json", "log.txt"}
+    names = _names(recipe) - {"cell.json", "log.txt"}
     there = [path.name for path in sorted(output.glob("*")) if path.name in names and not _has_checkpoint(path)]
     if there:
         raise RecipeError(

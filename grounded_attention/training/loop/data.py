@@ -31,6 +31,7 @@ from grounded_attention.tasks import Task
 from grounded_attention.tasks.task import Examples, region_arguments
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.safe_paths import path_below
 
 from .joins import ShuffledTargets, join_labels
@@ -301,7 +302,9 @@ class Collator(GroundingCollator):
         self.task, self.processor, self.seed, self.labels = task.configure(options), processor, seed, labels
         self.split, self.texts, self.pseudo_labels = split, texts, pseudo_labels
         self.images = None if images is None else Path(images)
-        self._epoch = torch.zeros((), dtype=torch.int64).share_memory_()  # shared with running DataLoader workers
+        self._epoch = torch.zeros((), dtype=torch.int64)
+        if shares_memory():  # with running DataLoader workers
+            self._epoch.share_memory_()
         donors = copy(self)
         donors._epoch = torch.tensor(EVALUATION)  # an image has the same donor in every epoch, also if captions change
         self._donor_targets = ShuffledTargets(split, donors.collate, seed)

@@ -36,12 +36,14 @@ def prepare_resume(trainer: Any, checkpoint: Path) -> None:
     Makes the steps of a training those of the checkpoint, and reports what differs.
 
     With another number of processes, each step has the same rows: the batch of one process and the accumulation are
-    changed. Draws of dropout depend on the process, so they differ.
+    changed. Draws of dropout depend on the process, so they differ. The number of threads is that of the checkpoint:
+    sums over other shares have other bits.
     """
     before = read_environment(checkpoint)
     if before is None:
         return
     arguments, lines = trainer.args, []
+    torch.set_num_threads(before.get("threads") or torch.get_num_threads())
     now = environment(arguments, trainer.is_fsdp_enabled)
     check_sharding(before, now["sharded"], checkpoint)
     changed = differences(before, now)
@@ -85,6 +87,7 @@ def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
         "batch": arguments.per_device_train_batch_size,
         "accumulation": arguments.gradient_accumulation_steps,
         "sharded": sharded,
+        "threads": torch.get_num_threads(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         "code": code_digests(),
     }

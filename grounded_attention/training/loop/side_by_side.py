@@ -46,8 +46,9 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     """Runs jobs in parallel, each in a process with its share of the threads; yields each job when it has finished.
 
     A job waits for its parent if the parent is among the jobs. The output of a job goes to its `log.txt`. A job that
-    runs alone gets all threads. One line shows the progress of all jobs.
+    runs alone has no more threads, so that it gives the same bits after a kill. One line shows the progress of all.
     """
+    share = max(1, (os.cpu_count() or 1) // workers)
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))
     running: dict[Future, J] = {}
@@ -56,7 +57,6 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
         while waiting or running:
             ready = [job for job in waiting if job.parent is None or job.parent.directory not in unfinished]
             begun = ready[: workers - len(running)]
-            share = max(1, (os.cpu_count() or 1) // max(1, len(running) + len(begun)))
             for job in begun:
                 waiting.remove(job)
                 running[pool.submit(_run_logged, work, job, share, notes.path(job))] = job

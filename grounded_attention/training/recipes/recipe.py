@@ -25,6 +25,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.utils import schema
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, decode_text, parse_yaml, read_text
 from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.project import find_recipe, recipe_summaries
 from grounded_attention.utils.schema import Count, Index, Indices, Of, Pair, Processes, Section, Seed, Weight
 
@@ -239,6 +240,7 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
         apply_override(content, override)
     start = content.pop("start", None)
     recipe = build(Recipe, content, str(path), "")
+    recipe.workers = recipe.workers if recipe.workers == 1 or shares_memory() else 1
     if start is not None:
         recipe.start = _build_start(recipe, content, start, str(path))
     return recipe

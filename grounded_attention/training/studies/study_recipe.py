@@ -10,6 +10,7 @@ from typing import Any
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names
+from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import Section
 
 from .study_sections import (
@@ -134,7 +135,7 @@ def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
         groups=sections.groups,
         notes=sections.notes,
         overwrite=sections.overwrite,
-        workers=sections.workers,
+        workers=sections.workers if sections.workers == 1 or shares_memory() else 1,
         plan=sections.plan,
     )
     for number, column in numbered:
