@@ -279,6 +279,13 @@ def check_family(keys: Collection[str], title: str, accepted: Collection[str], e
     """
     found = recognise(keys)
     if found is None:
+        first = {key.partition(".")[0] for key in keys}
+        inner = recognise([key.partition(".")[2] for key in keys]) if len(first) == 1 else None
+        if inner is not None:
+            raise CheckpointError(
+                f"all names begin with {min(first)!r}, which no known code adds; without it this looks like "
+                f"{inner.named}: remove it from the names of the weights."
+            )
         raise CheckpointError(
             f"not a {title} checkpoint, and not of another known family: it has {len(keys)} keys, such as "
             f"{min(keys, default='none')}. Expected {expected}."

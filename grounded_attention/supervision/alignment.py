@@ -35,9 +35,18 @@ class GroundingTargets:
     gold: Tensor
 
 
+def grounded_phrases(batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """`phrase_mask` and `phrase_regions` of a batch; `ValueError` if its processor was given none."""
+    if "phrase_mask" not in batch or "phrase_regions" not in batch:
+        raise ValueError(
+            "the batch has no phrases with regions: give phrases, and images or regions, to the processor"
+        )
+    return batch["phrase_mask"], batch["phrase_regions"]
+
+
 def align(batch: Mapping[str, Any]) -> Tensor:
     """Aligns tokens with regions: a pair is True if some phrase contains both the token and the region."""
-    phrase_mask, phrase_regions = batch["phrase_mask"].float(), batch["phrase_regions"].float()
+    phrase_mask, phrase_regions = (each.float() for each in grounded_phrases(batch))
     aligned = (phrase_mask.transpose(1, 2) @ phrase_regions) > 0
     tokens, regions = token_mask(batch), region_mask(batch)
     if tokens is not None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .alignment import region_mask, token_mask
+from .alignment import grounded_phrases, region_mask, token_mask
 from .draws import RowGenerators
 
 # Pairs are padded to a multiple of this, so batches have few different shapes.
@@ -40,7 +40,7 @@ class AlignmentMatrix:
 
 def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:
     """Computes the matrix of each example. Its rows are the phrases, or for the level `"token"` their tokens."""
-    tokens, matches = batch["phrase_mask"].bool(), batch["phrase_regions"].bool()
+    tokens, matches = (each.bool() for each in grounded_phrases(batch))
     valid, regions = token_mask(batch), region_mask(batch)
     tokens = tokens if valid is None else tokens & valid[:, None]
     if batch.get("region_candidate_mask") is not None:

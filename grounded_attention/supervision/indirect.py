@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from grounded_attention.utils.schema import Weight
 
+from .alignment import grounded_phrases
 from .method import Batch, SupervisionMethod
 
 
@@ -107,7 +108,8 @@ class IndirectSupervision(SupervisionMethod):
 
 def _grounded_pairs(batch: Batch) -> tuple[Tensor, Tensor]:
     """Returns two (B, P, R) bool: the pairs of a grounded phrase and a candidate region, and the gold pairs."""
-    gold = batch["phrase_regions"].bool() & batch["phrase_mask"].bool().any(-1, keepdim=True)
+    mask, regions = grounded_phrases(batch)
+    gold = regions.bool() & mask.bool().any(-1, keepdim=True)
     candidates = batch.get("region_candidate_mask")
     if candidates is None:
         candidates = batch.get("region_attention_mask")

@@ -11,6 +11,7 @@ from pathlib import Path
 # Categories of characters that a terminal obeys or that change the direction of the text around them.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 REPLACEMENT = "\ufffd"
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{16,}")  # of the Hub, which somebody may give in a wrong place
 _SURROGATE = re.compile("[\ud800-\udfff]")
 # A word without spaces, such as a path or a data URI; a text in quotes; a list or mapping with its brackets.
 _VALUES = re.compile(r"""(?<!\w)'[^']{160,}'(?!\w)|"[^"]{160,}"|[\[{][^][}{]{1000,}[\]}]|\S{160,}""")
@@ -29,8 +30,8 @@ def printable(text: str, length: int = 4000) -> str:
 
 
 def shorten_values(text: str) -> str:
-    """Shortens the long values in a message in their middle; the sentence around them stays whole."""
-    return _VALUES.sub(lambda found: f"{found[0][:80]}…{found[0][-40:]}", text)
+    """Shortens long values in a message in their middle, and hides tokens; the sentence around them stays whole."""
+    return _VALUES.sub(lambda found: f"{found[0][:80]}…{found[0][-40:]}", _TOKEN.sub("hf_…", text))
 
 
 def first_sentences(error: object, length: int = 300) -> str:

@@ -5,7 +5,10 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from .bounded_files import read_json
+from .bounded_files import MAX_CONFIG_BYTES, MEGABYTE, open_data, parse_json, read_json, unique_keys
+
+MAX_HEADER = 100 * MEGABYTE  # of a safetensors file, as its library has it
+WHOLE = ("I16", "I32", "I64", "U16", "U32", "U64", "BOOL")  # quantised weights are of 8 bits, or have other names
 
 
 def path_below(folder: str | os.PathLike[str], name: str) -> Path:
@@ -36,8 +39,22 @@ def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> Non
 
 def check_weight_index(folder: str | os.PathLike[str]) -> None:
     """
-    Checks that a checkpoint takes its weights from files of its own folder.
+    Checks that a checkpoint takes its weights from files of its own folder, that no key of its configuration or of its
+    weights is there twice, and that no weight of a layer is declared as whole numbers.
     """
+    config = Path(folder, "config.json")
+    if config.is_file():
+        read_json(config, MAX_CONFIG_BYTES * 64, object_pairs_hook=unique_keys)
+    for path in Path(folder).glob("*.safetensors"):
+        with open_data(path) as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = parse_json(file.read(min(size, MAX_HEADER)), path, object_pairs_hook=unique_keys)
+        for name, entry in header.items() if isinstance(header, dict) else ():
+            kind = entry.get("dtype") if isinstance(entry, dict) else None
+            if name.endswith((".weight", ".bias")) and kind in WHOLE:
+                raise ValueError(
+                    f"{path}: the weight {name} is declared as {kind}, expected floats; copy the file again"
+                )
     for path in Path(folder).glob("*.*.index.json"):  # also those of variants, and of pytorch_model.bin
         content = read_json(path)
         named = content.get("weight_map") if isinstance(content, dict) else None

@@ -9,11 +9,13 @@ import signal
 import time
 
 import datasets
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.pseudo_labels.rows import SCHEMA
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.labelling.captions import caption_rows
 from grounded_attention.labelling.grounder import Candidates, Selection
@@ -320,6 +322,24 @@ def test_captions_that_are_refused():
         caption_rows({"train": twice.select([])})
     with pytest.raises(MissingFileError, match=r"no pseudo-labels here.*data pseudo-ground"):
         PseudoLabelTable("nowhere")
+
+
+@pytest.mark.parametrize("wrong", [{"phrases": None}, {"boxes": [[float("nan"), 0, 1, 1]]}, {"scores": None}])
+def test_rows_of_a_stranger_are_checked_when_they_are_read(tmp_path, wrong):
+    rows, images = made(tmp_path, ["a dog", "a cat"])
+    label(rows, images, tmp_path / "out")
+    shard = tmp_path / "out" / "pseudo_labels-00000.parquet"
+    first, second = pq.read_table(shard).to_pylist()
+    first = {**first, **wrong} if "phrases" in wrong else {**first, "phrases": [{**first["phrases"][0], **wrong}]}
+    pq.write_table(pa.Table.from_pylist([first, second], SCHEMA), shard)
+    content = manifest(tmp_path / "out")
+    content["shards"][0] |= {"bytes": shard.stat().st_size}
+    (tmp_path / "out" / "pseudo_labels.json").write_text(json.dumps(content))
+    table = PseudoLabelTable(tmp_path / "out")
+    for read in (lambda: list(table.rows()), lambda: table["c0"]):
+        with pytest.raises(DataError):
+            read()
+    assert table["c1"].caption_id == "c1"
 
 
 def test_a_damaged_file_and_an_unknown_caption_are_named(tmp_path):
