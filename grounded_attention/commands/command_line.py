@@ -98,9 +98,10 @@ def explain_cache(error: BaseException) -> str | None:
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
     cause: BaseException | None = error
     while cause is not None:
-        place = str(getattr(cause, "filename", None) or "") if isinstance(cause, OSError) else ""
-        if place and cause.errno in CACHE_ERRORS and (place.startswith(home) or home.startswith(place)):
-            return f"{place}: {os.strerror(cause.errno)}; set the environment variable HF_HOME to a folder for caches"
+        if isinstance(cause, OSError) and cause.errno in CACHE_ERRORS and cause.filename:
+            place = str(cause.filename)
+            if place.startswith(home) or home.startswith(place):
+                return f"{place}: {cause.strerror}; set the environment variable HF_HOME to a folder for caches"
         cause = cause.__cause__ or cause.__context__
     return None
 

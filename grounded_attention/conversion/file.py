@@ -27,6 +27,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, read_json
+from grounded_attention.utils.bounded_reading import bounded
 
 from .errors import CheckpointError, OverrideError, name_some
 from .keys import plain_key
@@ -72,7 +73,8 @@ def read_checkpoint(path: Path) -> OriginalFile:
     try:
         with warnings.catch_warnings():  # torch warns about pickles that it then refuses
             warnings.simplefilter("ignore")
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            with bounded(path, path.stat().st_size):
+                content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
     except Exception as error:  # torch raises many types, for damaged and for unsafe files

@@ -266,7 +266,7 @@ def test_claimed_sizes_take_no_memory(name: str) -> None:
 
 
 def test_deep_pickles_are_refused() -> None:
-    with pytest.raises(DataError, match="RecursionError"):
+    with pytest.raises(DataError, match="nested too deeply"):
         loads(array_with()[:-1] + b"]" * 50000 + b"a" * 49999 + b"\x86.")
 
 

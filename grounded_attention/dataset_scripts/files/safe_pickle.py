@@ -2,16 +2,13 @@
 """Reads pickles and NumPy object arrays from data files without running any code that they contain.
 
 All legacy pickles (`refs(unc).p`, LMDB values, `*_imgid2idx.pkl`, object arrays in .npy) are read here. The result
-consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Four checks
-protect the reader:
+consists of None, booleans, numbers, texts, bytes, lists, tuples, dicts, sets, NumPy scalars and arrays. Three
+checks protect the reader:
 
-1. Before the first instruction runs, `pickletools` reads all. Every length has to fit into the data, so that a few
-   bytes cannot claim gigabytes. Instructions that plain data never needs (classes, persistent ids, extensions) are
-   refused.
-2. A name is looked up in a short table of this file and never imported. Any other name is refused.
-3. The memory that the instructions need is bounded before they run, and what constructors copy is counted, since a
-   few bytes can repeat a value that came before.
-4. The table holds constructors of this file, not NumPy's. They compare dtype, shape and bytes before they make an
+1. A name is looked up in a short table of this file and never imported. Any other name is refused.
+2. The memory and the time of reading are bounded (`utils/bounded_reading.py`), since a few bytes can claim gigabytes,
+   or repeat a value that came before.
+3. The table holds constructors of this file, not NumPy's. They compare dtype, shape and bytes before they make an
    array, so that a forged dtype never reaches NumPy.
 """
 
@@ -19,46 +16,25 @@ import io
 import math
 import os
 import pickle
-import pickletools
 import re
 from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
 from grounded_attention.utils.bounded_files import open_data, read_data
+from grounded_attention.utils.bounded_reading import bounded
 
 from .errors import DataError, MissingFileError, refuse_if
 
 # A pickle is read into memory at once; the largest known files (captions of all images) are far smaller.
 MAX_BYTES = 512 << 20
-# Limit for the objects of a pickle, by the estimate of `_COSTS`, and for what its constructors copy.
-MAX_MEMORY = 1 << 30
 # The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
 MAX_DIMENSIONS = 32
 HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
-# Instructions that number an object, for which the unpickler makes room.
-NUMBERED = {"PUT", "BINPUT", "LONG_BINPUT"}
-# Bytes of an object beside its content, in CPython, for the instructions with small arguments that make one.
-_COSTS = {
-    **dict.fromkeys(("EMPTY_SET", "FROZENSET"), 216),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), 64),
-    **dict.fromkeys(("EMPTY_LIST", "LIST", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "BYTEARRAY8"), 64),
-    **dict.fromkeys(("REDUCE", "BUILD", "GLOBAL", "STACK_GLOBAL"), 128),
-    **dict.fromkeys(("INT", "LONG", "BININT", "BININT2", "LONG1", "LONG4", "FLOAT", "BINFLOAT"), 32),
-    **dict.fromkeys(("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"), 56),
-    **dict.fromkeys(("BINBYTES", "SHORT_BINBYTES"), 40),
-}
-_COPIED: ContextVar[list[int]] = ContextVar("copied")
-# Instructions that pickles of containers, numbers, texts and arrays never contain.
-REFUSED_INSTRUCTIONS = {
-    *("PERSID", "BINPERSID", "EXT1", "EXT2", "EXT4"),
-    *("INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "NEXT_BUFFER", "READONLY_BUFFER"),
-}
 
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
@@ -85,27 +61,16 @@ def _existing(path: str | os.PathLike[str], expected: str) -> Path:
 
 def loads(data: bytes, *, file: str | os.PathLike[str] | None = None, where: str | None = None) -> Any:
     """Loads the data of a pickle in memory."""
-    copied = _COPIED.set([0])
     try:
-        _check_instructions(data)
-        unpickler = _Unpickler(data)
-        value = unpickler.load()
-        return _replace_placeholders(value, {}) if unpickler.has_values else value
+        with bounded("the pickle", len(data)):
+            unpickler = _Unpickler(data)
+            value = unpickler.load()
+            return _replace_placeholders(value, {}) if unpickler.has_values else value
     except DataError as error:
         raise DataError(str(error), file=file, where=where) from error
     except Exception as error:  # damaged instructions can raise any error
         problem = f"damaged pickle ({type(error).__name__})"
         raise DataError(problem, file=file, where=where, found=str(error)[:200]) from error
-    finally:
-        _COPIED.reset(copied)
-
-
-def _count_copy(size: int) -> None:
-    """Adds to the bytes that constructors copy; raises `DataError` above the limit."""
-    total = _COPIED.get()
-    total[0] += size
-    if total[0] > MAX_MEMORY:
-        raise DataError("the pickle repeats values to fill the memory", expected=f"at most {MAX_MEMORY:,} bytes")
 
 
 def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
@@ -140,19 +105,6 @@ def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     if read is None:
         raise ValueError(f"version {version} of the format")
     return read(file)
-
-
-def _check_instructions(data: bytes) -> None:
-    """Raises an error at an instruction that is refused, is unknown, or claims to be longer than the data."""
-    memory = 0
-    for instruction, argument, _ in pickletools.genops(data):
-        name = instruction.name
-        refuse_if(name in REFUSED_INSTRUCTIONS, "the pickle holds more than data", found=name, hint=HINT)
-        memory += _COSTS.get(name, 8)
-        if memory > MAX_MEMORY:
-            raise DataError("the pickle makes too many objects", expected=f"objects of {MAX_MEMORY:,} bytes")
-        if name in NUMBERED and not 0 <= int(argument or 0) <= len(data):
-            raise DataError("the pickle numbers more objects than it has bytes", found=argument)
 
 
 class _Unpickler(pickle.Unpickler):
@@ -227,10 +179,8 @@ class _Array:
         if dtype.dtype.kind == "O":
             if not isinstance(content, list) or len(content) != count:
                 raise DataError("the objects of an array do not fit its shape", expected=f"{count} for {shape}")
-            _count_copy(8 * count)
             self.array, self.objects = np.empty(shape, object), content
             return
-        _count_copy(count * dtype.dtype.itemsize)
         data = content.encode("latin1") if isinstance(content, str) else content
         if not isinstance(data, (bytes, bytearray)) or len(data) != count * dtype.dtype.itemsize:
             expected = f"{count * dtype.dtype.itemsize} bytes for {shape} of {dtype.dtype}"
@@ -291,7 +241,6 @@ def _encode(text: Any, encoding: Any) -> bytes:
         raise DataError(
             "the pickle contains an encoding other than that of bytes", found=str(encoding)[:40], expected="latin1"
         )
-    _count_copy(len(text))
     return text.encode("latin1")
 
 
@@ -303,8 +252,6 @@ def _container_maker(kind: Callable[[Any], Any], *accepted: type) -> Callable[..
                 f"the pickle makes a {kind.__name__} from a value that is not a container",
                 found=type(content).__name__,
             )
-        given: Any = content
-        _count_copy(len(given) * (1 if isinstance(given, (bytes, bytearray)) else 64))
         return kind(content)
 
     return make

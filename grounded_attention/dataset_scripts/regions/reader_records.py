@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.utils.bounded_reading import bounded
 
 from .rows import Regions, normalise_boxes, validate_regions
 
@@ -71,7 +72,8 @@ class SourceRecord:
         """
         with self.located():
             try:
-                return validate_regions(self.decode())
+                with bounded("the record", self.size):
+                    return validate_regions(self.decode())
             except DataError:
                 raise
             except (OSError, ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError) as error:

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
-from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.bounded_files import FileError, read_json
+from grounded_attention.utils.bounded_reading import bounded
 
 from .raw import plain
 from .readings import Reading
@@ -183,9 +184,10 @@ def _parquet(path: Path) -> Iterator[Record]:
     batches = file.iter_batches(batch_size=ROWS)
     while True:
         try:
-            batch = next(batches, None)
-            found = [] if batch is None else batch.to_pylist()
-        except (pa.ArrowException, OSError) as error:
+            with bounded(path, path.stat().st_size):
+                batch = next(batches, None)
+                found = [] if batch is None else batch.to_pylist()
+        except (pa.ArrowException, OSError, FileError) as error:
             raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
         if batch is None:
             return
