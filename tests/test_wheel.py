@@ -3,6 +3,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +93,70 @@ def test_the_wheel_trains_audits_grounds_pushes_and_loads(installed, tmp_path):
     assert Path(file).is_relative_to(installed) and head == "VLBertForVGP"
     assert base == "grounded_attention.modeling.modeling_vl_bert"
     assert processor == "grounded_attention.processing.processing_vl_bert"
+
+
+# The pages that a newcomer follows, in this order.
+FOLLOWED = ("README", "docs/first_hour", *(f"docs/tutorials/{name}" for name in (
+    "train_on_scenes", "which_head_looks_where", "your_own_image", "push_and_pull", "your_own_data_set",
+    "reproduce_a_table", "heads_of_a_vlm", "your_own_regions",
+)))  # fmt: skip
+# Part of a command that is not followed -> why.
+LEFT_OUT = {
+    "HuggingFaceTB/": "needs a network",
+    "Qwen/": "needs a network; tests/test_tutorial_rows.py runs it with a tiny model",
+    "PekingU/": "needs a network",
+    "google-bert/": "needs a network",
+    "runs/own ": "its training needs a network",
+    "space run": "serves until it is stopped; `make space` runs it",
+}
+# Start of a command -> what makes it small.
+SMALL = {
+    "train scenes_vgp": "training.max_steps=2 data.scenes.images=24 text_only_baseline=false start=null workers=1",
+    "run-heads": "--limit 4 --rows 2 --explore 1",
+    "heads": "--limit 4",
+    "data scenes": "--images 24",
+}
+FOLLOW = """
+import shlex, sys
+from grounded_attention.commands.main import main
+for line in sys.argv[1:]:
+    print("$", line, flush=True)
+    try:
+        code = main(shlex.split(line))
+    except SystemExit as end:  # --help
+        code = end.code
+    if code:
+        sys.exit(f"this command of the pages fails: {line}")
+"""
+
+
+def commands(page):
+    """The commands of the shell blocks of a page, without those that are left out, small."""
+    text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    for line in "".join(blocks).replace("\\\n", "").splitlines():
+        given = re.sub(r"\s+#.*", "", line.strip()).replace("ORG/", "org/")
+        given = given.replace("make train", "grounded-attention train scenes_vgp")
+        program, _, rest = given.partition(" ")
+        if program != "grounded-attention" or any(part in f"{rest} " for part in LEFT_OUT):
+            continue
+        kind = next((start for start in SMALL if f"{rest} ".startswith(start) and "help" not in rest), "")
+        yield f"{rest} {SMALL[kind]}" if kind else rest
+
+
+def test_a_newcomer_follows_the_pages(installed, tmp_path):
+    """Every command of the first pages, in order, from an empty folder, with the package from the wheel alone."""
+    lines = list(dict.fromkeys(line for page in FOLLOWED for line in commands(page)))
+    rows = re.search(r"```python\n(.*?)```", (ROOT / "docs/tutorials/your_own_data_set.md").read_text(), re.DOTALL)[1]
+    (tmp_path / "grounded_attention").symlink_to(installed / "grounded_attention")  # README is read in a clone
+    shutil.copyfile(installed / "grounded_attention/space/scenes/10074.jpg", tmp_path / "shapes.png")
+    with LoopbackHub(tmp_path / "state") as hub:
+        environment = hub.environment(tmp_path / "home")
+        call(installed, environment, tmp_path, code=rows)
+        printed = call(installed, environment, tmp_path, *lines, code=FOLLOW)
+    assert [line[2:] for line in printed.splitlines() if line.startswith("$ ")] == lines and len(lines) > 12
+    made = ("attention.png", "runs/mine/run.html", "runs/mine/heads/heads.html", "data_show.html")
+    assert [name for name in made if not (tmp_path / name).is_file()] == []
 
 
 def test_shipped_recipes_are_found_by_name(installed, tmp_path):

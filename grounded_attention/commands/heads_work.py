@@ -49,6 +49,7 @@ from grounded_attention.heads.statistics import RELATIONS, SAME_SPLIT
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.training.loop.data import check_regions
+from grounded_attention.training.publish.adapter_card import complete_adapter_card
 from grounded_attention.utils.plain_text import short_names
 from grounded_attention.utils.whole_files import write_json, write_text
 
@@ -201,6 +202,8 @@ def relate(options: argparse.Namespace) -> Relate | None:
 def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None:
     """Chooses heads on one split, reports them on another, and writes the folder."""
     if options.card is not None:
+        if PartialState().is_main_process:
+            complete_adapter_card(Path(options.card))
         section = HEADS if regions is None else AUDIT
         if not any(each.is_in(options.card) for each in (AUDIT, HEADS)):
             section.find(options.card)
@@ -250,7 +253,7 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
     shown = explore(models, reported_on, regions, options) if options.explore else {}
     folder = write(ranking, changes, shown, options)
     if options.card is not None:
-        put_in_card(ranking, changes, options.card)
+        put_in_card(ranking, changes, options.card, folder)
     if options.publish is not None:
         address = publish_heads(folder, options.model, revision or "", options.publish)
         print(f"pull request: {address}", file=sys.stderr)
@@ -341,13 +344,14 @@ def output_folder(options: argparse.Namespace) -> Path:
     return Path(options.output or Path("runs", "heads", Path(options.model).name))
 
 
-def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str) -> None:
-    """Writes what was measured into the places that a card has for it."""
+def put_in_card(ranking: HeadRanking, changes: Changes | None, card: str, pictures: Path) -> None:
+    """Writes what was measured into the places that a card has for it, with a picture of `pictures`."""
     if AUDIT.is_in(card):
         changed = "" if changes is None else changes.to_markdown("###")
         AUDIT.put("\n".join(filter(None, (ranking.reported_on.to_card_section(), changed))), card)
     if HEADS.is_in(card):
-        put_heads_in_card(ranking.to_dict(), card)
+        name = "heads.png" if changes is None else "changes_text_to_region.png"
+        put_heads_in_card(ranking.to_dict(), card, pictures / name)
 
 
 def _json(ranking: HeadRanking, changes: Changes | None, folder: Path) -> str:

@@ -1,7 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Pushes a folder to the Hub in one commit: a model, a region table or pseudo-labels, with a card.
 
-A model, or an adapter of PEFT, is pushed with its configuration, processor and code. Training itself pushes with
+A model, or an adapter of PEFT, is pushed with its configuration, processor and code; of the folder of a run, the best
+method. An adapter of a training of your own gets a card in the place of PEFT's empty one. Training itself pushes with
 `training.push_to_hub=true`.
 
 A table is pushed to a data set repository, its files unchanged, after every row was checked. Features reveal something
@@ -42,6 +43,7 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     from transformers import AutoConfig
 
     from grounded_attention.training.experiments.models import make_processor
+    from grounded_attention.training.publish.adapter_card import complete_adapter_card
     from grounded_attention.training.publish.hub import prepare_repo
 
     adapter = (directory / "adapter_config.json").is_file()
@@ -51,6 +53,7 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
             "region table or pseudo-labels"
         )
     if adapter:
+        complete_adapter_card(directory)
         return _push(directory, prepare_repo(repo))
     config = AutoConfig.from_pretrained(directory)
     reads_words = config.model_type in FAMILIES
@@ -68,6 +71,19 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     return _push(directory, repo)
 
 
+def best_of_run(directory: Path) -> Path:
+    """The folder of the best method of a run; another folder is returned as it is."""
+    from grounded_attention.reports.tables import best_method
+    from grounded_attention.utils.bounded_files import read_json
+
+    results = read_json(directory / "results.json") if (directory / "results.json").is_file() else {}
+    if "methods" not in results:
+        return directory
+    best = directory / best_method(results)
+    print(f"the best method of {directory}: {best.name}", file=sys.stderr)
+    return best
+
+
 def _push(directory: Path, repo: HubRepo) -> str:
     from grounded_attention.training.publish.hub import push_folder
 
@@ -83,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention push", __doc__)
     add = parser.add_argument
-    add("directory", type=Path, help="folder of a model, a region table or pseudo-labels")
+    add("directory", type=Path, help="folder of a model, a run, a region table or pseudo-labels")
     add("repository", help="ORG/NAME, or a name in your own namespace for a model; created if missing")
     add("--private", action="store_true", help="make a new repository private")
     add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
@@ -106,7 +122,7 @@ def _work(options: argparse.Namespace) -> str:
         raise ValueError(f"{', '.join(given)}: {options.directory} is {kind}, for which this has no effect; remove it")
     if manifest is None:
         repo = HubRepo(options.repository, options.revision, private=options.private or None)
-        address = push(options.directory, repo, options.tokenizer)
+        address = push(best_of_run(options.directory), repo, options.tokenizer)
     else:
         choices = {name: getattr(options, name) for name in ("revision", "private", "permission", "licence")}
         address = TABLES[manifest](options.directory, options.repository, **choices)

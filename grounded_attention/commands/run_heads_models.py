@@ -108,6 +108,7 @@ def measure_method(
         ablate=options.ablate,
         seed=run.seed,
         relate=relate,
+        progress=True,
         about={"model": name, "data": BUILDER, "split": REPORTED, "choose_on": CHOSEN_ON, "regions": run.region_name},
     )
     shown = capture(loaded, explored, regions, run.picture, run.instruction)

@@ -37,6 +37,7 @@ from grounded_attention.training.experiments.prepared_data import PreparedData, 
 from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.utils.progress import named, with_progress
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
@@ -157,7 +158,8 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
     methods: dict[str, Measured] = {}
     for name in run.methods:
         print(f"heads: {name}", file=sys.stderr)
-        methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
+        with named(name):
+            methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
         if not run.reads_tokens and len(methods[name].table.entities) < 2:
             raise ValueError(
                 f"{run.data.data_dir}, split {REPORTED}: no phrase has a region of {run.region_name} on a box; no "
@@ -175,7 +177,7 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
 
 def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: str, answers: Any) -> list[str]:
     """Writes the output folder and the sections of the model cards; returns warnings about the cards."""
-    for name, measured in methods.items():
+    for name, measured in with_progress(methods.items(), "figures of models", len(methods)):
         _write_method(measured, folder / name)
     tables = {name: measured.table for name, measured in methods.items()}
     about = [
@@ -195,7 +197,7 @@ def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: st
     write_text(folder / PAGE, page)
     if any(measured.looks for measured in methods.values()):
         _draw_looks(run, methods, folder / "pictures")
-    warnings = (_put_card(methods[name], run, name) for name in methods)
+    warnings = (_put_card(methods[name], run, name, folder / name) for name in methods)
     return [warning for warning in warnings if warning is not None]
 
 
@@ -219,7 +221,7 @@ def _draw_looks(run: Run, methods: Mapping[str, Measured], folder: Path) -> None
         patch_comparison_figure(run.picture(example.image_id), looks, gold, folder / f"{example.image_id}.png")
 
 
-def _put_card(measured: Measured, run: Run, name: str) -> str | None:
+def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:
     """Writes what was measured into the model card; returns a warning if there is no card or no place for it.
 
     `heads.json` of a vision-language model is also put beside it, where the pipeline reads it.
@@ -229,7 +231,7 @@ def _put_card(measured: Measured, run: Run, name: str) -> str | None:
         write_text(model / FILE, to_json(measured.ranking.to_dict(), indent=1) + "\n")
     if not AUDIT.is_in(model) and not HEADS.is_in(model):
         return f"{model / CARD}: no card with a place for the heads; nothing was written to it"
-    put_in_card(measured.ranking, None, str(model))
+    put_in_card(measured.ranking, None, str(model), pictures)
     return None
 
 

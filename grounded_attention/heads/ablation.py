@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
 from grounded_attention.metrics.intervals import Interval
 from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads, output_projections
 from grounded_attention.supervision.supervise import head_count
+from grounded_attention.utils.progress import with_progress
 
 from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
 from .reading import inputs_on
@@ -141,7 +141,7 @@ class _Batches:
 def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], progress: str | None) -> np.ndarray:
     """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
     rows = []
-    for number, batch in enumerate(tqdm(batches, desc=progress, disable=progress is None, unit=" batches")):
+    for number, batch in enumerate(with_progress(batches, f"{progress}, batch", len(batches), progress is None)):
         inputs = inputs_on(batch, model)
         grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
         if number == 0:

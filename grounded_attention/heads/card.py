@@ -2,6 +2,7 @@
 """Sections that commands put into the card of a trained model, each at its own place: the audit, the chosen heads."""
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.plain_text import markdown_text
-from grounded_attention.utils.whole_files import write_text
+from grounded_attention.utils.whole_files import whole_file, write_text
 
 from .boxes import BoxScore
 from .heads_file import FILE, ChosenHeads, find_file, name_heads
@@ -178,6 +179,9 @@ HEADS = CardSection(
 )
 
 
+HEADS_FIGURE = "heads.png"
+
+
 def boxes_table(boxes: Sequence[BoxScore]) -> str:
     """Pointing game and box accuracy of heads and baselines as a Markdown table."""
     rows = ["| attention of | pointing | 95 % | box, IoU ≥ 0.5 | 95 % |", "|---|---:|---:|---:|---:|"]
@@ -215,9 +219,14 @@ def _data(about: Mapping[str, Any]) -> str:
     return ", ".join(str(part) for part in (about.get("data"), split) if part)
 
 
-def put_heads_in_card(content: Mapping[str, Any], path: str | Path) -> Path:
-    """Writes the section into a model card, replacing an earlier one; returns the card."""
-    return HEADS.put(heads_section(content), path)
+def put_heads_in_card(content: Mapping[str, Any], path: str | Path, picture: Path | None = None) -> Path:
+    """Writes the section into a model card, replacing an earlier one, and a picture beside it; returns the card."""
+    section = heads_section(content)
+    if picture is not None and picture.is_file():
+        with whole_file(HEADS.file(path).with_name(HEADS_FIGURE)) as draft:
+            shutil.copyfile(picture, draft)
+        section += f"\n![Every head by layer and head]({HEADS_FIGURE})\n"
+    return HEADS.put(section, path)
 
 
 def heads_before(model: str | None) -> str | None:

@@ -149,7 +149,7 @@ def words_across_layers_figure(
     path: str | Path,
     title: str | None = None,
 ) -> Figure:
-    """Draws words across layers (Figures 1 and 5 of the paper): one row per head, one column per word.
+    """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word.
 
     The label of a row contains the head and the share of the words' attention that goes to regions.
     """
@@ -157,7 +157,7 @@ def words_across_layers_figure(
 
     _check_choice(example, words, heads)
     rows = {}
-    for layer, head in heads:
+    for layer, head in reversed(heads):
         share = np.mean([example.over_regions(word, layer, head)[1] for word in words])
         label = f"{example.layers[layer]}-{head}: {share:.0%} on regions"
         rows[label] = [example.word_attention(word, layer, head) for word in words]

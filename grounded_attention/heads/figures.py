@@ -40,7 +40,6 @@ _TITLES = {
     "text_to_region": "Entity grounding: the most-attended {region} is gold",
     "region_to_text": "From {region}s to words: the most-attended word refers to the {region}",
 }
-CHANGES = "PuOr"  # purple: decrease, orange: increase; readable with colour blindness
 
 
 def entity_grounding_figure(
@@ -228,10 +227,10 @@ def _draw_differences(
 ) -> None:
     layers, heads = points.shape
     limit = max(1.0, float(np.abs(points).max()))
-    image = axes.imshow(points, cmap=f"{CHANGES}_r", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
+    # As everywhere light is more: the direction of a change can be read in grey.
+    image = axes.imshow(points, cmap="cividis", vmin=-limit, vmax=limit, origin="lower", aspect="auto")
     for layer, head in zip(*np.nonzero(significant), strict=True):
-        dark = abs(points[layer, head]) > 0.6 * limit
-        axes.plot(head, layer, marker="*", ms=8, color="white" if dark else "black", mec="none")
+        axes.plot(head, layer, marker="*", ms=8, color="black" if points[layer, head] > 0 else "white", mec="none")
     axes.set_yticks(range(layers), names, fontsize=8)
     axes.set_xticks(range(heads), [str(head) for head in range(heads)], fontsize=8)
     axes.set(xlabel="head", ylabel="layer")
@@ -256,11 +255,10 @@ def _draw_dumbbells(
     old, new = 100 * before.accuracy, 100 * after.accuracy
     order = np.argsort(-np.abs(new - old), axis=None, kind="stable")[:most]
     for place, (layer, head) in enumerate(zip(*np.unravel_index(order, old.shape), strict=True)):
-        colour = "#B35806" if new[layer, head] >= old[layer, head] else "#542788"
         ends, sure = [old[layer, head], new[layer, head]], significant[layer, head]
-        axes.plot(ends, [place] * 2, color=colour, lw=2.6 if sure else 1.1, zorder=2)
-        axes.plot(ends[0], place, marker="o", ms=6, mfc="white", mec=colour, zorder=3)
-        axes.plot(ends[1], place, marker="o", ms=6, color=colour, zorder=4)
+        axes.plot(ends, [place] * 2, color=BLUE, lw=2.6 if sure else 1.1, zorder=2)
+        axes.plot(ends[0], place, marker="o", ms=6, mfc="white", mec=BLUE, zorder=3)
+        axes.plot(ends[1], place, marker="o", ms=6, color=BLUE, zorder=4)
     labels = [f"{layers[layer]}-{head}" for layer, head in zip(*np.unravel_index(order, old.shape), strict=True)]
     axes.set_yticks(range(len(labels)), labels, fontsize=8)
     for label, sure in zip(axes.get_yticklabels(), significant.flat[order], strict=True):
@@ -347,7 +345,9 @@ def ranking_figure(
     titles = (f"pointing game (chance {counts.chance_accuracy:.0%})", f"attention on the {table.region}s")
     for axes, values, title in zip(panels[:2], (counts.accuracy, counts.mean_share), titles, strict=True):
         shown = np.ma.masked_array(values, ~counts.seeing)
-        drawn = axes.imshow(shown, cmap="cividis", vmin=0, vmax=max(float(values.max()), 1e-9), aspect="auto")
+        drawn = axes.imshow(
+            shown, cmap="cividis", vmin=0, vmax=max(float(values.max()), 1e-9), aspect="auto", origin="lower"
+        )
         for layer, head in heads:
             frame = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=VERMILLION, linewidth=2)
             axes.add_patch(frame)

@@ -9,7 +9,7 @@ Shape letters: L layers, B batch, H heads, Q query rows, K key columns, M items,
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, NamedTuple, cast
@@ -19,7 +19,6 @@ import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
 from torch import Tensor
-from tqdm.auto import tqdm
 from transformers.utils import logging
 
 from grounded_attention.processing.grounded_batch import describe_cut
@@ -28,7 +27,7 @@ from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
 from grounded_attention.utils.boxes import IOU_THRESHOLD
-from grounded_attention.utils.quiet import is_quiet
+from grounded_attention.utils.progress import with_progress
 
 from .boxes import MappedPhrase, Way, judge_ways
 from .examples import AuditExample, Images
@@ -394,13 +393,12 @@ class Measurement:
         """Runs one pass. The processes take batches in turn, so the batches equal those of a single process."""
         state, counted = _processes(), Counted({name: Tally() for name in directions})
         judged = self._with_boxes(examples, counted if state.is_main_process else Counted({}))
-        shown = bool(progress) and state.is_main_process
-        bar = tqdm(desc=str(progress), unit=" captions", disable=not shown or is_quiet(), leave=False)
-        with bar:
-            for number, batch in enumerate(_batches(judged, self.batch_size)):
-                if number % state.num_processes == state.process_index:
-                    self._count(number, batch, counted, maps)
-                bar.update(len(batch))
+        total = -(-len(examples) // self.batch_size) if isinstance(examples, Sized) else 0
+        quiet = not progress or not state.is_main_process
+        batches = with_progress(_batches(judged, self.batch_size), f"{progress}, batch", total, quiet)
+        for number, batch in enumerate(batches):
+            if number % state.num_processes == state.process_index:
+                self._count(number, batch, counted, maps)
         if maps is not None:
             maps.gather()
         counted = counted.gathered()

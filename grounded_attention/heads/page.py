@@ -16,6 +16,7 @@ import numpy as np
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
+from grounded_attention.reports.tables import conclusion
 
 from .card import MOST_RELATIONS, NAMES
 from .changes import HOLM, Changes, compare
@@ -26,11 +27,28 @@ from .ranking import HeadRanking, score_texts
 from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT
 from .table import BestHead, HeadTable
 
+# What a relation w1 → w2 is in words, of Universal Dependencies and of spaCy's English models.
+GLOSS = {
+    "acl": "clause of a noun",
+    "advmod": "adverb",
+    "amod": "adjective of a noun",
+    "case": "preposition of a noun",
+    "compound": "noun before a noun",
+    "conj": "joined by and, or",
+    "det": "the, a, some",
+    "dobj": "object of a verb",
+    "nmod": "noun of another noun",
+    "nsubj": "subject of a verb",
+    "nummod": "number of a noun",
+    "obj": "object of a verb",
+    "obl": "place, time or means of a verb",
+    "pobj": "noun of a preposition",
+    "poss": "whose: its, her",
+    "prep": "preposition",
+}
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
 STYLE = """
 .wide td:first-child { white-space: nowrap; }
-@media (max-width: 640px) { figure { overflow-x: auto; } figure img { max-width: none; width: 620px; } }
-td.better { font-weight: 700; }
 """
 COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
 
@@ -79,23 +97,52 @@ def heads_page(
     """Builds the page; all text from data is escaped."""
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
-    parts = [("best-heads", "Best heads", _best_heads(results))]
-    if examples:
-        parts.append(("explore", "Explorer", explorer_body(examples)))
+    found, best = _conclusion(results)
+    parts = [("explore", "Explorer", explorer_body(examples, _opened(best, results, examples)))] if examples else []
     parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
+    if examples and best is not None and best[0] in examples:
+        parts.append(("words", "Words across layers", _words(best[0], results[best[0]], examples[best[0]][0])))
     if len(results) > 1:
         parts.append(("changes", "What changed", "".join(_changes(results, correction))))
+    parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
     if any(result.relations for result in results.values()):
         parts.append(("relations", "Syntactic relations", _relations(results)))
-    parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
-    if examples:
-        parts.append(("words", "Words across layers", "".join(_words(results, examples))))
+    parts.append(("best-heads", "All numbers", _best_heads(results)))
     links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
-    body = f"<nav>{links}</nav>" + "\n".join(
+    body = f"{found}<nav>{links}</nav>" + "\n".join(
         f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
     )
     style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
     return html_page(title, body, style, script, about)
+
+
+def _conclusion(results: Mapping[str, HeadTable]) -> tuple[str, tuple[str, int, int] | None]:
+    """The sentence at the top, about the heads from words to regions; model, layer and head of the best of them."""
+    tables = {name: result.entities["text_to_region"][ALL] for name, result in results.items() if _is_chosen(result)}
+    if not tables:
+        return "", None
+    pairs = {name: results[name].choice.heads["text_to_region"][ALL] for name in tables}
+    heads = {name: (results[name].name(*pair), float(tables[name].accuracy[pair])) for name, pair in pairs.items()}
+    first = next(iter(tables.values()))
+    text = conclusion(heads, first.chance_accuracy, f"{first.total:,} phrases")
+    best = max(heads, key=lambda name: heads[name][1])
+    return f'<p class="lead">{escape(text)}</p>', (best, *pairs[best])
+
+
+def _is_chosen(result: HeadTable) -> bool:
+    return ALL in result.choice.heads.get("text_to_region", {})
+
+
+def _opened(
+    best: tuple[str, int, int] | None,
+    results: Mapping[str, HeadTable],
+    examples: Mapping[str, Sequence[ExampleAttention]],
+) -> tuple[str, int, int] | None:
+    """The same head as the explorer counts, which leaves out layers without attention over the sequence."""
+    if best is None or best[0] not in examples:
+        return None
+    name, layer, head = best
+    return name, examples[name][0].layers.index(results[name].layers[layer]), head
 
 
 # Tables
@@ -216,7 +263,8 @@ def _change(changes: Changes, kind: str) -> str:
     )
     alt = f"Change of each head's accuracy from {changes.names[0]} to {changes.names[1]}, {NAMES[kind]}"
     known: dict[str, Any] = {"p": p, "layers": changes.before.layers, "names": changes.names}
-    return _drawn(changes_figure, alt, caption, before, after, **known, baseline=changes.before.rule(kind))
+    baseline = changes.before.rule(kind)
+    return _drawn(changes_figure, alt, caption, before, after, suffix=".png", **known, baseline=baseline)
 
 
 def _p(value: float) -> str:
@@ -235,8 +283,10 @@ def _relations(results: Mapping[str, HeadTable]) -> str:
     chosen = {name: result.best_heads() for name, result in results.items()}
     rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)
     rows.sort(key=lambda row: [f"{NAMES['relations']}: {relation}" for relation in common].index(row[0]))
+    rows = [(_glossed(what), *rest) for what, *rest in rows]
     note = (
-        "For a dependency relation w1 → w2 whose word w1 has a region: how often w2 attends most to that region. "
+        "For a dependency relation w1 → w2 whose word w1 has a region: how often w2 attends most to that region. In "
+        "“a red ball” the adjective (amod) and the article (det) depend on “ball”: do they look at the ball, too? "
         f"The {len(common)} most common relations, with the best head of each."
     )
     figures = [
@@ -249,34 +299,32 @@ def _relations(results: Mapping[str, HeadTable]) -> str:
             chosen=result.choice.heads.get("relations", {}),
             ring=result.choice.ring,
             title=f"{name}: for a relation w1 → w2, the word w2 looks at the region of w1",
+            suffix=".png",  # ten panels of points are smaller as pixels
         )
         for name, result in results.items()
         if result.relations
     ]
-    return _note(note) + html_table(COLUMNS, rows, 3) + "".join(figures)
+    folded = html_table(COLUMNS, rows, 3) + "".join(figures)
+    return f"{_note(note)}<details><summary>Table and pictures</summary>{folded}</details>"
 
 
-def _words(results: Mapping[str, HeadTable], examples: Mapping[str, Sequence[ExampleAttention]]) -> Iterator[str]:
-    """Figures 1 and 5 of the paper: the first example with each model."""
-    yield _note(
-        "The regions that words of one caption attend to, in the heads of the most accurate layers that are best on "
-        "the items of the audit. "
-        "The label of a row shows the share of the attention that goes to regions."
+def _glossed(what: str) -> str:
+    relation = what.rpartition(": ")[2]
+    return f"{what} ({GLOSS[relation]})" if relation in GLOSS else what
+
+
+def _words(name: str, result: HeadTable, example: ExampleAttention) -> str:
+    """Figures 1 and 5 of the paper, for one model and example; nothing if the example leaves out layers."""
+    counts = result.counts
+    if counts.accuracy.shape != example.attention.shape[:2]:
+        return ""
+    note = (
+        f"The regions that words of one caption attend to in {name}, in the best head of each of its most accurate "
+        "layers. The label of a row shows the share of the attention that goes to regions."
     )
-    best = max(results, key=lambda name: _best_accuracy(results[name]))
-    for name, shown in examples.items():
-        counts = results[name].entities.get("text_to_region", {}).get(ALL) if name in results else None
-        if counts is not None and counts.accuracy.shape == shown[0].attention.shape[:2]:
-            words, heads = naming_words(shown[0]), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
-            alt = f"Regions that words of “{shown[0].caption}” attend to across layers, in {name}"
-            picture = _drawn(words_across_layers_figure, alt, "", shown[0], words, heads, suffix=".png")
-            opened = " open" if name == best else ""
-            yield f"<details{opened}><summary>{escape(name)}</summary>{picture}</details>"
-
-
-def _best_accuracy(result: HeadTable) -> float:
-    counts = result.entities.get("text_to_region", {}).get(ALL)
-    return 0.0 if counts is None else float(counts.accuracy.max())
+    words, heads = naming_words(example), best_heads(counts.accuracy, MOST_LAYERS, counts.active)
+    alt = f"Regions that words of “{example.caption}” attend to across layers, in {name}"
+    return _note(note) + _drawn(words_across_layers_figure, alt, "", example, words, heads, suffix=".png")
 
 
 def _extra(section: ExtraSection) -> str:

@@ -71,8 +71,13 @@
     while (gold[place] && gold[place + 1] === gold[place]) place++;
     return place;
   }
-  // The head that gives the largest part of the attention of the naming word to gold, over all checkpoints.
+  // The head that the page names, or that gives the largest part of the attention of the naming word to gold.
   function openBestHead() {
+    if (data.best) {
+      Object.assign(state, { layer: data.best[1], head: data.best[2] + 1 });
+      if (panes.length > 1) panes[1].checkpoint = data.best[0] || 1;
+      return;
+    }
     const word = namingWord();
     let best = 0;
     example().to.forEach((array, checkpoint) => {
@@ -216,11 +221,11 @@
     });
   }
   // As `attention_overlay` of the figures: square roots of shares on one scale of colours.
-  function colour(part) {
-    const place = Math.sqrt(Math.min(part, 1)) * (data.colours.length - 1), low = Math.floor(place);
+  const colour = (part) => `rgba(${onScale(Math.sqrt(part))}, 0.65)`;
+  function onScale(part) {
+    const place = Math.min(part, 1) * (data.colours.length - 1), low = Math.floor(place);
     const next = data.colours[Math.min(low + 1, data.colours.length - 1)];
-    const mixed = data.colours[low].map((value, n) => Math.round(value + (place - low) * (next[n] - value)));
-    return `rgba(${mixed}, 0.65)`;
+    return data.colours[low].map((value, n) => Math.round(value + (place - low) * (next[n] - value)));
   }
   function paintRegions(pane, found) {
     pane.over.replaceChildren();
@@ -275,13 +280,12 @@
     const gold = state.kind === "word" ? goldOf(state.index) : [];
     const onGold = gold.length > 0, others = state.kind === "word" ? "regions" : "words";
     pane.legend.textContent = onGold
-      ? "By layer (up) and head: share of the attention on regions that is on gold (white 0, dark 1)"
-      : `By layer (up) and head: share of the attention that goes to ${others} (white 0, dark 1)`;
+      ? "By layer (up) and head: share of the attention on regions that is on gold (dark 0, light 1)"
+      : `By layer (up) and head: share of the attention that goes to ${others} (dark 0, light 1)`;
     for (const { cell, layer, head } of pane.cells) {
       const { share, weights } = spread(attention(source(pane), layer, head, state.index));
       const value = onGold ? gold.reduce((sum, n) => sum + weights[n], 0) : share;
-      const tint = [0, 1, 2].map((n) => Math.round(236 + ([0, 62, 110][n] - 236) * value));
-      cell.style.fill = `rgb(${tint})`;
+      cell.style.fill = `rgb(${onScale(value)})`;
       const here = layer === state.layer && (state.head === 0 || head === state.head - 1);
       cell.classList.toggle("here", here);
       if (here) cell.parentNode.append(cell); // drawn last, so that its neighbours do not cover its edge

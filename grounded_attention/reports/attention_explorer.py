@@ -38,9 +38,12 @@ def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: 
     return html_page(title, explorer_body(checkpoints), explorer_style(), explorer_script())
 
 
-def explorer_body(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> str:
-    """
-    Builds the explorer as a part of a page, which needs `explorer_style` and `explorer_script`; see `explorer_page`.
+def explorer_body(
+    checkpoints: Mapping[str, Sequence[ExampleAttention]], best: tuple[str, int, int] | None = None
+) -> str:
+    """Builds the explorer as a part of a page, which needs `explorer_style` and `explorer_script`.
+
+    It opens on `best` (checkpoint, layer, head), or on the head with most attention on gold in the first image.
     """
     _check(checkpoints)
     first = next(iter(checkpoints.values()))[0]
@@ -48,6 +51,7 @@ def explorer_body(checkpoints: Mapping[str, Sequence[ExampleAttention]]) -> str:
         "checkpoints": list(checkpoints),
         "layers": list(first.layers),
         "heads": first.heads,
+        "best": best and [list(checkpoints).index(best[0]), *best[1:]],
         "colours": scale_colours(np.linspace(0, 1, 11)).tolist(),
         "examples": [_example(same) for same in zip(*checkpoints.values(), strict=True)],
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from .colours import GREY
+from .colours import GREY, scale_colours
 from .failures import Judged, Selection, baselines, by_group, by_kind, choose, mean_score
 from .html_page import html_page
 from .report_figures import Figure, Grid, to_figures, to_grids
@@ -22,10 +22,11 @@ p.rule, td.meaning, .count {{ color: var(--soft); }}
 p.rule {{ margin: 0 0 10px; font-size: 14px; }}
 td.name {{ font-family: ui-monospace, Consolas, monospace; font-size: 13px; }}
 td.meaning {{ min-width: 220px; }}
-table.grid td {{ text-align: center; padding: 4px 8px; border: 1px solid #fff; font-variant-numeric: tabular-nums; }}
+table.grid td {{ text-align: center; padding: 4px 8px; border: 1px solid var(--paper);
+  font-variant-numeric: tabular-nums; }}
 .cards {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 270px), 1fr)); gap: 14px; }}
-.card {{ border: 1px solid var(--line); border-radius: 6px; overflow: hidden; background: #fff; }}
-.card svg {{ display: block; width: 100%; max-height: 300px; background: #f3f5f7; }}
+.card {{ border: 1px solid var(--line); border-radius: 6px; overflow: hidden; }}
+.card svg {{ display: block; width: 100%; max-height: 300px; background: var(--panel); }}
 .frame {{ fill: #e9edf0; stroke: {GREY}; }}
 svg text {{ font: 600 {TEXT_HEIGHT}px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 4px; }}
 .card .body {{ padding: 9px 12px 11px; overflow-wrap: anywhere; }}
@@ -132,16 +133,15 @@ def _grid(grid: Grid, layers: Sequence[str]) -> str:
     head = "<th></th>" + "".join(f"<th>head {n}</th>" for n in range(len(grid.values[0])))
     rows = "".join(
         f"<tr><th>{escape(name)}</th>" + "".join(_cell(value) for value in row) + "</tr>"
-        for name, row in zip(names, grid.values, strict=True)
+        for name, row in reversed(list(zip(names, grid.values, strict=True)))  # layer 0 at the bottom, as in figures
     )
     table = f'<div class="wide"><table class="grid"><tr>{head}</tr>{rows}</table></div>'
     return f"<details><summary>{escape(grid.name)}</summary>{table}</details>"
 
 
 def _cell(value: float) -> str:
-    share = min(max(value, 0.0), 1.0)
-    ink = "#fff" if share > 0.55 else "#1b1f24"
-    return f'<td style="background:rgba(0,114,178,{share:.2f});color:{ink}">{value:.2f}</td>'
+    colour = ",".join(f"{part:.0f}" for part in scale_colours(value))
+    return f'<td style="background:rgb({colour});color:{"#000" if value > 0.5 else "#fff"}">{value:.2f}</td>'
 
 
 # Groups

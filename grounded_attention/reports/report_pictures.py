@@ -30,14 +30,14 @@ class Picture:
 
 
 def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
-    """Scales an image to at most `longest` pixels per side and encodes it as a JPEG data URI."""
+    """Scales an image to at most `longest` pixels per side and encodes it as a WebP data URI."""
     small = image.convert("RGB")
     small.thumbnail((longest, longest))
     written = io.BytesIO()
-    small.save(written, "JPEG", quality=QUALITY)
+    small.save(written, "WEBP", quality=QUALITY)
     data = base64.b64encode(written.getvalue()).decode("ascii")
     frame = empty_frame(*image.size, longest)
-    return Picture(frame.width, frame.height, f"data:image/jpeg;base64,{data}")
+    return Picture(frame.width, frame.height, f"data:image/webp;base64,{data}")
 
 
 def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:

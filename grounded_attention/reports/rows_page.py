@@ -18,9 +18,9 @@ _STYLE = """
 .rows figure { margin: 0; padding: 10px; border: 1px solid var(--line); border-radius: 6px; }
 .rows svg { width: 100%; height: auto; display: block; margin-bottom: 6px; }
 .rows svg text { font: bold 17px system-ui, sans-serif; paint-order: stroke; stroke: #fff; stroke-width: 4px; }
-.rows .frame { fill: #eef1f4; }
+.rows .frame { fill: var(--panel); }
 .rows p { margin: 4px 0; font-size: 14px; }
-.rows mark { background: #d7e9f7; padding: 0 2px; }
+.rows mark { background: #d7e9f7; color: #14171a; padding: 0 2px; }
 .sides { display: grid; grid-template-columns: 1fr 1fr; gap: 28px; }
 """
 # A point is drawn as a box of this part of the picture.

@@ -50,6 +50,17 @@ def best_method(results: Mapping[str, Any]) -> str:
     return best[0]
 
 
+def conclusion(heads: Mapping[str, tuple[str, float]], chance: float, what: str) -> str:
+    """One sentence about the best heads of models, as (name, accuracy): the best, chance, and the model before."""
+    best = max(heads, key=lambda name: heads[name][1])
+    first, *others = heads
+    other = first if best != first else max(others, key=lambda name: heads[name][1], default=None)
+    beside = "without supervision" if other == METHODS[0] else other
+    head, accuracy = heads[best]
+    compared = "" if other is None else f"; {beside} {heads[other][1]:.1%} (head {heads[other][0]})"
+    return f"{best}: head {head} is right for {accuracy:.1%} of the {what}; chance {chance:.1%}{compared}."
+
+
 def comparison_table(results: Mapping[str, Any]) -> str:
     """Makes a Markdown table of methods and baselines; the best method of each column is bold."""
     rows = _rows(results, "**{}**")

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""One progress line for all running work; it is redrawn on a terminal and printed every 30 seconds elsewhere.
+"""One progress line for all running work; it is redrawn on a terminal and printed every 10 seconds elsewhere.
 
 Long work calls `phase`; the Trainer uses `ProgressCallback` of `training/loop`. The main process redraws the line. A
 job of `training/loop/side_by_side.py` writes its progress atomically to a small file, which the main process reads. If
@@ -10,15 +10,16 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from .quiet import PRINTED, is_quiet
 from .whole_files import write_text
 
+T = TypeVar("T")
 REDRAWN, WRITTEN = 0.1, 0.3  # seconds between updates: terminal, file of a job
 
 
@@ -30,22 +31,22 @@ class Progress:
     phase: str = "starting"
     done: int = 0
     total: int = 0
-    loss: float | None = None
+    losses: str = ""
     seconds_left: float | None = None
 
     def text(self, brief: bool = False) -> str:
-        """For example "direct: step 450 of 900, loss 1.23, 2:10 left", or short "direct 450/900 2:10"."""
-        left = "" if self.seconds_left is None else _clock(self.seconds_left)
+        """For example "direct: step 450 of 900, vgp 1.23, 2:10 left", or short "direct 450/900 2:10"."""
+        left = "" if self.seconds_left is None else clock(self.seconds_left)
         steps = f"{self.done}/{self.total}" if brief else f"{self.done} of {self.total}"
         doing = " ".join(filter(None, (self.phase, steps if self.total else "")))
         if brief:
             return " ".join(filter(None, (self.job, doing.removeprefix("step "), left)))
-        loss = "" if self.loss is None else f"loss {self.loss:.3g}"
-        state = ", ".join(filter(None, (doing, loss, left and f"{left} left")))
+        state = ", ".join(filter(None, (doing, self.losses, left and f"{left} left")))
         return f"{self.job}: {state}" if self.job else state
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """For example 2:10, or 1:02:05."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
@@ -163,12 +164,14 @@ def phase(name: str, total: int, quiet: bool = False) -> Iterator[Callable[..., 
     """Shows the progress of long work with a known number of steps."""
     begun, first, now = time.monotonic(), 0, Progress(_job, name, 0, total)
 
-    def advance(done: int | None = None, loss: float | None = None, resumed: bool = False) -> None:
+    def advance(done: int | None = None, losses: str = "", resumed: bool = False) -> None:
         nonlocal now, first
         done = now.done + 1 if done is None else done
         first = done if resumed else first
         rate = (time.monotonic() - begun) / (done - first) if done > first else None
-        now = replace(now, done=done, loss=loss, seconds_left=None if rate is None else rate * (total - done))
+        now = replace(
+            now, done=done, losses=losses, seconds_left=None if rate is None or not total else rate * (total - done)
+        )
         if not quiet:
             _sink.show(now)
 
@@ -178,3 +181,11 @@ def phase(name: str, total: int, quiet: bool = False) -> Iterator[Callable[..., 
         yield advance
     finally:
         _sink.clear()
+
+
+def with_progress(items: Iterable[T], name: str, total: int = 0, quiet: bool = False) -> Iterator[T]:
+    """The items one by one, as a phase; the `total` of a stream is unknown, 0."""
+    with phase(name, total, quiet) as advance:
+        for item in items:
+            yield item
+            advance()

@@ -5,13 +5,13 @@ import os
 import sys
 
 NO_BARS = "TQDM_DISABLE"  # tqdm reads it too, for bars that say nothing about it
-PRINTED = 30.0  # seconds between updates in a pipe or a log file
+PRINTED = 10.0  # seconds between updates in a pipe or a log file
 
 
 def calm_bars() -> None:
     """Keeps the bars of tqdm, also those of other libraries, from filling a pipe or a log file; before it is imported.
 
-    A bar is printed after half a minute, and then each half minute. Values in the environment (`TQDM_MININTERVAL`)
+    A bar is printed after ten seconds, and then every ten. Values in the environment (`TQDM_MININTERVAL`)
     win.
     """
     if not sys.stderr.isatty():

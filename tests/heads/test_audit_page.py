@@ -1,6 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The audit's page: what it says is what the audits counted, it is whole, safe, and shows in a browser."""
 
+import json
+import re
 from html.parser import HTMLParser
 
 import numpy as np
@@ -34,7 +36,7 @@ def counts(seed: int, lift: float = 0.0) -> HeadCounts:
 
 def result(seed: int, lift: float = 0.0) -> AuditResult:
     entities = {"text_to_region": {"all": counts(seed, lift), HOSTILE: counts(seed + 1)}}
-    relations = {f"rel{n}": counts(seed + n).take(range(IMAGES - n)) for n in range(12)}
+    relations = {f"rel{n}" if n else "amod": counts(seed + n).take(range(IMAGES - n)) for n in range(12)}
     return AuditResult(("0", "1"), HEADS, entities, relations, {"data": "x"})
 
 
@@ -98,7 +100,8 @@ def test_the_tables_hold_every_models_best_head(written):
 
 def test_the_ten_most_common_relations_are_shown(written):
     shown = [row[0] for row in Reader(written).rows if row[0].startswith("relation: ") and row[1] == "start"]
-    assert shown == [f"relation: rel{n}" for n in range(10)], "the two rarest are left out"
+    expected = ["relation: amod (adjective of a noun)", *(f"relation: rel{n}" for n in range(1, 10))]
+    assert shown == expected, "the two rarest are left out"
 
 
 def test_changes_are_those_of_the_corrected_test(written):
@@ -136,11 +139,26 @@ def test_text_of_the_data_stays_text(written):
     assert images and all(attrs["src"].startswith("data:image/") and attrs["alt"] for attrs in images)
 
 
-def test_words_are_drawn_across_layers_for_every_model(written):
+def test_words_are_drawn_across_layers_for_the_best_model(written):
     pictures = [
         attrs["alt"] for tag, attrs in Reader(written).tags if tag == "img" and "across layers" in attrs["alt"]
     ]
-    assert [alt.rpartition(", in ")[2] for alt in pictures] == list(RESULTS)
+    assert [alt.rpartition(", in ")[2] for alt in pictures] == [HOSTILE]
+
+
+def test_the_first_sentence_and_the_explorer_name_the_best_head_of_all(written):
+    tables = {name: found.entities["text_to_region"]["all"] for name, found in RESULTS.items()}
+    best = {name: np.unravel_index(table.accuracy.argmax(), (LAYERS, HEADS)) for name, table in tables.items()}
+    assert tables[HOSTILE].accuracy.max() > tables["start"].accuracy.max()
+    reader, (layer, head) = Reader(written), best[HOSTILE]
+    (lead,) = re.findall(r'<p class="lead">(.*?)</p>', written)
+    for said in (f"head {layer}-{head} ", f"{tables[HOSTILE].accuracy.max():.1%}", "chance 10.0%"):
+        assert said in lead
+    assert f"{tables['start'].accuracy.max():.1%}" in lead
+    places = [attrs["id"] for tag, attrs in reader.tags if tag == "h2"]
+    assert places[0] == "explore" and places[-1] == "best-heads"
+    data = json.loads(re.search(r'id="explorer-data">(.*?)</script>', written)[1])
+    assert data["best"] == [1, layer, head]
 
 
 def test_one_model_has_no_changes_and_no_script_without_examples(white):

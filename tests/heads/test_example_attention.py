@@ -127,7 +127,7 @@ def test_the_picture_has_a_row_a_head_and_a_column_a_word(captured, tmp_path):
     assert len(figure.axes) == 6
     labels = [text.get_text() for text in figure.texts if "on regions" in text.get_text()]
     share = captured.attention[0, 1, [1, 2]].sum(-1).mean()
-    assert labels[0] == f"0-1: {share:.0%} on regions" and len(labels) == 3
+    assert labels[-1] == f"0-1: {share:.0%} on regions" and len(labels) == 3  # the lowest layer is at the bottom
 
 
 def example(**fields) -> ExampleAttention:

@@ -22,7 +22,7 @@ def count_to_four(job):
 
     with progress.phase("step", 4) as advance:
         for number in range(1, 5):
-            advance(number, loss=1.25)
+            advance(number, "vgp 1.25")
             time.sleep(0.5)
 
 

@@ -82,7 +82,7 @@ def test_the_space_the_figures_and_the_explorer_mean_the_same(tmp_path):
     grid = TokenGrid.of_tokens(torch.from_numpy(boxes), torch.ones(4, dtype=torch.bool))
     for capture in (Capture("regions", example), Capture("vlm", example, grid)):
         html = view_html([capture], VisitorChoice())
-        check(decoded(re.search(r'<image href="data:image/jpeg;base64,([^"]+)', html)[1]), ground)
+        check(decoded(re.search(r'<image href="data:image/webp;base64,([^"]+)', html)[1]), ground)
         assert "hatched: no region or image token" in html and "linear-gradient" in html
     patches = PatchAttention("ball", WEIGHTS.reshape(2, 2), FRAME, (0.25, 0, 0.5, 0.5), 0.4)
     words = WordAttention("ball", (0, 4), boxes, WEIGHTS, np.zeros(4, bool))

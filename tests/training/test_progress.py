@@ -3,12 +3,14 @@
 
 import os
 import pty
+import re
 import select
 from pathlib import Path
 
 import pytest
 
 from grounded_attention.commands.user_errors import explain_error
+from grounded_attention.training.loop import side_by_side
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils import progress
@@ -68,8 +70,9 @@ def test_a_terminal_has_one_line_for_all_jobs_and_nothing_of_it_stays(tmp_path):
     printed = run_on_terminal(tmp_path)
     drawn = [part.rstrip() for line in printed.split("\n") for part in line.split("\r")]
     both = [line for line in drawn if "first: step" in line and "second: step" in line]
-    assert both and all(line.startswith(("0 of 2 finished | ", "1 of 2 finished | ")) for line in both)
-    assert any("of 4, loss 1.25, 0:0" in line and line.endswith("left") for line in both)
+    assert both and all(line.startswith(("0 of 2 finished", "1 of 2 finished")) for line in both)
+    assert any(line.startswith("0 of 2 finished, about 0:0") for line in both)
+    assert any("of 4, vgp 1.25, 0:0" in line and line.endswith("left") for line in both)
     assert any(line.startswith("alone: evaluate 2 of 4") for line in drawn)
     assert all(len(line) < 120 for line in drawn) and "\x1b" not in printed
     assert [line for line in seen(printed) if line] in (
@@ -83,7 +86,9 @@ def test_a_file_gets_whole_lines(tmp_path):
     assert done.returncode == 0 and not {"\r", "\x1b"} & set(done.stdout + done.stderr)
     assert done.stdout.splitlines()[-1] == "the end"
     lines = done.stderr.splitlines() + done.stdout.splitlines()
-    assert any(line.startswith("0 of 2 finished | first: step") and "second: step" in line for line in lines)
+    assert any(
+        line.startswith("0 of 2 finished") and "first: step" in line and "second: step" in line for line in lines
+    )
     assert {"first: finished", "second: finished", "the end"} <= set(lines)
 
 
@@ -94,7 +99,7 @@ def test_a_pipe_gets_a_line_now_and_then(capsys, monkeypatch):
     for second in range(100):
         clock[0] = float(second)
         line.show(progress.Progress("direct", "step", second, 100))
-    assert capsys.readouterr().err.splitlines() == [f"direct: step {n} of 100" for n in (30, 60, 90)]
+    assert capsys.readouterr().err.splitlines() == [f"direct: step {n} of 100" for n in range(10, 100, 10)]
 
 
 def test_time_left_does_not_count_what_was_done_before(monkeypatch):
@@ -106,6 +111,18 @@ def test_time_left_does_not_count_what_was_done_before(monkeypatch):
         clock[0] = 20.0
         advance(50)
     assert [each.seconds_left for each in shown] == [None, None, 100.0]
+
+
+def test_the_total_counts_jobs_that_wait(monkeypatch):
+    """Five jobs of 100 seconds, two at a time: after 50 seconds two more turns and a half."""
+    notes, clock = side_by_side.Notes(5, 2, quiet=True), [50.0]
+    monkeypatch.setattr(side_by_side.time, "monotonic", lambda: clock[0])
+    notes.begun = {"a": 0.0, "b": 0.0}
+    running = [progress.Progress(name, "step", 50, 100, seconds_left=50.0) for name in "ab"]
+    assert notes.seconds_left(running) == (2 * 50 + 3 * 100) / 2
+    assert notes.seconds_left([running[0], progress.Progress("b")]) is None, "one is starting"
+    notes.begun, notes.lengths, clock[0] = {"e": 200.0}, [100.0] * 4, 230.0
+    assert notes.seconds_left([progress.Progress("e", seconds_left=70.0)]) == 70, "one alone"
 
 
 def test_a_job_that_is_killed_is_one_line(tmp_path):
@@ -127,5 +144,5 @@ def test_a_run_has_one_line_and_disable_tqdm_takes_it_away(tmp_path, monkeypatch
     if quiet:
         assert lines == []
     else:
-        assert any(line.startswith("none: step 2 of 2, loss") for line in lines)
+        assert any(re.match(r"none: step 2 of 2, identification \d\S*, vgp \d", line) for line in lines)
         assert any(line.startswith("none: evaluate test 1 of 1") for line in lines)

@@ -4,20 +4,23 @@ import re
 import shutil
 from html import unescape
 
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
 
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.reports.tables import comparison_table
 from grounded_attention.training.experiments.report import PAGE, next_steps, write_run_page
 from grounded_attention.training.publish.card_results import result_table, with_text_only
 from grounded_attention.training.recipes.recipe import Data, Recipe
+from tests.helpers.browser import open_browser
 from tests.helpers.tiny_scenes import tiny_scenes
 
 pytestmark = pytest.mark.drawn_figures
 
-GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15}
-BETTER = {**GROUNDING, "best_head": 0.5}
+GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15, "head": [1, 2]}
+BETTER = {**GROUNDING, "best_head": 0.5, "head": [2, 0]}
 RESULTS = {
     "methods": {
         "none": {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 90.0},
@@ -32,7 +35,7 @@ HOSTILE = "data/<script>alert(1)</script>"
 @pytest.fixture
 def page(tmp_path):
     recipe = Recipe(output_dir=str(tmp_path / "run"), seed=7, methods=["none", "direct"], data=Data(data_dir=HOSTILE))
-    for name in ("loss_curves.png", "heads.png", "pictures/a/b.png"):
+    for name in ("loss_curves.png", "heads.png"):
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8)).save(tmp_path / "run" / name)
     return write_run_page(RESULTS, recipe, comparison_table(RESULTS)).read_text(encoding="utf-8")
@@ -42,9 +45,9 @@ def test_the_page_is_one_file_with_every_part(page, tmp_path):
     assert (tmp_path / "run" / PAGE).is_file()
     links, places = re.findall(r'href="#(\w+)"', page), re.findall(r'<h2 id="(\w+)"', page)
     assert links == places == [
-        "comparison", "curves", "heads", "examples", "times", "recipe", "environment", "next",
+        "comparison", "heads", "curves", "times", "recipe", "environment", "next",
     ]  # fmt: skip
-    assert page.count("data:image/png;base64,") == 3 and len(re.findall(r'alt="[^"]{20,}"', page)) == 3
+    assert page.count("data:image/webp;base64,") == 2 and len(re.findall(r'alt="[^"]{20,}"', page)) == 2
     assert "http" not in page.replace("http-equiv", "") and "<script" not in page
 
 
@@ -56,6 +59,28 @@ def test_the_table_the_times_and_the_recipe_are_those_of_the_run(page, tmp_path)
     assert yaml.safe_load(recipe)["seed"] == 7 and yaml.safe_load(recipe)["data"]["data_dir"] == HOSTILE
     assert "grounded-attention run-heads" not in page  # the folder has no captions that it reads
     assert f"push {tmp_path / 'run' / 'direct'} ORG/NAME" in unescape(page)  # the better one of the table
+
+
+def test_the_first_sentence_says_what_was_found(page):
+    (lead,) = re.findall(r'<p class="lead">(.*?)</p>', page)
+    assert re.findall(r"\d+\.\d%|\d-\d", lead) == ["2-0", "50.0%", "15.0%", "40.0%", "1-2"]
+    assert lead.startswith("direct: ")
+
+
+def test_the_explorer_opens_on_the_best_head(tmp_path):
+    there = np.full((3, 4, 1, 2), 0.25)
+    boxes = np.array([[0, 0, 0.5, 1], [0.5, 0, 1, 1]])
+    example = ExampleAttention(Image.new("RGB", (8, 8)), "ball", ((0, 4),), boxes, there, ("0", "1", "2"))
+    recipe = Recipe(output_dir=str(tmp_path / "run"), methods=["none", "direct"], data=Data(data_dir=HOSTILE))
+    (tmp_path / "run").mkdir()
+    examples = {name: [example] for name in RESULTS["methods"]}
+    path = write_run_page(RESULTS, recipe, comparison_table(RESULTS), examples)
+    with open_browser(tmp_path / "profile") as page:
+        page.open(path)
+        shown = "[...document.querySelectorAll('.explorer output')].map((one) => one.textContent)"
+        assert page.evaluate(shown) == ["2", "0"] and page.problems == []
+        panes = "[...document.querySelectorAll('.pane select')].map((one) => one.selectedOptions[0].textContent)"
+        assert page.evaluate(panes) == ["none", "direct"]
 
 
 def test_commands_that_would_fail_are_not_printed(tmp_path):

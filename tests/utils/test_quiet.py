@@ -12,5 +12,5 @@ def test_every_bar_can_be_hidden():
         calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
         found = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "tqdm"]
         bars += [(f"{path.relative_to(ROOT)}:{call.lineno}", {word.arg for word in call.keywords}) for call in found]
-    assert len(bars) > 5, "the scan finds hardly any bar"
+    assert len(bars) > 3, "the scan finds hardly any bar"
     assert [place for place, words in bars if "disable" not in words] == []

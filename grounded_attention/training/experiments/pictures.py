@@ -11,6 +11,8 @@ from transformers import Trainer
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.heads.attention_grounding import phrase_attention
+from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
+from grounded_attention.heads.examples import entity_examples
 from grounded_attention.modeling.attention_calls import layer_labels
 from grounded_attention.reports.figures import WordAttention, method_comparison_figure
 from grounded_attention.supervision.supervise import find_calls
@@ -26,9 +28,12 @@ from .prepared_data import PreparedData
 WORDS_SHOWN = 4
 
 
-def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData, directory: Path) -> list[Path]:
+def draw_pictures(
+    results: Mapping[str, Any], recipe: Recipe, data: PreparedData, directory: Path
+) -> dict[str, list[ExampleAttention]]:
     """
     Draws one picture per image: rows are methods, columns are words of a caption; each method uses its best layer.
+    Returns the attention of all heads of each method in these captions.
 
     The images are the first of the test split whose caption has several grounded phrases and whose file
     `<data_dir>/flickr30k-images/<id>.jpg` exists.
@@ -37,6 +42,9 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
     rows = _rows_to_show(data, recipe, "test")
     directory.mkdir(parents=True, exist_ok=True)
     shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
+    paths = {row["image_id"]: path for row, path in rows}
+    captions = [next(entity_examples([row])) for row, _ in rows]
+    captured = {}
     for name, result in results["methods"].items():
         source = Path(recipe.output_dir) / name
         trained = Model(source=str(source))
@@ -45,7 +53,10 @@ def draw_pictures(results: Mapping[str, Any], recipe: Recipe, data: PreparedData
         layer = result["text_to_region_accuracy"]["layer"]
         for words, (row, _) in zip(shown, rows, strict=True):
             words[name] = word_attention(model, processor, row, regions[row["image_id"]], layer)
-    return [_draw(row, path, words, directory) for (row, path), words in zip(rows, shown, strict=True)]
+        captured[name] = capture_examples(model, processor, captions, cast(Any, regions), paths, regions.class_names)
+    for (row, path), words in zip(rows, shown, strict=True):
+        _draw(row, path, words, directory)
+    return captured if captions else {}
 
 
 def track_pictures(trainer: Trainer, recipe: Recipe, data: PreparedData, name: str) -> None:

@@ -15,13 +15,15 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import EntitiesFiles
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.metrics.classification import accuracy_table
 from grounded_attention.modeling.attention_calls import layer_labels
+from grounded_attention.reports.attention_explorer import explorer_body, explorer_script, explorer_style
 from grounded_attention.reports.figures import heads_figure, layer_curve_figure, loss_curves_figure
 from grounded_attention.reports.generation_table import generation_table
 from grounded_attention.reports.heads_over_time import heads_over_time_figure, measured_heads
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
-from grounded_attention.reports.tables import best_method, comparison_table, print_table
+from grounded_attention.reports.tables import best_method, comparison_table, conclusion, print_table
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.training.loop.checkpoint import CARD
 from grounded_attention.training.publish.card_results import with_text_only
@@ -46,10 +48,13 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
     write_text(output / "table.md", table + "\n")
     _curves(results, output)
     _heads(results, output)
+    examples: Mapping[str, Sequence[ExampleAttention]] = {}
     if recipe.pictures and outcome.data.regions is not None:
-        draw_pictures(results, recipe, outcome.data, output / "pictures")
+        examples = draw_pictures(results, recipe, outcome.data, output / "pictures")
     _complete_cards(results, output)
-    page = write_run_page(results, recipe, table)
+    page = write_run_page(results, recipe, table, examples)
+    if found := _conclusion(results)[0]:
+        print(found)
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
     print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(recipe, results))]))
 
@@ -118,10 +123,9 @@ def _heads(results: dict[str, Any], output: Path) -> None:
 
 PAGE = "run.html"
 STYLE = """
-pre { background: #f3f5f7; padding: 10px 12px; overflow-x: auto; font-size: 13px; }
+pre { background: var(--panel); padding: 10px 12px; overflow-x: auto; font-size: 13px; }
 td.best { font-weight: 700; }
 .wide td:first-child { white-space: nowrap; }
-nav a { display: inline-block; }
 """
 # File in the output folder -> alternative text and caption.
 CURVES = {
@@ -147,24 +151,34 @@ HEADS = {
 }
 
 
-def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Path:
+def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] | None]:
+    """A sentence about the heads that were chosen on validation; method, layer and head of the best of them."""
+    found = {name: result.get("text_to_region_accuracy", {}) for name, result in results["methods"].items()}
+    found = {name: figures for name, figures in found.items() if "head" in figures}
+    if not found:
+        return "", None
+    heads = {name: ("{}-{}".format(*figures["head"]), figures["best_head"]) for name, figures in found.items()}
+    best = max(heads, key=lambda name: heads[name][1])
+    sentence = conclusion(heads, found[best]["chance"], "words of test images")
+    return sentence, (best, *found[best]["head"])
+
+
+def write_run_page(
+    results: Mapping[str, Any],
+    recipe: Recipe,
+    table: str,
+    examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
+) -> Path:
     """
-    Writes `run.html` to the output folder of a run.
+    Writes `run.html` to the output folder of a run, with the explorer if there are examples.
     """
     output = Path(recipe.output_dir)
-    pictures = {
-        str(path.relative_to(output)): (
-            f"What words of a caption attend to in the image {path.stem}, method by method",
-            "One row is one method, one column one phrase (yellow). Thick box: the region that the phrase attends to "
-            "most; dashed box: a region that it refers to.",
-        )
-        for path in sorted((output / "pictures").rglob("*.png"))
-    }
+    sentence, best = _conclusion(results)
     parts = {
+        "Examples": explorer_body(examples, best) if examples else "",
         "Comparison": "".join(markdown_parts(table)),
-        "Curves": _figures(output, CURVES),
         "Heads": _figures(output, HEADS),
-        "Examples": _figures(output, pictures),
+        "Curves": _figures(output, CURVES),
         "Times": _times(results),
         "Recipe": f"<pre>{escape(recipe_yaml(recipe))}</pre>",
         "Environment": html_table(("what", "value"), environment(), text_columns=2),
@@ -179,7 +193,10 @@ def write_run_page(results: Mapping[str, Any], recipe: Recipe, table: str) -> Pa
         ("data", recipe.data.source or recipe.data.data_dir),
         ("seed", str(recipe.seed)),
     ]
-    write_text(output / PAGE, html_page(f"Run {output.name}", f"<nav>{links}</nav>{body}", STYLE, about=about))
+    lead = f'<p class="lead">{escape(sentence)}</p>' if sentence else ""
+    style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
+    page = html_page(f"Run {output.name}", f"{lead}<nav>{links}</nav>{body}", style, script, about)
+    write_text(output / PAGE, page)
     return output / PAGE
 
 

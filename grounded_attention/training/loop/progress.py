@@ -20,21 +20,24 @@ class ProgressCallback(TrainerCallback):
     def __init__(self) -> None:
         self._phase: Any = None
         self._advance: Callable[..., None] = lambda *_, **__: None
-        self._loss: float | None = None
+        self._losses = ""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.close()
         quiet = not state.is_world_process_zero
-        self._phase, self._loss = phase("step", state.max_steps, quiet), None
+        self._phase, self._losses = phase("step", state.max_steps, quiet), ""
         self._advance = self._phase.__enter__()
         self._advance(state.global_step, resumed=True)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._advance(state.global_step, self._loss)
+        self._advance(state.global_step, self._losses)
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         logs = kwargs["logs"]
-        self._loss = logs.get("loss", self._loss)
+        # The components are not weighted, so that methods can be compared; their sum with weights cannot.
+        parts = {name[5:].replace("_", " "): value for name, value in logs.items() if name.startswith("loss_")}
+        parts = parts or {name: value for name, value in logs.items() if name == "loss"}
+        self._losses = ", ".join(f"{name} {value:.3g}" for name, value in parts.items()) or self._losses
         measured = any(name.startswith("eval_") for name in logs)
         if state.is_world_process_zero and (measured or is_job()):
             clear()

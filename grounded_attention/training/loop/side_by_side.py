@@ -6,6 +6,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -18,7 +19,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from grounded_attention.training.recipes.recipe import RecipeError
-from grounded_attention.utils.progress import LINE, read_progress, report_to
+from grounded_attention.utils.progress import LINE, Progress, clock, read_progress, report_to
 
 from .progress import plain_bars
 
@@ -52,7 +53,7 @@ def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], 
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))
     running: dict[Future, J] = {}
-    notes = Notes(len(jobs), quiet)
+    notes = Notes(len(jobs), workers, quiet)
     try:
         while waiting or running:
             ready = [job for job in waiting if job.parent is None or job.parent.directory not in unfinished]
@@ -88,8 +89,10 @@ def _context(work: Callable[..., Any]) -> Any:
 class Notes:
     """The progress files of the jobs, and the progress line made from them."""
 
-    def __init__(self, jobs: int, quiet: bool):
-        self.jobs, self.quiet, self.finished = jobs, quiet, 0
+    def __init__(self, jobs: int, workers: int, quiet: bool):
+        self.jobs, self.workers, self.quiet = jobs, workers, quiet
+        self.begun: dict[str, float] = {}
+        self.lengths: list[float] = []  # seconds of each job that has finished
         self.folder = tempfile.TemporaryDirectory(prefix="progress_")
 
     def path(self, job: Job) -> Path:
@@ -98,13 +101,28 @@ class Notes:
 
     def watch(self, running: Mapping[Future, J]) -> Collection[Future]:
         """Shows progress until a job ends; then removes the line and returns the jobs that have ended."""
+        for job in running.values():
+            self.begun.setdefault(job.name, time.monotonic())
         while not (done := wait(running, POLL, FIRST_COMPLETED).done):
             if not self.quiet:
                 shown = [read_progress(self.path(job), job.name) for job in running.values()]
-                LINE.show(*shown, head=f"{self.finished} of {self.jobs} finished")
-        self.finished += len(done)
+                left = self.seconds_left(shown)
+                total = f"{len(self.lengths)} of {self.jobs} finished" + (
+                    f", about {clock(left)} left" if left else ""
+                )
+                LINE.show(*shown, head=total)
+        self.lengths += [time.monotonic() - self.begun[running[future].name] for future in done]
         LINE.clear()
         return done
+
+    def seconds_left(self, running: Sequence[Progress]) -> float | None:
+        """Until all jobs have finished, if one that waits takes as long as the others; unknown at the beginning."""
+        if any(each.seconds_left is None for each in running):
+            return None
+        left = [each.seconds_left or 0.0 for each in running]
+        now, waiting = time.monotonic(), self.jobs - len(self.lengths) - len(running)
+        lengths = self.lengths + [now - self.begun[each.job] + more for each, more in zip(running, left, strict=True)]
+        return max([*left, (sum(left) + waiting * sum(lengths) / len(lengths)) / self.workers])
 
 
 def _get_result(future: Future, job: Job) -> None:

@@ -8,6 +8,12 @@ from grounded_attention.utils.plain_text import printable
 
 # Files of a card besides its text.
 FIGURE, EVAL_RESULTS = "head_grounding.png", ".eval_results/results.yaml"
+VLM_TEMPLATE = "trained_vlm.md"
+VLM_LIMITS = (
+    "The model sees an image as its processor resizes, crops or tiles it; an object may be less than a token.",
+    "Attention shows where a head looks, not why the model gives an answer.",
+    "The model has learned the biases of its original training, and of the texts and images of this one.",
+)
 _LINE = re.compile(r'^name, revision = "[^"\n]*", "[^"\n]*"$', re.MULTILINE)
 
 

@@ -38,7 +38,16 @@ from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
 from .card_results import eval_entries, eval_results, head_table, headline_figures, result_table
-from .card_snippets import EVAL_RESULTS, FIGURE, feature_model, forward_lines, place_line, seen_lines
+from .card_snippets import (
+    EVAL_RESULTS,
+    FIGURE,
+    VLM_LIMITS,
+    VLM_TEMPLATE,
+    feature_model,
+    forward_lines,
+    place_line,
+    seen_lines,
+)
 from .hub import START
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
@@ -93,7 +102,7 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
         heads_figure(panels, chance, directory / FIGURE, layers, chosen_heads(measured))
     card = ModelCard.from_template(
         card_metadata(trained, data),
-        template_path=str(MODEL_CARDS / (TEMPLATE if TASKS[trained.recipe.task].image_tokens else "trained.md")),
+        template_path=str(MODEL_CARDS / (VLM_TEMPLATE if TASKS[trained.recipe.task].image_tokens else "trained.md")),
         place=place_line(str(directory)),
         **card_content(trained, data),
     )
@@ -386,12 +395,6 @@ def _example(tokenizer: Any) -> dict[str, str]:
     return {"caption": " ".join(words), "phrase": words[-1]}
 
 
-TEMPLATE = "trained_vlm.md"
-VLM_LIMITS = (
-    "The model sees an image as its processor resizes, crops or tiles it; an object may be less than a token.",
-    "Attention shows where a head looks, not why the model gives an answer.",
-    "The model has learned the biases of its original training, and of the texts and images of this one.",
-)
 _VLM_EXAMPLE = {"text": "a red ball", "box": [0.1, 0.2, 0.5, 0.6], "phrases": []}
 
 

@@ -1,0 +1,74 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""An adapter of a loop of one's own has a card that says what it is; a card that somebody wrote stays."""
+
+import ast
+import re
+
+import pytest
+import yaml
+from peft import LoraConfig, get_peft_model
+from transformers import Trainer, TrainingArguments
+
+from grounded_attention.commands.push import best_of_run
+from grounded_attention.heads.card import AUDIT, HEADS
+from grounded_attention.supervision import get_method
+from grounded_attention.training.loop.data import GroundingCollator
+from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
+from grounded_attention.training.publish.adapter_card import EMPTY, complete_adapter_card
+from grounded_attention.utils.whole_files import write_json
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import make_processor
+
+LORA = {"r": 2, "target_modules": r".*language_model.*\.(q_proj|k_proj)"}
+
+
+@pytest.fixture
+def adapter(tmp_path):
+    model = make_model("llava", make_processor("llava").tokenizer)
+    model.config._name_or_path = model.name_or_path = "org/base"
+    get_peft_model(model, LoraConfig(**LORA)).save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def read(folder):
+    text = (folder / "README.md").read_text(encoding="utf-8")
+    _, head, body = text.split("---\n", 2)
+    return yaml.safe_load(head), body
+
+
+def test_pefts_empty_card_is_replaced_and_another_one_stays(adapter):
+    assert EMPTY in (adapter / "README.md").read_text()
+    assert complete_adapter_card(adapter, get_method("direct"), 0.5)
+    head, body = read(adapter)
+    assert head["base_model"] == "org/base" and "attention-supervision" in head["tags"]
+    assert "`direct`, weight 0.5" in body and "More Information Needed" not in body
+    (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
+    ast.parse(code)
+    assert "PeftModel.from_pretrained(base, name, revision=revision)" in code
+    assert AUDIT.is_in(adapter) and HEADS.is_in(adapter)  # `heads --card` puts before and after there
+    assert not complete_adapter_card(adapter), "this is no empty card"
+
+
+def test_a_trainer_with_the_mixin_writes_it(tmp_path):
+    class Supervised(GroundingTrainerMixin, Trainer):
+        pass
+
+    processor, method = make_processor("llava"), get_method("direct")
+    model = get_peft_model(make_model("llava", processor.tokenizer), LoraConfig(**LORA))
+    arguments = TrainingArguments(str(tmp_path / "run"), remove_unused_columns=False, use_cpu=True, report_to="none")
+    collator = GroundingCollator(processor, method)
+    Supervised(model, arguments, collator, method=method, attention_weight=0.25).save_model(str(tmp_path / "saved"))
+    _, body = read(tmp_path / "saved")
+    assert "`direct`, weight 0.25" in body
+
+
+def test_a_folder_without_an_adapter_gets_no_card(tmp_path):
+    assert not complete_adapter_card(tmp_path) and not (tmp_path / "README.md").exists()
+
+
+def test_of_a_run_the_best_method_is_pushed(tmp_path):
+    methods = {name: {"vgp_accuracy": value} for name, value in (("none", 0.5), ("direct", 0.75), ("indirect", 0.6))}
+    write_json(tmp_path / "results.json", {"methods": methods})
+    assert best_of_run(tmp_path) == tmp_path / "direct"
+    write_json(tmp_path / "results.json", {"vgp_accuracy": 0.5})  # the file of one method
+    assert best_of_run(tmp_path) == tmp_path
