@@ -135,6 +135,7 @@ def test_bad_labels(tmp_path, columns, message):
         ("[]", "line 1: not an object"),
         ('{"image": "x.jpg", "frcnn": "x"}', "caption is missing"),
         ('{"image": "x.jpg", "frcnn": "x", "caption": "a cat"}', "bad caption: found 'a cat', expected a list"),
+        ('{"image": "x.jpg", "frcnn": "x", "caption": [1]}', "expected a list of words"),
     ],
 )
 def test_bad_json_lines(tmp_path, line, message):

@@ -114,6 +114,12 @@ def test_broken_images_are_skipped_and_listed(photos, tmp_path, batch_size):
     assert_whole(tmp_path / "out", 12)
 
 
+def test_no_usable_image_is_an_error(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"no usable image; the first problem: .*a\.png"):
+        extract(tmp_path, tmp_path / "out", on_error="skip")
+
+
 def test_features_that_float16_cannot_hold_name_their_image(photos, tmp_path):
     class Huge(Extractor):
         def _regions(self, image):
@@ -285,6 +291,7 @@ def test_boxes_as_json_and_as_lines(tmp_path):
     "name, text, problem",
     [
         ("b.json", "{", "not JSON"),
+        ("b.json", "[1, 2]", "not an object"),
         ("b.json", '{"1": "abcd"}', "image 1: boxes are not numbers"),
         ("b.json", '{"1": {}}', "image 1: not a record of boxes"),
         ("b.json", '{"1": {"boxes": [[0,0,1,1]], "sizes": 3}}', "image 1: not a record of boxes"),

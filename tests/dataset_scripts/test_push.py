@@ -216,13 +216,18 @@ def test_the_card_quotes_the_permission_of_a_push(loopback_hub, tmp_path):
     assert card_of(loopback_hub, "org/texts")[0]["license"] == "mit"
 
 
-@pytest.mark.parametrize("name", ["refcoco", "vcr"])
+@pytest.mark.parametrize("name", ["flickr30k_entities", "refcoco", "vcr"])
 def test_data_without_permission_are_refused_before_anything_is_read(name, tmp_path, capsys):
     arguments = [name, "--data-dir", str(tmp_path), "--output", str(tmp_path / "built"), "--push", "org/x"]
     assert main(arguments) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith(f"error: cannot push {name}: its licence ") and "--permission TEXT" in line
     assert "ask" in line.lower() and not (tmp_path / "built").exists()
+
+
+def test_options_of_a_push_need_one(tmp_path, capsys):
+    arguments = ["vcr", "--data-dir", str(tmp_path), "--output", str(tmp_path / "built"), "--private"]
+    assert main(arguments) == 2 and "--private needs --push" in capsys.readouterr().err
 
 
 def test_every_builder_declares_its_terms():

@@ -126,6 +126,7 @@ BAD_ITEMS = {
     "no boxes": (bad_item(boxes=None), "boxes_?.* is missing|image_w is missing|boxes is missing"),
     "no size": (bad_item(img_w=None), "image_w is missing"),
     "broken size": (bad_item(img_h=40.5), "img_h is not a positive whole number"),
+    "other count": (bad_item(num_objects=4), "boxes has a wrong length"),
     "texts": (bad_item(boxes=np.array([["a"] * 4] * 3)), "boxes is not an array of numbers"),
     "ragged": (bad_item(boxes=[[1, 2], [3]]), "damaged record|boxes"),
     "odd base64": (bad_item(features="AAAA"), "features has a wrong length in bytes"),

@@ -33,6 +33,7 @@ BAD_ROWS = {
     "beyond float16": (put("features", 70000.0), "region 1: features contain a value that float16.*found 70000"),
     "nan box": (put("boxes", np.nan), "boxes contain a value"),
     "outside": (put("boxes", np.array([0.1, 0.1, 1.02, 0.5])), "region 1: box outside the image"),
+    "three coordinates": (change("boxes", np.zeros((3, 3), np.float32)), "boxes have a wrong shape"),
     "inverted": (put("boxes", np.array([0.5, 0.1, 0.4, 0.5])), "region 1: box inverted"),
     "negative class": (put("classes", -1), "classes out of range"),
     "no boxes": (change("boxes", np.zeros((0, 4), np.float32)), "wrong shape"),

@@ -68,6 +68,11 @@ def test_templates_and_clauses_match():
     assert found == set(CLAUSES)
 
 
+def test_a_caption_that_is_not_of_the_grammar():
+    with pytest.raises(ValueError, match="'balls and': 'N and' is not a clause"):
+        parse(caption_of(("balls", "object"), "and"))
+
+
 def test_one_tree_with_one_root_a_caption(read, records):
     assert len(read) == sum(len(record.captions) for record in records) > 100
     for each in read:  # the reader refuses circles and heads that are not there

@@ -81,6 +81,8 @@ def test_relation_of_two_phrases(first, second, label):
 def test_a_word_outside_the_language_is_refused():
     with pytest.raises(ValueError, match="'giraffe' in 'a red giraffe'"):
         meaning_of("a red giraffe")
+    with pytest.raises(ValueError, match="ground"):
+        relation_between(meaning_of("the ground"), meaning_of("a ball"))
 
 
 def test_relations_follow_the_longer_distance():

@@ -124,6 +124,7 @@ def test_objects_without_boxes_have_the_whole_image(data, tmp_path, boxes):
         ({"question": ["Why", 1]}, "line 2: bad question: found 1"),
         ({"question": ["Why", []]}, r"line 2: bad question: found \[\]"),
         ({"question": [" "]}, "line 2: no words in question"),
+        ({"question": ["\ud800"]}, "line 2: bad question: .* without unpaired surrogates"),
         ({"answer_choices": [["a"]] * 3}, "line 2: wrong number of answer_choices: found 3, expected 4"),
         ({"answer_choices": [["a"], ["b"], ["c"], "d"]}, "line 2: bad answer_choices 3: found 'd'"),
         ({"answer_label": 4}, "line 2: impossible answer_label: found 4, expected 0 to 3"),
@@ -144,6 +145,7 @@ def test_wrong_questions_are_named_by_line(data, tmp_path, changes, message):
         ({"boxes": [[1, 2, 3, 4], [50, 2, 20, 4, 1.0]]}, "box 1 is inverted"),
         ({"boxes": [[0.2, 0.3, 1.0, 0.8, 0.9], [0, 0, 1, 1]]}, "the boxes look normalised"),
         ({"boxes": [[1, 2, 3, 4]] * 4}, "more boxes than names: found 4, expected 3"),
+        ({"boxes": [[float("nan"), 0, 1, 1]]}, "not JSON: NaN is not JSON"),
         ({"width": 0}, "impossible width: found 0"),
         ({"names": ["person", 3]}, "bad names"),
     ],
@@ -177,6 +179,12 @@ def test_labels_of_rationales_are_checked(data, tmp_path):
         write(data, "train", [question(0, **changes)])
         with pytest.raises(DataError, match=message):
             build(data, tmp_path, splits="train", mode="rationale")
+
+
+def test_wrong_numbers_of_images_are_named(data, tmp_path):
+    write(data, "train", [question(0, img_id="val-0")])
+    with pytest.raises(DataError, match="line 1: bad img_id: found 'val-0', expected train- and a number"):
+        build(data, tmp_path, splits="train", image_id_format="number")
 
 
 def test_missing_files_and_wrong_options_are_named(data, tmp_path):
