@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
+from grounded_attention.heads import ABLATED
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
@@ -33,6 +34,7 @@ SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Fl
 OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
 OF_TOKENS = {
     "instruction": None,
+    "ablate": ABLATED,
     "dtype": "float32",
     "revision": None,
     "adapter": None,

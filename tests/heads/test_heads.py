@@ -109,6 +109,16 @@ def test_the_batch_size_does_not_matter(model_type):
     assert one.ablation.together.change == pytest.approx(all_.ablation.together.change, abs=1e-4)
 
 
+@pytest.mark.parametrize("model_type", ["llava", "llama4", "kimi_k25"])
+def test_half_precision_also_where_a_family_does_not_cast_its_pictures(model_type):
+    model, processor = make_pair(model_type)
+    tables = []
+    for dtype in (torch.bfloat16, torch.float32):  # the second has the rounded weights of the first
+        model.to(dtype)
+        tables.append(rank_heads(model, processor, examples(2), pictures(2), ablate=0).reported_on)
+    np.testing.assert_allclose(*(table.counts.mean_share for table in tables), atol=0.03)
+
+
 # Sliding windows
 
 
