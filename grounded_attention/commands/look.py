@@ -72,7 +72,7 @@ def _look(options: argparse.Namespace) -> Any:
     from grounded_attention.lens.look import look as look_at
     from grounded_attention.utils.open_images import open_image
 
-    from .vlm_options import load_vlm
+    from .vlm_options import load_vlm, read_heads
 
     images = [open_image(path, path) for path in options.images]
     model, processor = load_vlm(options)
@@ -87,16 +87,6 @@ def _look(options: argparse.Namespace) -> Any:
         again=options.again,
         max_new_tokens=options.max_new_tokens,
     )
-
-
-def read_heads(text: str) -> Any:
-    """The value of --heads: auto, all, a layer, pairs such as 14-3,20-0, or a file."""
-    if text.isdecimal():
-        return int(text)
-    pairs = [part.strip().split("-") for part in text.split(",")]
-    if all(len(pair) == 2 and all(each.isdecimal() for each in pair) for pair in pairs):
-        return [(int(layer), int(head)) for layer, head in pairs]
-    return text
 
 
 def _named(lens: Any) -> str:

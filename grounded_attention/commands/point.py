@@ -56,7 +56,7 @@ def point(options: argparse.Namespace) -> str:
 def _point(options: argparse.Namespace, model: Any, processor: Any, image: Any, text: str) -> Any:
     from grounded_attention.lens.pointing import point as point_at
 
-    from .look import read_heads
+    from .vlm_options import read_heads
 
     chosen = {"heads": read_heads(options.heads), "anchor": options.anchor, "zoom": options.zoom, "top": options.top}
     return point_at(model, processor, image, text, **chosen)

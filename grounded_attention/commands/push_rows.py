@@ -11,6 +11,7 @@ examples:
 """
 
 import argparse
+import json
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
     add("--licence", metavar="ID", help="licence of your own data, as a Hub identifier, for example cc0-1.0")
     add("--permission", metavar="TEXT", help="push without a licence; TEXT is your reason, the card shows it")
+    add("--json", action="store_true", help="print the address of the commit, and the rows, as JSON")
     return parser
 
 
@@ -55,7 +57,10 @@ def _work(options: argparse.Namespace) -> str:
         output = Path(cache, "rows")
         builder.download_and_prepare(str(output), file_format="parquet")
         commit = push.run(builder, output, {**given, **({"columns": columns} if columns else {})}, None)
-    counted = ", ".join(f"{split}: {info.num_examples}" for split, info in builder.info.splits.items())
+    rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
+    if options.json:
+        return json.dumps({"commit_url": commit, "rows": rows})
+    counted = ", ".join(f"{split}: {number}" for split, number in rows.items())
     read = [line for report in builder.report.values() for line in report["read"]]
     return "\n".join([*dict.fromkeys(read), f"pushed to {options.to} ({counted}): {commit}"])
 

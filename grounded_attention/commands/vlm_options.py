@@ -140,3 +140,13 @@ def _add_adapter(model: Any, name: str, revision: str | None) -> Any:
     except ImportError as error:
         raise ValueError("an adapter needs PEFT: pip install 'grounded-attention[vlm]'") from error
     return PeftModel.from_pretrained(model, name, revision=revision or "main").get_base_model()
+
+
+def read_heads(text: str) -> Any:
+    """The value of --heads: auto, all, a layer, pairs such as 14-3,20-0, or a file."""
+    if text.isdecimal():
+        return int(text)
+    pairs = [part.strip().split("-") for part in text.split(",")]
+    if all(len(pair) == 2 and all(each.isdecimal() for each in pair) for pair in pairs):
+        return [(int(layer), int(head)) for layer, head in pairs]
+    return text

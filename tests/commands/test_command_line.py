@@ -26,6 +26,7 @@ ABSENT = {
     "data build": "vgp --data-dir {absent} --output {folder}/out",
     "data pseudo-ground": "--captions flickr30k_entities --data-dir {absent} --images {folder} --grounder scenes "
     "--phrases given --output {folder}/out",
+    "data push": "{absent} org/name --permission mine",
     # Writes only: a file where a folder must be.
     "data show": "{absent}",
     "data scenes": "--output {file}/out --images 24 --seed 0",

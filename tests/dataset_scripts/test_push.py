@@ -16,7 +16,7 @@ from grounded_attention.dataset_scripts.hub.dataset_card import write_card
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNDECLARED, generated_scenes
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from tests.helpers.entities_files import write_vgp
-from tests.helpers.warm_python import run_python
+from tests.helpers.own_rows import card_of, python
 
 ROOT = Path(__file__).parents[2]
 NAME = "org/scenes-vgp"
@@ -65,11 +65,6 @@ def scenes(tmp_path_factory):
     return folder
 
 
-def python(hub, home, code, *arguments, token="hf_loopback", folder=ROOT):
-    environment = {**hub.environment(home, token), "PYTHONPATH": str(ROOT)}
-    return run_python(code, arguments, cwd=folder, env=environment)
-
-
 def run(hub, home, *commands, token="hf_loopback"):
     """(exit code, stdout, last line of stderr) of each `grounded_attention.commands.build_data` command."""
     done = python(hub, home, COMMANDS, json.dumps(commands), token=token)
@@ -80,12 +75,6 @@ def run(hub, home, *commands, token="hf_loopback"):
 def vgp(scenes, output, *options):
     folders = ["--data-dir", str(scenes), "--output", str(output)]
     return ["vgp", *folders, "--push", NAME, *options]
-
-
-def card_of(hub, name):
-    text = hub.read(name, "README.md", kind="datasets").decode()
-    _, metadata, body = re.split(r"^---$", text, maxsplit=2, flags=re.MULTILINE)
-    return yaml.safe_load(metadata), body
 
 
 def test_configurations_come_back_equal_and_the_card_shows_how_they_were_made(loopback_hub, scenes, tmp_path):

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from tests.dataset_scripts.test_push import card_of, python
-from tests.training.test_rows_recipes import draw, write_rows
+from tests.helpers.own_rows import card_of, draw, python, write_rows
 
 NAME = "org/own-rows"
 PUSH = """

@@ -6,38 +6,17 @@ import json
 import datasets
 import numpy as np
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.training.experiments.prepared_data import hold_out, prepare_data
 from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe
+from tests.helpers.own_rows import BALL, CUBE, draw, write_rows
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.tiny_vlm_recipes import vlm_recipe
-
-BALL, CUBE = (10, 20, 50, 60), (60, 30, 90, 60)
-
-
-def draw(place):
-    picture = Image.new("RGB", (120 + place, 90), (224, 208, 170))
-    ImageDraw.Draw(picture).ellipse(tuple(side + place for side in BALL), fill=(205, 38, 38))
-    ImageDraw.Draw(picture).rectangle(CUBE, fill=(38, 88, 210))
-    return picture
-
-
-def write_rows(folder, count=12, **more):
-    """Rows with two phrases in pixels, and the pictures beside them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "rows.jsonl", "w") as file:
-        for number in range(count):
-            draw(number).save(folder / f"{number}.png")
-            ball = [side + number for side in BALL]
-            phrases = [{"text": "red ball", "boxes": [ball]}, {"text": "blue cube", "boxes": [CUBE]}]
-            row = {"image": f"{number}.png", "text": "a red ball and a blue cube", "phrases": phrases, **more}
-            file.write(json.dumps(row) + "\n")
-    return folder / "rows.jsonl"
 
 
 def built(source, form, cache, **options):
