@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from transformers import PreTrainedModel
 
 
@@ -34,6 +36,27 @@ def add_token_rows(model: Any, tokenizer: Any) -> None:
     """Gives a model a row for each token of a tokenizer that has more: added tokens, such as an anchor."""
     if model.get_input_embeddings().weight.shape[0] < len(tokenizer):
         model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+
+
+def load_pointer_head(model: Any, unexpected: "Iterable[str]", name: str, revision: str | None = None) -> None:
+    """Gives a model the head of the method `actor`, if its checkpoint has one (`unexpected` keys of its loading)."""
+    from safetensors import safe_open
+    from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
+
+    from grounded_attention.supervision.actor import HEAD, load_head
+    from grounded_attention.utils.bounded_files import read_json
+
+    keys = [key for key in unexpected if key.startswith(f"{HEAD}.")]
+    if not keys:
+        return
+    place: dict[str, Any] = {"revision": revision or "main"}
+    index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False, **place)
+    files = dict.fromkeys(keys, SAFE_WEIGHTS_NAME) if index is None else read_json(index)["weight_map"]
+    weights = {}
+    for key in keys:
+        with safe_open(cached_file(name, files[key], **place), "pt") as file:
+            weights[key] = file.get_tensor(key)
+    load_head(model, weights)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.heads.points import WHOLE, Point, map_points, zoom_box
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision.actor import HEAD, Actor
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.pointer import Pointer
 from grounded_attention.supervision.supervise import supervise, unwrap_model
@@ -73,8 +74,8 @@ def point(
     """Points at what a text asks for, by the attention of the model.
 
     A model with the anchor token, taught by the method `pointer`, has the anchor put after the text: its map counts,
-    over all heads, weighted by the text. Any other model points with the mean attention of the words of the text, in
-    the heads of `heads`.
+    over all heads, weighted by the text; or that of its own head, if the method `actor` gave it one. Any other model
+    points with the mean attention of the words of the text, in the heads of `heads`.
 
     Args:
         model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
@@ -137,15 +138,21 @@ def _anchor_map(
         made = patches([text], [anchor], images=[picture], phrases=phrases)
     else:
         made = patches([f"{text} {anchor}"], images=[picture], phrases=phrases)
-    inner, method = unwrap_model(model), Pointer()
+    inner = unwrap_model(model)
+    head: Any = getattr(inner, HEAD, None)
+    method = Pointer() if head is None else Actor(target="gaussian")
     batch = made.to(next(inner.parameters()).device)
     given = {**batch, **method.prepare_batch(batch)}
     with supervise(inner):
         base = getattr(inner, "base_model", inner)
         inputs = inputs_on(patches.model_inputs(batch), model)
         outputs = base(**inputs, **method.forward_kwargs(given), use_cache=False)
-    layers = observed_layers(outputs)
-    pairs, queries = ([layer.pairs[place] for layer in layers] for place in (0, 1))
-    attention = method.weighted_map(pairs, queries, outputs.hidden_states, given)[0, 0].exp().cpu()
+    if isinstance(method, Actor):
+        logs = method.head_map(head, outputs.hidden_states, given)
+    else:
+        layers = observed_layers(outputs)
+        pairs, queries = ([layer.pairs[place] for layer in layers] for place in (0, 1))
+        logs = method.weighted_map(pairs, queries, outputs.hidden_states, given)
+    attention = logs[0, 0].exp().cpu()
     grid = TokenGrid.of_tokens(batch["region_boxes"][0].cpu(), batch["region_candidate_mask"][0].cpu())
     return grid.maps(attention * batch["region_candidate_mask"][0].cpu()).numpy(), grid.frame

@@ -58,7 +58,7 @@ class DirectSupervision(AttentionMethod):
     """
 
     name = "direct"
-    choosable = ("layers", "heads")
+    choosable: tuple[str, ...] = ("layers", "heads")
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
         share = self.variant == "released"

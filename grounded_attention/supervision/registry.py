@@ -20,6 +20,7 @@ METHODS: "Mapping[str, type[SupervisionMethod]]" = LazyRegistry(
         "grounding_alignment": "grounding_alignment:GroundingAlignment",
         "kl_attention": "kl_attention:KLAttention",
         "pointer": "pointer:Pointer",
+        "actor": "actor:Actor",
         "gaze": "gaze:Gaze",
     },
 )

@@ -33,6 +33,7 @@ CONTRACTS += [
     ("gaze", {"divergence": "reverse_kl", "background": 0.1}),
     ("pointer", {"rows": "last_word", "target": "touched", "outside": 0.5}),
     ("pointer", {"rows": "words", "target": "overlap", "reduction": "queries_soft", "divergence": "jsd"}),
+    ("actor", {"rows": "words", "target": "fitts", "outside": 1.0, "dropout": 0.0}),
     ("pointer", {"rows": "words", "target": "fitts", "reduction": "each", "heads": [[0, 1], [2, 3], [1, 0]]}),
 ]
 

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from PIL import Image
 from safetensors import safe_open
 
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
+from grounded_attention.supervision.actor import ActorHead
 from grounded_attention.supervision.method import TARGETS
 from grounded_attention.supervision.soft_attention import QUERIES, head_weights, query_nearness
 from grounded_attention.supervision.soft_targets import log_weights, soft_targets
@@ -185,6 +187,39 @@ def test_a_map_without_attention_on_a_token_has_finite_gradients():
         total, _ = method.maps_losses([maps], batch, hidden_states=[torch.rand(1, 6, 4)] * 2)["text_to_region"]
         (gradient,) = torch.autograd.grad(total, maps)
         assert total.isfinite() and gradient.isfinite().all()
+
+
+# GUI-Actor's head
+
+
+@pytest.mark.parametrize("source", ["actor", "v2p"])
+def test_the_head_is_that_of_gui_actor_and_v2p(parity, source):
+    """Map, loss and gradients; V2P adds the attention outside its target."""
+    for number in range(3):
+        start = f"action.{source}.{number}."
+        found = {key.removeprefix(start): value for key, value in parity.items() if key.startswith(start)}
+        state = {key[6:]: value for key, value in found.items() if key.startswith("state.")}
+        head = ActorHead(found["images"].shape[1]).eval()
+        head.load_state_dict(state)
+        images = found["images"][None].clone().requires_grad_()
+        logs = head(images, torch.ones(images.shape[:2], dtype=torch.bool), found["anchors"][None])
+        torch.testing.assert_close(logs[0].exp(), found["map"], atol=1e-6, rtol=0)
+        method = get_method("actor", outside=float(source == "v2p"))
+        losses, _ = method._compare(found["labels"].float()[None], logs)
+        torch.testing.assert_close(losses.mean(), found["loss"], atol=1e-6, rtol=1e-6)
+        losses.mean().backward()
+        theirs = {key[5:]: value for key, value in found.items() if key.startswith("grad.")}
+        largest = max(float(value.abs().max()) for value in theirs.values())
+        for name, value in theirs.items():
+            assert (head.get_parameter(name).grad - value).abs().max() <= 1e-5 * largest
+        assert (images.grad[0] - found["grad_images"]).abs().max() <= 1e-5 * found["grad_images"].abs().max()
+
+
+def test_an_adapter_is_refused_by_the_method_with_a_head():
+    model, _ = make_pair("llava")
+    adapted = get_peft_model(model, LoraConfig(target_modules=["q_proj"]))
+    with pytest.raises(ValueError, match="adapter"):
+        get_method("actor").prepare(adapted)
 
 
 # Every choice against a plain loop over eager maps, on models with images

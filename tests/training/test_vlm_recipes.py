@@ -11,7 +11,9 @@ import yaml
 from safetensors.torch import load_file
 from transformers import AutoConfig
 
+from grounded_attention.commands.point import build_parser
 from grounded_attention.commands.point import main as point_main
+from grounded_attention.commands.vlm_options import load_vlm
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import load_recipe
 from grounded_attention.utils.project import find_recipe
@@ -321,14 +323,16 @@ assert torch.equal(model.get_input_embeddings()(torch.arange(9)), before[:9])
 """
 
 
-@pytest.mark.parametrize("adapter", [{}, {"lora": {"r": 2}}], ids=["whole", "lora"])
-def test_an_anchor_is_added_trained_and_saved(adapter, trained, scenes, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("method", "adapter"), [("pointer", {}), ("actor", {}), ("pointer", {"lora": {"r": 2}})], ids=str
+)
+def test_an_anchor_is_added_trained_and_saved(method, adapter, trained, scenes, tmp_path, monkeypatch, capsys):
     given = {"adapter": adapter} if adapter else {}
     recipe = from_checkpoint(scenes, trained, tmp_path / "run", tokens=["<point>"], **given)
-    recipe |= {"methods": ["pointer"], "options": {"expressions": "point"}}
+    recipe |= {"methods": [method], "options": {"expressions": "point"}}
     recipe["data"] |= {"builder": "refcoco", "options": {"config_name": "refcoco+"}}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
-    folder = tmp_path / "run" / "pointer"
+    folder = tmp_path / "run" / method
     history = json.loads((folder / "history.json").read_text())
     assert history[0]["loss_text_to_region"] > 0
     if adapter:
@@ -341,6 +345,11 @@ def test_an_anchor_is_added_trained_and_saved(adapter, trained, scenes, tmp_path
     assert point_main([str(picture), "the red ball", "--model", str(folder), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["from"] == "the token <point>" and 0 <= found["point"][0] <= 1
+    if method == "actor":
+        model, _ = load_vlm(build_parser().parse_args(["image", "text", "--model", str(folder)]))
+        saved = weights(folder)
+        head = {f"pointer_head.{name}": value for name, value in model.pointer_head.state_dict().items()}
+        assert len(head) == 14 and all(torch.equal(saved[name], value) for name, value in head.items())
 
     recipe["model"] |= {"tokens": []}
     recipe["output_dir"] = str(tmp_path / "without")

@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AddedToken, AutoConfig, PreTrainedModel
 
 from grounded_attention.families import VLM
-from grounded_attention.families.vlm import add_token_rows, load_processor
+from grounded_attention.families.vlm import add_token_rows, load_pointer_head, load_processor
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from grounded_attention.training.recipes.adapters import base_of, import_peft
@@ -163,6 +163,7 @@ def load_vlm(model: Model) -> tuple[Any, set[str]]:
     with recipe_key_errors(f"model.source {source}"):
         loaded: Any = model_class.from_pretrained(base_of(source), output_loading_info=True, **loading)
         made = loaded[0]
+        load_pointer_head(made, loaded[1]["unexpected_keys"], base_of(source))
         if base_of(source) != source:
             add_token_rows(made, load_processor(source).tokenizer)
             made = import_peft().PeftModel.from_pretrained(made, source)
