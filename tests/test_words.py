@@ -42,7 +42,7 @@ REJECTED = {
 # Texts that stand in written pages, cards and tables.
 TEMPLATES = [
     *(ROOT / "grounded_attention" / "reports").glob("*.py"),
-    *(ROOT / "grounded_attention" / "analysis" / "audit").glob("*.py"),
+    *(ROOT / "grounded_attention" / "heads").glob("*.py"),
     *(ROOT / "grounded_attention" / "commands").glob("*.py"),
     *(ROOT / "grounded_attention" / "training" / "publish").glob("*.py"),
     *(ROOT / "space").glob("*.py"),
