@@ -8,11 +8,22 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
 
 from grounded_attention.supervision.supervise import find_language_model
-from tests.helpers.tiny_vlm_processors import MANY_PINPOINTS, PATCH, PINPOINTS, TILE, make_processor, type_of
-from tests.helpers.tiny_vlm_relatives import MROPE, QWEN_VISION, RELATIVES, TEXT, VISION
+from tests.helpers.tiny_vlm_processors import MANY_PINPOINTS, make_processor, type_of
+from tests.helpers.tiny_vlm_relatives import (
+    CLIP,
+    LLAMA,
+    MROPE,
+    PATCH,
+    PINPOINTS,
+    QWEN_VISION,
+    RELATIVES,
+    SIGLIP,
+    TEXT,
+    TILE,
+    VISION,
+    WINDOW,
+)  # fmt: skip
 
-_TEXT, _MROPE = TEXT, MROPE  # short names for other test files
-_VISION = {name: value for name, value in VISION.items() if name != "num_key_value_heads"}
 _QWEN_VISION = {
     name: value for name, value in QWEN_VISION.items() if name not in ("out_hidden_size", "initializer_range")
 }
@@ -28,43 +39,32 @@ def _config(model_type: str) -> dict[str, Any]:
             "qwen2_5_vl": {"out_hidden_size": 32, "window_size": 16, "fullatt_block_indexes": [1]},
             "qwen3_vl": {"out_hidden_size": 32, "deepstack_visual_indexes": [0], "num_position_embeddings": 16},
         }
-        return {"text_config": {**_TEXT, **_MROPE}, "vision_config": {**_QWEN_VISION, **own[model_type]}}
+        return {"text_config": {**TEXT, **MROPE}, "vision_config": {**_QWEN_VISION, **own[model_type]}}
+    smol = {"text_config": LLAMA, "vision_config": VISION, "scale_factor": 2}
     return {
-        "llava": {"text_config": {**_TEXT, "model_type": "llama"}, "vision_config": _clip(24)},
-        "llava_next": {
-            "text_config": {**_TEXT, "model_type": "llama"},
-            "vision_config": _clip(TILE),
-            "image_grid_pinpoints": PINPOINTS,
-        },
+        "llava": {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": 24}},
+        "llava_next": {"text_config": LLAMA, "vision_config": CLIP, "image_grid_pinpoints": PINPOINTS},
         "llava_onevision": {
-            "text_config": {**_TEXT, "model_type": "qwen2"},
-            "vision_config": {**_VISION, "model_type": "siglip_vision_model", "vision_use_head": False},
+            "text_config": {**TEXT, "model_type": "qwen2"},
+            "vision_config": SIGLIP,
             "image_grid_pinpoints": MANY_PINPOINTS,
             "vision_aspect_ratio": "anyres_max_4",
         },
-        "idefics3": {"text_config": {**_TEXT, "model_type": "llama"}, "vision_config": _VISION, "scale_factor": 2},
-        "smolvlm": {"text_config": {**_TEXT, "model_type": "llama"}, "vision_config": _VISION, "scale_factor": 2},
+        "idefics3": smol,
+        "smolvlm": smol,
         "paligemma": {
-            "text_config": {**_TEXT, "model_type": "gemma"},
-            "vision_config": {**_VISION, "model_type": "siglip_vision_model", "vision_use_head": False},
+            "text_config": {**TEXT, "model_type": "gemma"},
+            "vision_config": SIGLIP,
             "projection_dim": 32,
             "hidden_size": 32,
         },
-        "gemma3": {
-            "text_config": {**_TEXT, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4096},
-            "vision_config": {**_VISION, "model_type": "siglip_vision_model", "vision_use_head": False},
-            "mm_tokens_per_image": 4,
-        },
+        "gemma3": {"text_config": {**TEXT, **WINDOW}, "vision_config": SIGLIP, "mm_tokens_per_image": 4},
         "internvl": {
-            "text_config": {**_TEXT, "model_type": "qwen2"},
-            "vision_config": {**_VISION, "image_size": [TILE, TILE], "patch_size": [PATCH, PATCH]},
+            "text_config": {**TEXT, "model_type": "qwen2"},
+            "vision_config": {**VISION, "image_size": [TILE, TILE], "patch_size": [PATCH, PATCH]},
             "image_seq_length": 4,
         },
     }[model_type]
-
-
-def _clip(image_size: int) -> dict[str, Any]:
-    return {**_VISION, "model_type": "clip_vision_model", "image_size": image_size, "projection_dim": 32}
 
 
 def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:

@@ -19,7 +19,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, get_image_token_family
 from tests.helpers.fake_torchvision import import_with_torchvision
-from tests.helpers.tiny_vlm_relatives import PATCH, PINPOINTS, RELATIVES, TILE, Relative
+from tests.helpers.tiny_vlm_relatives import CLASS_TOKEN, CROP, GRID, PINPOINTS, RELATIVES, SQUARE, TILE, Relative
 
 MANY_PINPOINTS = [[height * TILE, width * TILE] for height in range(1, 5) for width in range(1, 5)]
 WORDS = ("a dog runs after the small cat near two red balls user assistant what is this here original image and are "
@@ -72,38 +72,19 @@ CHAT_TEMPLATE = (
 # Model type (of LLaVA a second one, which pads images to squares) -> folder and class of the image processor, its
 # settings, and what the processor itself is given.
 PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "llava": (
-        "clip.CLIP",
-        {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
-        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
-    ),
-    "llava_padded": (
-        "llava.Llava",
-        {"do_pad": True, "size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}},
-        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
-    ),
+    "llava": ("clip.CLIP", CROP, CLASS_TOKEN),
+    "llava_padded": ("llava.Llava", {"do_pad": True, **CROP}, CLASS_TOKEN),
     "llava_next": (
         "llava_next.LlavaNext",
-        {
-            "size": {"shortest_edge": TILE},
-            "crop_size": {"height": TILE, "width": TILE},
-            "image_grid_pinpoints": PINPOINTS,
-        },
-        {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"},
+        {"size": {"shortest_edge": TILE}, "crop_size": SQUARE, "image_grid_pinpoints": PINPOINTS},
+        CLASS_TOKEN,
     ),
     "llava_onevision": (
         "llava_onevision.LlavaOnevision",
-        {"size": {"height": TILE, "width": TILE}, "image_grid_pinpoints": MANY_PINPOINTS},
+        {"size": SQUARE, "image_grid_pinpoints": MANY_PINPOINTS},
         {"num_image_tokens": 16, "vision_feature_select_strategy": "full", "vision_aspect_ratio": "anyres_max_4"},
     ),
-    **dict.fromkeys(
-        ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"),
-        (
-            "qwen2_vl.Qwen2VL",
-            {"patch_size": PATCH, "merge_size": 2, "size": {"shortest_edge": 4 * 64, "longest_edge": 30 * 64}},
-            {},
-        ),
-    ),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl", "qwen3_vl"), ("qwen2_vl.Qwen2VL", GRID, {})),
     "idefics3": (
         "idefics3.Idefics3",
         {"size": {"longest_edge": 60}, "max_image_size": {"longest_edge": TILE}},
@@ -114,16 +95,11 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"size": {"longest_edge": 48}, "max_image_size": {"longest_edge": TILE}},
         {"image_seq_len": 4},
     ),
-    "paligemma": ("siglip.Siglip", {"size": {"height": TILE, "width": TILE}, "image_seq_length": 16}, {}),
-    "gemma3": ("gemma3.Gemma3", {"size": {"height": TILE, "width": TILE}}, {"image_seq_length": 4}),
-    "internvl": (
-        "got_ocr2.GotOcr2",
-        {"size": {"height": TILE, "width": TILE}, "max_patches": 6},
-        {"image_seq_length": 4},
-    ),
+    "paligemma": ("siglip.Siglip", {"size": SQUARE, "image_seq_length": 16}, {}),
+    "gemma3": ("gemma3.Gemma3", {"size": SQUARE}, {"image_seq_length": 4}),
+    "internvl": ("got_ocr2.GotOcr2", {"size": SQUARE, "max_patches": 6}, {"image_seq_length": 4}),
+    **{name: (each.image, each.settings, each.own) for name, each in RELATIVES.items()},
 }
-
-PROCESSORS.update({name: (each.image, each.settings, each.own) for name, each in RELATIVES.items()})
 
 
 def type_of(key: str) -> str:

@@ -24,7 +24,8 @@ from grounded_attention.processing.image_tokens import (
 )
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_model, unmix_patches
-from tests.helpers.tiny_vlm_processors import PATCH, PROCESSORS, image_backends, make_processor, placeholder, type_of
+from tests.helpers.tiny_vlm_processors import PROCESSORS, image_backends, make_processor, placeholder, type_of
+from tests.helpers.tiny_vlm_relatives import PATCH
 
 RESIZED_TWICE = ("idefics3", "smolvlm")
 NEAREST = 0  # every pixel of a resized picture is one pixel of the image

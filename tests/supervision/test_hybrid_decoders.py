@@ -26,8 +26,9 @@ from grounded_attention.supervision.supervise import find_calls, find_language_m
 from grounded_attention.training.loop.chosen_heads import supervise_chosen
 from grounded_attention.training.recipes.recipe import Model, Recipe, SupervisionSection
 from tests.helpers.tiny_vlm_examples import TEXTS, examples, pictures
-from tests.helpers.tiny_vlm_models import _TEXT, _clip, make_pair
+from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.tiny_vlm_processors import make_processor
+from tests.helpers.tiny_vlm_relatives import CLIP, TEXT
 
 LAYERS = 4
 DELTA = {f"linear_{name}": value for name, value in
@@ -59,13 +60,16 @@ HYBRIDS = {
 def make_hybrid(model_type: str):
     """LLaVA with a hybrid language model, and its processor."""
     try:
-        text = AutoConfig.for_model(model_type, **{**_TEXT, "num_hidden_layers": LAYERS}, **HYBRIDS[model_type][1])
+        text = AutoConfig.for_model(model_type, **{**TEXT, "num_hidden_layers": LAYERS}, **HYBRIDS[model_type][1])
     except ValueError:
         pytest.skip(f"this transformers has no {model_type}")
     torch.manual_seed(1)
     processor = make_processor("llava")
     config = AutoConfig.for_model(
-        "llava", text_config=text.to_dict(), vision_config=_clip(24), image_token_id=processor.image_token_id
+        "llava",
+        text_config=text.to_dict(),
+        vision_config={**CLIP, "image_size": 24},
+        image_token_id=processor.image_token_id,
     )
     return AutoModelForImageTextToText.from_config(config).eval(), processor
 
@@ -228,7 +232,7 @@ def test_cross_attention_has_heads_to_remove_but_no_positions_of_the_sequence():
     from transformers.models.mllama.modeling_mllama import MllamaTextModel
 
     torch.manual_seed(0)
-    sizes = {**_TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "vocab_size": 60}
+    sizes = {**TEXT, "num_hidden_layers": 3, "cross_attention_layers": [1], "vocab_size": 60}
     config = MllamaTextConfig(**sizes, rope_parameters={"rope_type": "default", "rope_theta": 1e4})
     model = MllamaTextModel(config).eval()
     torch.nn.init.ones_(model.layers[1].cross_attn_attn_gate)
@@ -258,7 +262,7 @@ def test_cross_attention_has_heads_to_remove_but_no_positions_of_the_sequence():
 
 
 def test_modules_that_several_layers_share_are_refused():
-    config = AutoConfig.for_model("zamba2", **{**_TEXT, "num_hidden_layers": LAYERS}, mamba_d_state=8, mamba_ngroups=1,
+    config = AutoConfig.for_model("zamba2", **{**TEXT, "num_hidden_layers": LAYERS}, mamba_d_state=8, mamba_ngroups=1,
                                   n_mamba_heads=4, mamba_headdim=16, layers_block_type=["mamba", "hybrid"] * 2,
                                   num_mem_blocks=1, adapter_rank=4)  # fmt: skip
     model = AutoModel.from_config(config)
