@@ -179,6 +179,7 @@ def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):
         ({"model": "weights"}, ["--regions", "table"], "weights"),
         ({"model": "words"}, ["--regions", "table"], "words"),
         ({"model": "narrow"}, ["--detector", "nowhere", "--features", "backbone"], "nowhere"),
+        ({}, ["--detector", "detector", "--features", "nowhere"], "nowhere"),
         ({}, ["--detector", "scenes", "--features", "scenes"], "features have 2048 values, but the model was trained"),
         ({"model": "bert"}, ["--regions", "table"], "model type bert: its image tokens are not known"),
         ({"model": "nowhere"}, ["--regions", "table"], "nowhere"),

@@ -326,6 +326,14 @@ def test_logs_that_break_off_are_no_end(hub, recipe, capsys):
     assert "its end is waited for" in err and "finished; pull the models" in err
 
 
+def test_a_hub_that_stops_to_answer_leaves_the_job(hub, recipe, capsys):
+    plan_jobs(hub.state, [], running=30)
+    hub.inject("status", "GET /api/jobs/tester/job0", status=500, times=99)
+    assert train.main([recipe, "--job", "cpu-upgrade", "--yes"]) == 1
+    said = capsys.readouterr().err
+    assert "the job goes on" in said and "`hf jobs cancel tester/job0` stops it" in said
+
+
 def test_an_interruption_leaves_the_job_and_says_how_to_stop_it(hub, recipe, capsys, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

@@ -199,6 +199,8 @@ def simulated(wrong, seed=0, count=300):
 
 
 def test_the_share_of_wrong_boxes():
+    with pytest.raises(ValueError, match="--wrong 2"):
+        SimulatedGrounder(2)
     assert simulated(0.0)[0] == set()
     wrong, boxes = simulated(0.2)
     assert 0.2 * 600 - 40 < len(wrong) < 0.2 * 600 + 40  # four standard deviations

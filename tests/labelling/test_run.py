@@ -295,6 +295,19 @@ def annotated(**changes):
     return caption_rows({"train": datasets.Dataset.from_list([image])})
 
 
+@pytest.mark.parametrize("wrong", [{"boxes_per_phrase": 0}, {"threshold": 2}, {"nms": -1}])
+def test_a_selection_out_of_range(wrong):
+    with pytest.raises(ValueError, match="expected"):
+        Selection(**wrong)
+
+
+def test_a_missing_image_is_named(tmp_path):
+    rows, images = made(tmp_path, ["a dog", "a cat"])
+    (images / "i0.png").unlink()
+    with pytest.raises(DataError, match=r"caption c0: image .*i0\.png"):
+        label(rows, images, tmp_path / "out")
+
+
 def test_given_phrases_must_be_in_their_caption(tmp_path):
     images = save_images(tmp_path / "images", annotated())
     label(annotated(), images, tmp_path / "out", phrases=GivenPhrases())

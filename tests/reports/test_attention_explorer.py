@@ -133,6 +133,16 @@ def test_a_clicked_word_lights_the_regions_of_the_chosen_head(page, word, layer,
     assert pressed == [str(word)] * 2
 
 
+def test_the_mean_over_heads_is_the_mean_of_their_attention(page):
+    choose(page, "[data-control=example]", 1)
+    page.click('[data-pane="1"] [data-word="2"]')
+    slide(page, "layer", 1)
+    slide(page, "head", 0)
+    assert text(page, "[data-output=head]") == "mean over heads"
+    for pane, examples in enumerate(CHECKPOINTS.values()):
+        assert_regions_show(page, pane, *spread(examples[1].attention[1, :, 2].mean(0)))
+
+
 def test_a_clicked_region_lights_the_words(page):
     choose(page, "[data-control=example]", 1)
     slide(page, "layer", 2)
@@ -168,6 +178,17 @@ def test_the_map_leads_to_a_head(page):
     assert_regions_show(page, 0, *spread(first.attention[1, 2, 0]))
     on_gold = spread(first.attention[1, 2, 0])[0][first.gold[0]].sum()
     assert text(page, '[data-pane="0"] [data-cell="1 2"] title') == f"layer 1, head 2: {on_gold:.0%}"
+
+
+def test_another_checkpoint_takes_a_pane(page):
+    choose(page, "[data-control=example]", 1)
+    page.click('[data-pane="0"] [data-word="1"]')
+    slide(page, "layer", 0)
+    slide(page, "head", 1)
+    choose(page, '[data-pane="1"] [data-control=checkpoint]', 0)
+    assert shares(page, 0) == shares(page, 1)
+    choose(page, '[data-pane="1"] [data-control=checkpoint]', 1)
+    assert_regions_show(page, 1, *spread(CHECKPOINTS["<direct>"][1].attention[0, 0, 1]))
 
 
 def test_text_of_the_data_stays_text(page):

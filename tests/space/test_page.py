@@ -122,6 +122,23 @@ def test_a_dragged_slider_chooses_the_layer(page, settings):
         assert shown == pytest.approx(expected, abs=1e-4)
 
 
+def test_a_cell_of_the_map_leads_to_its_head_and_the_sliders_follow(page):
+    open_scene(page, 0)
+    page.click(f'{VIEW} .ga-pane:nth-of-type(2) [data-cell="1 2"]')
+    page.wait(f"document.querySelector('{VIEW} .ga-where').textContent === 'layer 1, head 2'")
+    page.wait("document.querySelector('#grounded-head input[type=range]').value === '2'")
+    assert page.evaluate("document.querySelector('#grounded-layer input[type=range]').value") == "1"
+
+
+def test_arrow_keys_move_along_the_words(page):
+    open_scene(page, 3)
+    page.click(f'{VIEW} [data-word="2"]')
+    page.wait(pressed(2))
+    page.wait("document.activeElement.dataset.word === '2'")
+    page.key("ArrowRight")
+    page.wait(pressed(3))
+
+
 def test_phrases_have_boxes(page):
     open_scene(page, 3)  # a red cross under a small pink hoop
     page.click("#grounded-mode label:nth-of-type(2) input")
