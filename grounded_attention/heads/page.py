@@ -48,7 +48,7 @@ GLOSS = {
 }
 MOST_LAYERS = 4  # number of rows in the picture of words across layers
 STYLE = """
-.wide td:first-child { white-space: nowrap; }
+@media (min-width: 641px) { .wide td:first-child { white-space: nowrap; } }
 """
 COLUMNS = ("what", "model", "head", "accuracy", "95% interval", "attention", "rule", "chance", "reachable", "items")
 
