@@ -2,11 +2,12 @@
 """Makes the small checkpoints of the Space from a finished run: half-precision weights without task heads, no code.
 
 `grounded-attention train space_scenes` trains the run in minutes on two cores. The checkpoints are written below
---output, one folder for each method; each is about half a megabyte.
+--output, one folder for each method; each is about half a megabyte. The vision-language model is that of `make vlm`.
 
 examples:
   grounded-attention train space_scenes
   grounded-attention space build runs/space_scenes --output space/models
+  grounded-attention space build runs/vlm_scenes --methods direct --output space/models/vlm
 """
 
 import argparse

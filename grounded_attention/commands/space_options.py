@@ -24,7 +24,7 @@ def add_space_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME_OR_DIR",
         help="checkpoint, may be repeated; the first two are compared (default: two small ones of drawn scenes)",
     )
-    add("--vlm", metavar="NAME_OR_DIR", help="vision-language model of the second tab")
+    add("--vlm", metavar="NAME_OR_DIR", help="vision-language model beside the small one")
     add("--detector", default=SOURCE, metavar="NAME", help='detector of transformers, or "scenes" (default)')
     add("--features", default=SOURCE, metavar="NAME", help='feature network or backbone, or "scenes" (default)')
 

@@ -8,10 +8,9 @@ import numpy as np
 
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.reports.attention_pictures import WordAttention, method_comparison_figure
-from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
 from .loading import Capture, VisitorError
-from .view import WORD, VisitorChoice, attended_box, grounded_phrases, where
+from .view import WORD, VisitorChoice, grounded_phrases, where
 
 MOST_COLUMNS = 3
 
@@ -24,9 +23,6 @@ def write_figure(captures: Sequence[Capture], choice: VisitorChoice, path: Path)
     if not all(shown):
         raise VisitorError("The caption names nothing that can be seen, so there is no picture; choose “one word”.")
     first = captures[0]
-    if first.grid is not None:
-        patch_figure(first.example.image, [_patches(first, *one) for one in shown[0]], path)
-        return path
     rows = {
         f"{number}. {capture.name}, {where(capture, choice.within(capture))}": [
             _regions(capture, *one) for one in words[:MOST_COLUMNS]
@@ -48,13 +44,3 @@ def _shown(capture: Capture, choice: VisitorChoice) -> list[tuple[Phrase, np.nda
 def _regions(capture: Capture, phrase: Phrase, weights: np.ndarray) -> WordAttention:
     boxes = np.clip(capture.example.boxes, 0, 1)
     return WordAttention(phrase.text, (phrase.start, phrase.end), boxes, weights, np.zeros(len(boxes), bool))
-
-
-def _patches(capture: Capture, phrase: Phrase, weights: np.ndarray) -> PatchAttention:
-    grid = capture.grid
-    assert grid is not None
-    box, share = attended_box(capture, weights)
-    left, top, right, bottom = box
-    return PatchAttention(
-        phrase.text, weights.reshape(grid.rows, grid.columns), grid.frame, (left, top, right, bottom), share
-    )

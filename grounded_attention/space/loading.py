@@ -10,26 +10,23 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-import torch
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from PIL import Image
 
 from grounded_attention.commands.image_options import load_pipeline
-from grounded_attention.commands.vlm_options import load_vlm
-from grounded_attention.heads.example_attention import ExampleAttention, capture_image, capture_patches
-from grounded_attention.heads.examples import AuditExample
-from grounded_attention.heads.heads_file import ChosenHeads
-from grounded_attention.heads.maps import TokenGrid
+from grounded_attention.commands.vlm_options import default_options, load_vlm
+from grounded_attention.heads.example_attention import ExampleAttention, capture_image
+from grounded_attention.lens.look import Lens, look
 from grounded_attention.modeling.caption_phrases import name_unknown
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
 
-from .settings import SpaceSettings
+from .settings import SMALL_VLM, SpaceSettings
 
 KEPT_MODELS, KEPT_CAPTURES = 4, 64
-# A longer caption does not fit into the models, and its words do not fit on a screen.
-LONGEST_CAPTION = 400
+# A longer text does not fit into the models, and its words do not fit on a screen.
+LONGEST_TEXT = 400
 # Larger pictures are scaled down: detectors and processors do so, too, and a visitor waits for every copy.
 LARGEST_SIDE = 1600
 T = TypeVar("T")
@@ -45,9 +42,7 @@ class Capture:
 
     name: str
     example: ExampleAttention
-    grid: TokenGrid | None = None
     notes: tuple[str, ...] = ()
-    heads: tuple[tuple[int, int], ...] = ()
 
 
 class _Kept:
@@ -76,25 +71,17 @@ class Captures:
 
     def grounded(self, image: Image.Image, caption: str, name: str) -> Capture:
         """The attention of a checkpoint of this package."""
-        return self._capture("grounded", image, caption, name, self._capture_regions)
+        text, key = _read_text(caption, "caption", "write what the picture shows, for example “a red ball”")
+        return self._kept((key, name.strip()), image, lambda: self._capture_regions(image, text, name.strip()))
 
-    def vision_language(self, image: Image.Image, caption: str, name: str) -> Capture:
-        """The attention of a vision-language model on its image tokens."""
-        return self._capture("vlm", image, caption, name, self._capture_tokens)
+    def look(self, image: Image.Image, question: str, name: str, heads: str = "auto") -> Lens:
+        """The answer of a vision-language model, and where it looked."""
+        text, key = _read_text(question, "question", "ask about the picture, for example “Describe the image.”")
+        return self._kept((key, name.strip(), heads), image, lambda: self._look(image, text, name.strip(), heads))
 
-    def _capture(
-        self, kind: str, image: Image.Image, caption: str, name: str, capture: Callable[..., Capture]
-    ) -> Capture:
-        caption, name = " ".join(caption.split()), name.strip()
-        if not caption:
-            raise VisitorError("The caption is empty: write what the picture shows, for example “a red ball”.")
-        if len(caption) > LONGEST_CAPTION:
-            raise VisitorError(f"The caption has {len(caption)} characters: shorten it to {LONGEST_CAPTION}.")
-        if not any(character.isalnum() for character in caption):
-            raise VisitorError("The caption has no word: write what the picture shows, for example “a red ball”.")
-        key = (kind, name, caption, image.size, hashlib.sha256(image.tobytes()).digest())
+    def _kept(self, key: tuple[str, ...], image: Image.Image, make: Callable[[], T]) -> T:
         with self._lock:
-            return self._captures.get(key, lambda: capture(image, caption, name))
+            return self._captures.get((*key, image.size, hashlib.sha256(image.tobytes()).digest()), make)
 
     def _capture_regions(self, image: Image.Image, caption: str, name: str) -> Capture:
         pipe = self._model("grounded", name, lambda place: self._load_pipeline(place))
@@ -121,15 +108,12 @@ class Captures:
                 raise
         return load_pipeline(Namespace(**{**vars(options), "features": None}))
 
-    def _capture_tokens(self, image: Image.Image, caption: str, name: str) -> Capture:
-        options = {"revision": None, "device": None, "dtype": "float32", "load_in": None, "adapter": None}
-        model, processor, heads = self._model("vlm", name, lambda place: _load_vlm(Namespace(model=place, **options)))
+    def _look(self, image: Image.Image, question: str, name: str, heads: str) -> Lens:
+        model, processor = self._model("vlm", name, lambda place: load_vlm(default_options(model=place)))
         try:
-            (example,) = capture_patches(model, processor, [AuditExample("", caption, ())], lambda _: image)
+            return look(model, processor, image, question, heads=heads)
         except ValueError as error:
             raise VisitorError(one_sentence(error)) from error
-        grid = TokenGrid.of_tokens(torch.from_numpy(example.boxes), torch.ones(len(example.boxes), dtype=torch.bool))
-        return Capture(self._title(name), example, grid, heads=heads)
 
     def _model(self, kind: str, name: str, load: Callable[[str], T]) -> T:
         place = self.place(name)
@@ -149,6 +133,8 @@ class Captures:
             raise VisitorError("No checkpoint is chosen: choose one of the list, or write its name on the Hub.")
         if name in self.settings.models:
             return str(self.settings.models[name])
+        if name in SMALL_VLM:
+            return str(SMALL_VLM[name])
         if name == self.settings.vlm or (self.settings.folders and Path(name).is_dir()):
             return name
         try:
@@ -160,14 +146,16 @@ class Captures:
         return name
 
 
-def _load_vlm(options: Namespace) -> tuple[Any, Any, tuple[tuple[int, int], ...]]:
-    model, processor = load_vlm(options)
-    try:
-        heads = ChosenHeads.of_model(model)
-        heads.check(model)
-    except ValueError:
-        return model, processor, ()  # no heads.json beside this model
-    return model, processor, heads.heads
+def _read_text(text: str, kind: str, hint: str) -> tuple[str, str]:
+    """What a visitor wrote, in one line, and its key among what is kept."""
+    text = " ".join(text.split())
+    if not text:
+        raise VisitorError(f"The {kind} is empty: {hint}.")
+    if len(text) > LONGEST_TEXT:
+        raise VisitorError(f"The {kind} has {len(text)} characters: shorten it to {LONGEST_TEXT}.")
+    if not any(character.isalnum() for character in text):
+        raise VisitorError(f"The {kind} has no word: {hint}.")
+    return text, f"{kind}: {text}"
 
 
 def open_picture(path: str | Path) -> Image.Image:

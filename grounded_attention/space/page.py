@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The page: two tabs with the same controls, for checkpoints of this package and for vision-language models."""
+"""The page: a tab that asks a vision-language model, and a tab for checkpoints of this package that read regions."""
 
 import logging
 import tempfile
@@ -13,22 +13,23 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
+from grounded_attention.lens.look import Lens
+from grounded_attention.lens.page import lens_page
 from grounded_attention.reports.report_pictures import embed
 
 from .figure import write_figure
 from .loading import Capture, Captures, VisitorError, open_picture
-from .settings import HERE, Scene, SpaceSettings, read_scenes
+from .settings import HERE, SMALL_VLM, Scene, SpaceSettings, read_scenes
 from .view import MEAN, PHRASES, WORD, VisitorChoice, view_html
 
 TITLE = "Where does a word look?"
-INTRODUCTION = (
-    f"# {TITLE}\nA vision-and-language model reads a caption and the regions of a picture. **Click a word** to see "
-    "which regions it attends to, in each layer and head."
+INTRODUCTION = f"# {TITLE}\nAsk a vision-language model about a picture, and **click a word** of its answer."
+REGIONS = (
+    "A model reads a caption and the regions of a picture. **Click a word** to see which regions it attends to, in "
+    "each layer and head."
 )
-VLM_INTRODUCTION = (
-    "The image tokens of a vision-language model are its regions: bright where the word attends. Write the name of a "
-    "model on the Hub (LLaVA, Qwen-VL, SmolVLM, Gemma 3, InternVL, PaliGemma ...); the first time it is downloaded."
-)
+QUESTION = "Describe the image."
+HEADS = {"heads that ground": "auto", "all heads": "all"}
 NO_SECOND = "none"
 THUMBNAIL = 144
 log = logging.getLogger(__name__)
@@ -48,14 +49,15 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
     names = list(settings.models)
     with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
         gr.Markdown(INTRODUCTION)
+        with gr.Tab("Ask a model"):
+            asked = _LookTab(captures.look, scenes, [*([settings.vlm] if settings.vlm else []), *SMALL_VLM])
+            asked.build()
         with gr.Tab("Regions"):
+            gr.Markdown(REGIONS)
             regions = _Tab(captures.grounded, scenes, names, names[:2], "grounded")
             regions.build()
-        with gr.Tab("Vision-language models"):
-            gr.Markdown(VLM_INTRODUCTION)
-            vlms = [settings.vlm] if settings.vlm else []
-            _Tab(captures.vision_language, scenes, vlms, vlms, "vlm", compares=False).build()
-    Thread(target=regions.prepare, daemon=True).start()
+    for tab in (asked, regions):
+        Thread(target=tab.prepare, daemon=True).start()
     return page
 
 
@@ -65,8 +67,71 @@ def launch_page(page: gr.Blocks, **options: Any) -> Any:
     return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **launched | options)
 
 
+class _LookTab:
+    """Asks a vision-language model, and shows the page of `look`: in it, words are clicked without the server."""
+
+    def __init__(self, look: Callable[..., Lens], scenes: Sequence[Scene], names: Sequence[str]):
+        self.look, self.scenes, self.names = look, scenes, list(names)
+
+    def build(self) -> None:
+        """Adds the tab to the page that is being built."""
+        first = open_picture(self.scenes[0].path)
+        picture = gr.State(first)
+        gallery = gr.HTML(thumbnails(self.scenes), elem_id="look-scenes", js_on_load=script())
+        with gr.Row():
+            with gr.Column(scale=2, min_width=280, elem_classes="ga-inputs"):
+                file = picture_file("look")
+                question = gr.Textbox(QUESTION, label="Question", lines=2, elem_id="look-question", submit_btn=False)
+                button = gr.Button("Ask", variant="primary", elem_id="look-ask")
+                name = gr.Dropdown(
+                    self.names,
+                    value=self.names[0],
+                    label="Model",
+                    info="or its name on the Hub (LLaVA, Qwen-VL, Gemma 3 …), which is then downloaded",
+                    allow_custom_value=True,
+                    elem_id="look-model",
+                )
+                heads = gr.Radio(list(HEADS), value=next(iter(HEADS)), label="Show", elem_id="look-heads")
+            with gr.Column(scale=5, min_width=280, elem_classes="ga-result"):
+                error = gr.HTML(error_line(""), elem_id="look-error")
+                view = gr.HTML(self.ask(first, QUESTION, self.names[0])[0], elem_id="look-view")
+        slow: dict[str, Any] = {"show_progress": "minimal", "show_progress_on": [view]}
+        asked, outputs = [picture, question, name, heads], [view, error]
+        gallery.click(self.open_scene, asked[1:], [picture, *outputs], **slow)
+        file.upload(self.open_file, file, [picture, *outputs], **slow)
+        for event in (button.click, question.submit, name.input, heads.input):
+            event(self.ask, asked, outputs, **slow)
+
+    def ask(self, image: Image.Image, question: str, name: str, heads: str = next(iter(HEADS))) -> tuple[Any, str]:
+        """The page of the answer, and an error line."""
+        try:
+            lens = self.look(image, question or "", name or "", HEADS[heads])
+        except VisitorError as error:
+            return gr.skip(), error_line(str(error))
+        except Exception:
+            log.exception("the model has not answered")
+            return gr.skip(), error_line("Something went wrong on the server; another picture or model may work.")
+        return frame(lens_page([lens], title=name)), error_line("")
+
+    def prepare(self) -> None:
+        """Asks about the other pictures to begin with, so that nobody waits for them."""
+        for scene in self.scenes:
+            self.ask(open_picture(scene.path), QUESTION, self.names[0])
+
+    def open_scene(self, question: str, name: str, heads: str, event: gr.EventData) -> Any:
+        image = open_picture(self.scenes[int(event._data["scene"])].path)
+        return image, *self.ask(image, question, name, heads)
+
+    def open_file(self, path: str) -> Any:
+        try:
+            image = open_picture(path)
+        except VisitorError as error:
+            return gr.skip(), gr.skip(), error_line(str(error))
+        return image, plain_picture(image, "Now ask about this picture and press Ask."), error_line("")
+
+
 class _Tab:
-    """One tab."""
+    """Compares checkpoints that read regions."""
 
     def __init__(
         self,
@@ -75,10 +140,8 @@ class _Tab:
         names: Sequence[str],
         first: Sequence[str],
         key: str,
-        compares: bool = True,
     ):
-        self.capture, self.scenes, self.names, self.first = capture, scenes, list(names), list(first)
-        self.key, self.compares = key, compares
+        self.capture, self.scenes, self.names, self.first, self.key = capture, scenes, list(names), list(first), key
         self.start, self.choice = Shown(open_picture(scenes[0].path)), VisitorChoice()
         if self.first:
             self.start = self.look(self.start.image, scenes[0].caption, *self.first)
@@ -176,19 +239,19 @@ class _Tab:
         self._connect()
 
     def _build_inputs(self) -> None:
-        self.file = gr.File(label="Your own picture", height=150, elem_id=f"{self.key}-file", elem_classes="ga-drop")
+        self.file = picture_file(self.key)
         self.caption = gr.Textbox(
             self.scenes[0].caption, label="Caption", lines=2, elem_id=f"{self.key}-caption", submit_btn=False
         )
         self.button = gr.Button("Show", variant="primary", elem_id=f"{self.key}-show")
-        with gr.Accordion("Checkpoints" if self.compares else "Model", open=not self.compares):
+        with gr.Accordion("Checkpoints", open=False):
             self._build_names()
 
     def _build_names(self) -> None:
         self.first_name = gr.Dropdown(
             self.names,
             value=next(iter(self.first), None),
-            label="First" if self.compares else "Name",
+            label="First",
             info="one of the list, or ORG/NAME on the Hub",
             allow_custom_value=True,
             elem_id=f"{self.key}-first",
@@ -198,7 +261,6 @@ class _Tab:
             value=self.first[1] if len(self.first) > 1 else NO_SECOND,
             label="Second",
             allow_custom_value=True,
-            visible=self.compares,
             elem_id=f"{self.key}-second",
         )
 
@@ -257,18 +319,31 @@ class _Tab:
         ).success(None, js=f"() => document.querySelector('#{self.key}-ready').click()")
 
 
+def picture_file(key: str) -> gr.File:
+    """Where a visitor drops a picture."""
+    return gr.File(label="Your own picture", height=150, elem_id=f"{key}-file", elem_classes="ga-drop")
+
+
+def frame(page: str) -> str:
+    """A page inside the page, as high as it needs to be."""
+    grow = (
+        "const fit = () => this.style.height = this.contentDocument.body.offsetHeight + 'px'; "
+        "new ResizeObserver(fit).observe(this.contentDocument.body)"
+    )
+    return f'<iframe class="ga-frame" title="{TITLE}" srcdoc="{escape(page)}" onload="{grow}"></iframe>'
+
+
 def script() -> str:
     """The JavaScript of the views."""
     return (HERE / "page.js").read_text(encoding="utf-8")
 
 
 def first_choice(captures: Sequence[Capture]) -> VisitorChoice:
-    """The first word that names something, in the layer and head to begin with: those that ground, or the last."""
+    """The longest word, in the mean over heads of the last layer."""
     capture = captures[0]
     example = capture.example
     longest = max(range(len(example.words)), key=lambda word: (len(example.text(word)), word))
-    layer, head = capture.heads[0] if capture.heads else (len(example.layers) - 1, MEAN)
-    return VisitorChoice(longest, layer, head)
+    return VisitorChoice(longest, len(example.layers) - 1, MEAN)
 
 
 def same_shape(shown: Shown, choice: VisitorChoice) -> bool:

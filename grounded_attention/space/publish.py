@@ -18,12 +18,12 @@ import grounded_attention
 from grounded_attention.dataset_scripts.hub.hub_errors import HubError, hub_errors
 from grounded_attention.utils.safe_paths import own_files
 
-from .settings import HERE, SMALL_MODELS, SpaceSettings
+from .settings import HERE, SMALL_MODELS, SMALL_VLM, SpaceSettings
 
 PACKAGE = Path(grounded_attention.__file__).parent
 APP, SETTINGS, CARD, REQUIREMENTS, MODELS = "app.py", "space.json", "README.md", "requirements.txt", "checkpoints"
 # Files of the package; caches of this machine have other names.
-SUFFIXES = (".py", ".pyi", ".css", ".js", ".json", ".md", ".yaml", ".typed", ".jpg", ".safetensors")
+SUFFIXES = (".py", ".pyi", ".css", ".js", ".json", ".md", ".yaml", ".jinja", ".typed", ".jpg", ".safetensors")
 # Files that load a model; a checkpoint folder may contain more.
 MODEL_FILES = (
     *("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json", "heads.json"),
@@ -44,6 +44,8 @@ def space_files(settings: SpaceSettings) -> Files:
         f"grounded_attention/{p.relative_to(PACKAGE).as_posix()}": p for p in paths if p.suffix in SUFFIXES
     }
     written: dict[str, Any] = {"detector": settings.detector, "features": settings.features, "folders": False}
+    for place in SMALL_VLM.values():
+        _check_model(place)
     if settings.models == SMALL_MODELS:  # these are in the package
         for place in SMALL_MODELS.values():
             _check_model(place)

@@ -13,6 +13,7 @@ HERE = Path(__file__).resolve().parent
 MODELS, SCENES, CAPTIONS = HERE / "models", HERE / "scenes", "captions.json"
 # The checkpoints that come with the package, and what they are called on the page.
 SMALL_MODELS = {"without supervision": MODELS / "none", "supervised (direct)": MODELS / "direct"}
+SMALL_VLM = {"small LLaVA of scenes": MODELS / "vlm" / "direct"}
 
 
 class Scene(NamedTuple):
@@ -24,7 +25,7 @@ class Scene(NamedTuple):
 
 @dataclass(frozen=True)
 class SpaceSettings:
-    """What a page offers."""
+    """What a page offers; `vlm` besides the small vision-language model of the package."""
 
     models: Mapping[str, str | Path] = field(default_factory=lambda: dict(SMALL_MODELS))
     vlm: str | None = None

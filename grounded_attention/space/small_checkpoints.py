@@ -7,33 +7,39 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel
+from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import registration as registration  # registers the families with AutoModel
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 
 # The configuration, the tokenizer and the processor; the classes come from the package.
-SUFFIX, WEIGHTS = ".json", "model.safetensors"
+SUFFIXES, WEIGHTS = (".json", ".jinja"), "model.safetensors"
 LEFT_OUT = ("checkpoint_manifest.json", "history.json", "results.json")
 
 
 def write_small(source: Path, target: Path) -> int:
-    """Writes the base model of a checkpoint with weights in half precision, its tokenizer and its processor.
+    """Writes a checkpoint with weights in half precision, its tokenizer and its processor.
 
+    Models of this package lose their task heads; vision-language models keep what they answer with, and heads.json.
     The configuration keeps its type, so that the weights are float32 again once they are loaded.
     """
     kind = AutoConfig.from_pretrained(source).model_type
-    if kind not in FAMILIES:
-        raise ValueError(f"{source}: a model of type {kind}; expected one of {', '.join(FAMILIES)}")
+    if kind not in FAMILIES and kind not in IMAGE_TOKEN_FAMILIES:
+        known = ", ".join([*FAMILIES, *IMAGE_TOKEN_FAMILIES])
+        raise ValueError(f"{source}: a model of type {kind}; expected one of {known}")
+    loader = AutoModel if kind in FAMILIES else AutoModelForImageTextToText
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}_") as place:
         whole, small = Path(place) / "whole", Path(place) / "small"
         small.mkdir()
-        AutoModel.from_pretrained(source, dtype=torch.float32).save_pretrained(whole)
+        loader.from_pretrained(source, dtype=torch.float32).save_pretrained(whole)
         weights = {name: value.half() for name, value in load_file(whole / WEIGHTS).items()}
         save_file(weights, small / WEIGHTS, metadata={"format": "pt"})
         shutil.copyfile(whole / "config.json", small / "config.json")
-        for path in source.glob(f"*{SUFFIX}"):
+        for path in source.iterdir():
+            if path.suffix not in SUFFIXES:
+                continue
             if path.name not in LEFT_OUT and not (small / path.name).exists() and not path.name.startswith("items_"):
                 shutil.copyfile(path, small / path.name)
         if target.exists():

@@ -2,7 +2,7 @@
 """The HTML of the picture: words to click, the image with the attention on it, and a map of all heads.
 
 Texts from data are escaped. Buttons carry what they choose (`data-word`, `data-cell`); `page.js` sends it. Shape
-letters: R regions, Y and X rows and columns of a grid of image tokens.
+letter: R regions.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from html import escape
 
 import numpy as np
-import torch
 from PIL import Image
 
-from grounded_attention.heads.maps import attended_cells
 from grounded_attention.modeling.caption_phrases import BY_WORDS, find_phrases
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.reports.attention_overlay import UNSEEN, attention_overlay, css_gradient
@@ -89,13 +87,9 @@ def join_neighbours(caption: str, words: Sequence[Phrase]) -> list[Phrase]:
 
 
 def attended_box(capture: Capture, weights: np.ndarray) -> tuple[tuple[float, ...], float]:
-    """The box that attention points to, and its share: the top region, or the largest bright part of a grid."""
-    if capture.grid is None:
-        top = int(weights.argmax())
-        return tuple(np.clip(capture.example.boxes[top], 0, 1).tolist()), float(weights[top])
-    cells = torch.from_numpy(weights).reshape(capture.grid.rows, capture.grid.columns)
-    chosen = attended_cells(cells)
-    return capture.grid.box(chosen), float(cells[chosen].sum())
+    """The box of the top region, and its share."""
+    top = int(weights.argmax())
+    return tuple(np.clip(capture.example.boxes[top], 0, 1).tolist()), float(weights[top])
 
 
 def _words(capture: Capture, choice: VisitorChoice) -> str:
@@ -118,10 +112,9 @@ def _pane(capture: Capture, choice: VisitorChoice) -> str:
         image, legend = attention_overlay(capture.example.image, capture.example.boxes, None, _size(capture)), ""
     else:
         drawing, said = _draw_word(capture, weights), _say_word(capture, choice, weights, share)
-        top = 1.0 if capture.grid is None else float(weights.max())
-        image = attention_overlay(capture.example.image, capture.example.boxes, weights, _size(capture), top)
+        image = attention_overlay(capture.example.image, capture.example.boxes, weights, _size(capture), 1.0)
         legend = (
-            f'<p class="ga-legend">attention: 0 <i style="background:{css_gradient()}"></i> {_percent(top)}; '
+            f'<p class="ga-legend">attention: 0 <i style="background:{css_gradient()}"></i> {_percent(1.0)}; '
             f"{UNSEEN}</p>"
         )
     notes = "".join(f'<p class="ga-note">{escape(note)}</p>' for note in capture.notes)
@@ -164,9 +157,6 @@ def _rectangle(capture: Capture, box: Sequence[float]) -> str:
 
 
 def _draw_word(capture: Capture, weights: np.ndarray) -> str:
-    if capture.grid is not None:
-        box, share = attended_box(capture, weights)
-        return _cells(capture, weights) + _box(capture, box, _percent(share), COLOURS[0])
     top = int(weights.argmax())
     order = np.argsort(weights, kind="stable")
     drawn = "".join(_region(capture, int(region), float(weights[region]), region == top) for region in order)
@@ -188,13 +178,6 @@ def _region(capture: Capture, region: int, weight: float, top: bool) -> str:
             f'stroke-opacity="{opacity:.2f}" stroke-width="{1.5 + 4 * weight:.2f}"/>'
         )
     return f'<g class="ga-{kind}" data-region="{region}" data-share="{weight:.5f}">{drawn}</g>'
-
-
-def _cells(capture: Capture, weights: np.ndarray) -> str:
-    return "".join(
-        f'<rect {_rectangle(capture, box)} fill="none" data-share="{weight:.5f}"/>'
-        for box, weight in zip(capture.example.boxes, weights, strict=True)
-    )
 
 
 def _box(capture: Capture, box: Sequence[float], text: str, colour: str) -> str:
@@ -241,18 +224,12 @@ def _draw_phrases(capture: Capture, choice: VisitorChoice) -> tuple[str, str]:
 
 def _place(capture: Capture, box: Sequence[float], weights: np.ndarray) -> str:
     corners = ", ".join(f"{value:.0f}" for value in np.asarray(box) * np.tile(capture.example.image.size, 2))
-    label = capture.example.labels[int(weights.argmax())] if capture.example.labels and not capture.grid else ""
+    label = capture.example.labels[int(weights.argmax())] if capture.example.labels else ""
     return f"{corners} ({label})" if label else corners
 
 
 def _say_word(capture: Capture, choice: VisitorChoice, weights: np.ndarray, share: float) -> str:
     example, word = capture.example, escape(capture.example.text(choice.word))
-    if capture.grid is not None:
-        _, part = attended_box(capture, weights)
-        return (
-            f"“{word}”: {_percent(share)} of the attention goes to the image; of that, {_percent(part)} to the place "
-            "in the box."
-        )
     top = int(weights.argmax())
     label = f" ({escape(example.labels[top])})" if example.labels and example.labels[top] else ""
     return (
@@ -269,7 +246,7 @@ def _percent(value: float) -> str:
 
 
 def _map(capture: Capture, choice: VisitorChoice) -> str:
-    """One cell for each head: how much of the word's attention goes to one region, or to the image."""
+    """One cell for each head: how much of the word's attention goes to one region."""
     shares = head_shares(capture, choice.word)
     layers, heads = shares.shape
     cells = "".join(
@@ -284,10 +261,9 @@ def _map(capture: Capture, choice: VisitorChoice) -> str:
         for head in range(heads)
         if heads <= 16 or head % 4 == 0
     )
-    to = "the image" if capture.grid is not None else "its top region"
     return (
-        f"<details open><summary>All heads: attention of “{escape(capture.example.text(choice.word))}” on {to}"
-        f"</summary>{_best_heads(capture, shares)}"
+        f"<details open><summary>All heads: attention of “{escape(capture.example.text(choice.word))}” on its "
+        f"top region</summary>{_best_heads(capture, shares)}"
         '<svg class="ga-map" role="group" aria-label="attention of each layer and head" '
         f'style="max-width:{max(180, 30 * heads)}px" '
         f'viewBox="-1.6 -0.1 {heads + 1.7} {layers + 0.9}">{cells}{names}</svg></details>'
@@ -295,9 +271,8 @@ def _map(capture: Capture, choice: VisitorChoice) -> str:
 
 
 def head_shares(capture: Capture, word: int) -> np.ndarray:
-    """(L, H): the share of a word's attention on its top region; with image tokens, on the whole image."""
-    attention = capture.example.attention[:, :, word]
-    return attention.sum(-1) if capture.grid is not None else attention.max(-1)
+    """(L, H): the share of a word's attention on its top region."""
+    return capture.example.attention[:, :, word].max(-1)
 
 
 def _short(capture: Capture, layer: int) -> str:
@@ -315,14 +290,12 @@ def _map_cell(capture: Capture, choice: VisitorChoice, layer: int, head: int, sh
 
 
 def _best_heads(capture: Capture, shares: np.ndarray) -> str:
-    """Buttons of a few heads: those known to ground, or those with the largest shares."""
-    known = bool(capture.heads)
+    """Buttons of the heads with the largest shares."""
     order = np.argsort(-shares, axis=None, kind="stable")[:BEST_HEADS]
-    pairs = capture.heads or [divmod(int(place), shares.shape[1]) for place in order]
-    title = "heads that ground" if known else "largest"
+    pairs = [divmod(int(place), shares.shape[1]) for place in order]
     buttons = "".join(
         f'<button type="button" class="ga-head" data-cell="{layer} {head}">{escape(_short(capture, layer))}–{head} '
         f"({_percent(float(shares[layer, head]))})</button>"
         for layer, head in pairs
     )
-    return f'<p class="ga-best">{title}, layer–head: {buttons}</p>'
+    return f'<p class="ga-best">largest, layer–head: {buttons}</p>'
