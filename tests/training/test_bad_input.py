@@ -250,6 +250,7 @@ def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):
         ("seed=-1", ["seed", "-1"]),
         ("seed=99999999999999999999", ["seed", "4294967295"]),
         ("training.data_seed=4294967296", ["training.data_seed", "4294967295"]),
+        ("model.config.hidden_dropout_prob=.nan", ["model.config.hidden_dropout_prob", "finite"]),
         ("model.config.hidden_dropout_prob=1.5", ["model.config.hidden_dropout_prob", "probability"]),
         ("model.config.num_hidden_layers=1000000000", ["model.config.num_hidden_layers", "1000"]),
         ("model.config.hidden_size=8000000", ["model.config.hidden_size", "weights"]),

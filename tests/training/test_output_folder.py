@@ -48,7 +48,8 @@ def test_overwrite_deletes_an_earlier_run(earlier, recipe):
 @pytest.mark.parametrize(
     ("other", "named"),
     [("thesis.tex", "thesis.tex"), ("photos/dog.jpg", "photos"), ("none.txt", "none.txt")]
-    + [(name, name) for name in ("none/thesis.tex", "none/notes/a.json.txt", "start/checkpoint-2/thesis.tex")],
+    + [(name, name) for name in ("none/thesis.tex", "none/notes/a.json.txt", "start/checkpoint-2/thesis.tex")]
+    + [("pictures/thesis.tex", "pictures/thesis.tex")],
 )
 def test_overwrite_refuses_a_run_with_files_of_others(earlier, recipe, other, named):
     (earlier / other).parent.mkdir(parents=True, exist_ok=True)

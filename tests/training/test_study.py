@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from safetensors.torch import load_file
+import torch
+from safetensors.torch import load_file, save_file
 
 from grounded_attention.training.loop.checkpoint import is_complete
 from grounded_attention.training.loop.side_by_side import run_side_by_side
@@ -18,6 +19,7 @@ from grounded_attention.training.studies.study import (
     check_study_places,
     run_study,
     time_left,
+    zero_visual_scales,
 )
 from grounded_attention.training.studies.study_cells import plan_cells
 from grounded_attention.training.studies.study_recipe import load_study
@@ -194,6 +196,12 @@ def test_a_start_of_its_own_is_trained_once_and_its_visual_scales_are_zero(study
     assert is_complete(start)
 
 
+def test_scales_that_are_not_there(tmp_path):
+    save_file({"weight": torch.ones(1)}, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="visual normalisation"):
+        zero_visual_scales(tmp_path)
+
+
 def test_every_seed_can_train_its_own_starts(study, tmp_path):
     experiment = Experiment()
     run_study(study("start_each_seed=true", "rows=[direct,faulty]"), experiment)
@@ -238,6 +246,7 @@ def test_time_left_is_that_of_finished_cells_of_the_same_stage(study, tmp_path):
         ("seedz=3", ["'seedz'", "'seeds'"]),
         ("seeds=[1,a]", ["seeds.1", "'a'"]),
         ("seeds=0", ["seeds", "found 0"]),
+        ("workers=0", ["workers", "found 0"]),
         ("rows=[dirct]", ["'rows.dirct'", "'rows.direct'"]),
         ("known_rows.direct.methodz=[x]", ["'known_rows.direct.methodz'", "'known_rows.direct.methods'"]),
         ("known_rows.direct.methods=[none,direct]", ["known_rows.direct.methods must contain exactly one method"]),
@@ -263,6 +272,7 @@ def test_a_wrong_study_recipe(study, tmp_path, override, words):
         ({"task": "vqaa"}, ["columns[0]", "task", "'vqaa'", "'vqa'"]),
         ({"split": "testA"}, ["columns[0]", "split", "testA", "'test'"]),
         ({"track": "found"}, ["columns[0]", "track", "found"]),
+        ({"task": "refs"}, ["columns[0]", "give one of found"]),
         ({"task": "refs", "track": "fund"}, ["columns[0]", "track", "'fund'", "'found'"]),
     ],
 )

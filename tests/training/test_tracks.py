@@ -154,6 +154,7 @@ def test_a_table_of_other_images(scenes, tmp_path, monkeypatch, capsys):
         ("data.regions=null", ["data.regions is null", "referring_expressions"]),
         ("text_only_baseline=true", ["text_only_baseline", "referring_expressions"]),
         ("options.convention=giou", ["options", "'giou'", "vl_bert"]),
+        ("data.train_splits=[]", ["data.train_splits is empty"]),
         ("data.train_splits=[trian]", ["data.train_splits", "trian", "'data.train_splits: train'"]),
         ("data.tracks={x: nowhere}", ["nowhere"]),
         ("data.options={config_name: refcocop}", ["refcocop"]),

@@ -56,6 +56,8 @@ def test_checkpointing_under_both_names(name, own, tmp_path):
     [
         ({"architectures": "VLBertModel"}, "architectures must be a list"),
         ({"output_attentions": "yes"}, "output_attentions must be true or false"),
+        ({"output_hidden_states": "yes"}, "output_hidden_states must be true or false"),
+        ({"id2label": ["a"]}, "id2label must be a section"),
         ({"chunk_size_feed_forward": "3"}, "chunk_size_feed_forward must be a whole number"),
         ({"vision_config": {"hidden_size": -8}}, r"vision_config\.hidden_size must not be negative"),
     ],
