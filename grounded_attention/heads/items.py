@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.processing.grounded_batch import fit_text_length
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.supervise import hides_later_words
@@ -222,7 +223,7 @@ class RegionInputs(HeadInputs):
         if rules.word == "prompt":
             raise ValueError("word='prompt': only a vision-language model reads a prompt whose end asks")
         self.processor, self.regions, self.rules, self.images = processor, regions, rules, images
-        processor.fit_text_length(model.config)
+        fit_text_length(processor, model.config)
         self.about = {"word": rules.word, "iou_threshold": rules.iou_threshold, "merged_box": rules.merged}
 
     def make(self, examples: Sequence[AuditExample]) -> HeadBatch:

@@ -59,6 +59,12 @@ class GroundedBatch(BatchFeature):
         self.__dict__.update(state)
 
 
+def fit_text_length(processor: Any, config: Any) -> None:
+    """Lets the processor of a region model cut texts where a model of this configuration ends, if it would not."""
+    longest = getattr(config, "max_text_length", None) or config.max_position_embeddings
+    processor.tokenizer.model_max_length = min(processor.tokenizer.model_max_length, longest)
+
+
 def describe_cut(rows: Mapping[str, tuple[int, Sequence[str]]], shown: int = 3) -> str:
     """Counts and names rows -> the tokens and the phrases that their texts lost."""
     named = [

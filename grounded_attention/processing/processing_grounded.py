@@ -344,11 +344,6 @@ class GroundedProcessor(ProcessorMixin, ABC):
         cut = (encoded.lengths - kept).sum(axis=0).tolist()
         return GroundedBatch(made, tensor_type=return_tensors, dropped_phrases=dropped, cut_tokens=cut)
 
-    def fit_text_length(self, config: Any) -> None:
-        """Lets the tokenizer cut texts where a model of this configuration ends, if it would not."""
-        longest = getattr(config, "max_text_length", None) or config.max_position_embeddings
-        self.tokenizer.model_max_length = min(self.tokenizer.model_max_length, longest)
-
     @property
     def model_input_names(self) -> list[str]:
         """All keys that a batch may have; models ignore those that they do not need."""

@@ -33,14 +33,14 @@ def test_a_mistake_of_the_user_is_one_line_and_a_fault_is_none(tmp_path):
         assert explain_error(caught.value) == message
 
 
-def test_jobs_share_the_threads_and_one_alone_has_all(tmp_path, monkeypatch):
+def test_jobs_share_the_threads_and_one_alone_has_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     first = Job(tmp_path / "first")
     jobs = [first, Job(tmp_path / "second", first), Job(tmp_path / "third", first)]
     finished = [job.directory.name for job in run_side_by_side(jobs, 2, note_threads)]
     assert finished[0] == "first" and sorted(finished) == ["first", "second", "third"]
     threads = {name: (tmp_path / name / "threads").read_text() for name in finished}
-    assert threads == {"first": "4", "second": "2", "third": "2"}
+    assert threads == {"first": "2", "second": "2", "third": "2"}
 
 
 def test_a_killed_parent_takes_its_jobs_along(tmp_path):

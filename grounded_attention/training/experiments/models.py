@@ -16,6 +16,8 @@ from grounded_attention.modeling.plain_answers import plain_answer
 from grounded_attention.modeling.pretraining_handover import check_shapes, describe_loading
 from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.feature_sources import feature_source
+from grounded_attention.processing.grounded_batch import fit_text_length
+from grounded_attention.processing.processing_grounded import GroundedProcessor
 from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.config_sizes import check_sizes
@@ -189,8 +191,8 @@ def fit_tokenizer(model: PreTrainedModel, processor: Any) -> None:
     """
     Checks that the model knows every token of the processor, which then cuts texts where the model ends.
     """
-    if hasattr(processor, "fit_text_length"):
-        processor.fit_text_length(model.config)
+    if isinstance(processor, GroundedProcessor):
+        fit_text_length(processor, model.config)
     highest = max(processor.tokenizer.get_vocab().values(), default=0)
     known = getattr(model.config, "vocab_size", None)
     if isinstance(known, int) and highest >= known:
