@@ -35,7 +35,7 @@ import transformers
 
 from benchmarks.measuring import benchmark_parser, printed, run_apart
 from grounded_attention.commands.command_line import run
-from grounded_attention.commands.number_options import count
+from grounded_attention.commands.number_options import positive
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data
 from grounded_attention.training.experiments.trainers import make_trainer
@@ -183,7 +183,7 @@ def _parser() -> argparse.ArgumentParser:
     add("recipe", nargs="?", default=RECIPE, help="recipe file (default: %(default)s)")
     add("--override", action="append", default=[], metavar="KEY=VALUE", help="changes a key; repeatable")
     add("--methods", nargs="+", default=METHODS, metavar="NAME", help="default: %(default)s")
-    add("--steps", type=count, default=40, metavar="N", help="steps of a round (default: 40)")
+    add("--steps", type=positive, default=40, metavar="N", help="steps of a round (default: 40)")
     add("--before", type=Path, metavar="CHECKOUT", help="folder of another version, with its train.py")
     return parser
 

@@ -20,7 +20,7 @@ import datasets
 
 from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
 from grounded_attention.commands.command_line import run
-from grounded_attention.commands.number_options import count
+from grounded_attention.commands.number_options import positive
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
@@ -65,7 +65,7 @@ def measure(name: str, scenes: Path, cache: Path) -> float:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = benchmark_parser("row_tables", __doc__, rounds=5, quick=False)
-    parser.add_argument("--images", type=count, default=200, metavar="N", help="scenes to draw (default: 200)")
+    parser.add_argument("--images", type=positive, default=200, metavar="N", help="scenes to draw (default: 200)")
     return run(parser, _work, arguments)
 
 

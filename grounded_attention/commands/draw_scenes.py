@@ -19,7 +19,7 @@ from pathlib import Path
 from grounded_attention.dataset_scripts.scenes import MIN_IMAGES
 
 from .command_line import make_parser, run
-from .number_options import count, processes, seed_number
+from .number_options import positive, processes, seed_number
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data scenes", __doc__)
     parser.add_argument("--output", required=True, type=Path, help="folder for the files")
-    parser.add_argument("--images", required=True, type=count, help=f"number of images, at least {MIN_IMAGES}")
+    parser.add_argument("--images", required=True, type=positive, help=f"number of images, at least {MIN_IMAGES}")
     parser.add_argument("--seed", required=True, type=seed_number, help="the same seed gives the same files")
     parser.add_argument(
         "--num-proc", type=processes, default=1, help="number of processes; the files are the same for any number"

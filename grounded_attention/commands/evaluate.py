@@ -36,7 +36,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import make_parser, one_line, run
-from .number_options import count, seed_number
+from .number_options import positive, seed_number
 from .user_errors import explain_error
 
 
@@ -81,8 +81,8 @@ def build_parser() -> argparse.ArgumentParser:
         help="score this official file of predictions, not a checkpoint (VQA v2, GQA)",
     )
     add("--join-vcr", nargs=2, type=Path, metavar=("ANSWERS", "RATIONALES"), help="items files of two runs of vcr")
-    add("--limit", type=count, metavar="N", help="at most N rows of a split, after a seeded shuffle")
-    add("--batch-size", type=count, default=32, metavar="N", help="rows per batch (default: 32)")
+    add("--limit", type=positive, metavar="N", help="at most N rows of a split, after a seeded shuffle")
+    add("--batch-size", type=positive, default=32, metavar="N", help="rows per batch (default: 32)")
     add(
         "--seed",
         type=seed_number,

@@ -92,10 +92,6 @@ def check_options(options: argparse.Namespace) -> None:
         )
     if options.text_only and (options.regions or options.track or TASKS[options.task].needs_regions):
         raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
-    for name in ("limit", "batch_size"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
     if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
 

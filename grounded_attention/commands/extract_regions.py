@@ -58,7 +58,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
-from .number_options import count, share
+from .number_options import not_negative, positive, share
 
 if TYPE_CHECKING:
     import torch
@@ -211,8 +211,8 @@ def build_parser() -> argparse.ArgumentParser:
         help='region-feature network, vision backbone, or "scenes"',
     )
     add("--queries", nargs="+", metavar="TEXT", help="what a zero-shot detector looks for")
-    add("--min-regions", type=count, default=10, metavar="N", help="fewest regions per image: %(default)s")
-    add("--max-regions", type=count, default=100, metavar="N", help="most regions per image: %(default)s")
+    add("--min-regions", type=not_negative, default=10, metavar="N", help="fewest regions per image: %(default)s")
+    add("--max-regions", type=positive, default=100, metavar="N", help="most regions per image: %(default)s")
     add(
         "--threshold",
         type=share,
@@ -227,7 +227,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="IOU",
         help="overlap above which the box with the lower score is removed: %(default)s",
     )
-    add("--batch-size", type=count, default=8, metavar="N", help="images of one size computed at once: %(default)s")
+    add("--batch-size", type=positive, default=8, metavar="N", help="images of one size computed at once: %(default)s")
     add_device_options(parser)
     add("--on-error", choices=("refuse", "skip"), default="refuse", help="what to do at a damaged image: %(default)s")
     add("--json", action="store_true", help="print the table's manifest as JSON")

@@ -45,7 +45,7 @@ from typing import TYPE_CHECKING, Any
 
 from .command_line import make_parser, run
 from .image_options import add_region_options
-from .number_options import count
+from .number_options import not_negative
 from .vlm_options import add_vlm_options, is_vision_language_model, read_model_type
 
 if TYPE_CHECKING:
@@ -257,8 +257,8 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="TEXT,TEXT",
         help="phrases of the caption, separated by commas; for those with commas, --phrases for each, or inner quotes",
     )
-    add("--layer", type=count, metavar="N", help="use this layer, counted from 0")
-    add("--head", type=count, metavar="N", help="use this head, counted from 0")
+    add("--layer", type=not_negative, metavar="N", help="use this layer, counted from 0")
+    add("--head", type=not_negative, metavar="N", help="use this head, counted from 0")
     add("--output", metavar="PNG", help="draw the picture into this file: .png, .pdf or .svg")
     add("--json", action="store_true", help="print JSON")
     return parser

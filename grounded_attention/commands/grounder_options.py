@@ -12,7 +12,7 @@ from grounded_attention.labelling import FLORENCE, PROMPTS
 from grounded_attention.utils.bounded_files import FileError, parse_yaml
 from grounded_attention.utils.plain_text import first_sentences
 
-from .number_options import count, seed_number, share
+from .number_options import not_negative, seed_number, share
 
 if TYPE_CHECKING:
     import torch
@@ -63,8 +63,8 @@ def add_grounder_options(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of the regions, or "scenes"; or --regions')
     own.add_argument("--features", metavar="NAME_OR_PATH", help='region-feature network, backbone, or "scenes"')
     own.add_argument("--queries", nargs="+", metavar="TEXT", help="what a zero-shot --detector looks for")
-    own.add_argument("--layer", type=count, metavar="N", help="layer, from 0; default: mean of the upper half")
-    own.add_argument("--head", type=count, metavar="N", help="head, from 0; default: mean of all")
+    own.add_argument("--layer", type=not_negative, metavar="N", help="layer, from 0; default: mean of the upper half")
+    own.add_argument("--head", type=not_negative, metavar="N", help="head, from 0; default: mean of all")
     scenes = parser.add_argument_group("for --grounder scenes")
     scenes.add_argument("--wrong", type=share, metavar="SHARE", help="share of phrases with a wrong box; default: 0")
     scenes.add_argument("--seed", type=seed_number, metavar="N", help="seed of the wrong boxes; default: 0")

@@ -59,7 +59,7 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD
 
 from .choices import BESIDE_MODEL, HEADS_LIMIT, REGIONS, TEST, VALIDATION
 from .command_line import make_parser, run
-from .number_options import count, seed_number, share
+from .number_options import not_negative, positive, seed_number, share
 from .rows_options import add_rows_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
@@ -88,10 +88,6 @@ def check_options(options: argparse.Namespace) -> None:
     for name in ("model", "against"):
         if getattr(options, name) == "":
             raise ValueError(f"--{name} is empty: give the folder or the Hub name of a checkpoint")
-    for name, least in (("top_k", 1), ("limit", 0), ("ablate", 0), ("explore", 0), ("batch_size", 1)):
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: expected {least} or more")
     if options.data in BUILDERS:
         if options.data_dir is None:
             raise ValueError(f"--data {options.data} needs --data-dir, a folder")
@@ -158,11 +154,11 @@ def build_parser() -> argparse.ArgumentParser:
     add("--split", default=VALIDATION, metavar="SPLIT", help=f"split to report (default: {VALIDATION})")
     add(
         "--limit",
-        type=count,
+        type=not_negative,
         metavar="N",
         help=f"first N rows of each split, 0 for all (default: {HEADS_LIMIT} for vision-language models, else all)",
     )
-    add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
+    add("--top-k", type=positive, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--rank", choices=RANKS, default=RANKS[0], help="how heads are ranked (default: %(default)s)")
     add(
         "--words",
@@ -186,7 +182,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add(
         "--ablate",
-        type=count,
+        type=not_negative,
         default=ABLATED,
         metavar="N",
         help=f"vision-language model: examples of the ablation, 0 for none ({ABLATED})",
@@ -200,7 +196,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add(
         "--batch-size",
-        type=count,
+        type=positive,
         metavar="N",
         help="texts in a batch (default: 4 for vision-language models, else 32)",
     )
@@ -211,7 +207,7 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="seed of random heads in the ablation, and of the halves of --data (default: 0)",
     )
-    add("--explore", type=count, default=0, metavar="N", help="write heads.html, a page to click, with N images")
+    add("--explore", type=not_negative, default=0, metavar="N", help="write heads.html, a page with N images")
     add("--card", metavar="FILE_OR_DIR", help="put what was measured into this model card, or the card of this folder")
     add("--publish", metavar="ORG/NAME", help="open a pull request that adds heads.json to this atlas, a data set")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/heads)")

@@ -30,7 +30,7 @@ from typing import Any
 from grounded_attention.lens import FORMS
 
 from .command_line import make_parser, run
-from .number_options import count
+from .number_options import positive
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
@@ -111,7 +111,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--heads", default="auto", metavar="WHICH", help="auto, all, a layer, 14-3,20-0 or heads.json (default: auto)")
     add("--form", default="plain", metavar="FORM", help=f"of {', '.join(FORMS)}, with commas (default: plain)")
     add("--again", action="store_true", help="crop the first image where the model looked, and ask once more")
-    add("--max-new-tokens", type=count, default=64, metavar="N", help="the most tokens of the answer (default: 64)")
+    add("--max-new-tokens", type=positive, default=64, metavar="N", help="the most tokens of the answer (default: 64)")
     add("--output", default="lens.html", metavar="FILE", help="page, picture or numbers (default: lens.html)")
     add("--json", action="store_true", help="print the numbers as JSON")
     return parser

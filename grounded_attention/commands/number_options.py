@@ -16,11 +16,6 @@ def _read(text: str, lowest: int, highest: int) -> int:
     return value
 
 
-def count(text: str) -> int:
-    """A count, a size or a limit; the command itself checks how small it may be."""
-    return _read(text, -MAX_COUNT, MAX_COUNT)
-
-
 def positive(text: str) -> int:
     """A count or a size of at least 1."""
     return _read(text, 1, MAX_COUNT)

@@ -27,7 +27,7 @@ from grounded_attention.training.recipes.recipe import Data, Recipe
 
 from .command_line import make_parser, run
 from .command_settings import below, settings
-from .number_options import count, seed_number
+from .number_options import positive, seed_number
 from .user_errors import explain_error
 
 # Measurement
@@ -41,10 +41,6 @@ def check_options(options: argparse.Namespace) -> None:
 
     if options.task not in explainable():
         raise ValueError(f"--task {options.task}: expected one of {', '.join(explainable())}")
-    for name in ("limit", "batch_size", "steps"):
-        value = getattr(options, name)
-        if value is not None and value < 1:
-            raise ValueError(f"--{name.replace('_', '-')} {value}: expected 1 or more")
 
 
 def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
@@ -139,14 +135,14 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add(
         "--steps",
-        type=count,
+        type=positive,
         default=STEPS,
         metavar="N",
         help=f"number of steps in which regions are removed (default: {STEPS})",
     )
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/perturbation)")
-    add("--limit", type=count, metavar="N", help="at most N rows, after a seeded shuffle")
-    add("--batch-size", type=count, default=32, metavar="N", help="rows per batch (default: 32)")
+    add("--limit", type=positive, metavar="N", help="at most N rows, after a seeded shuffle")
+    add("--batch-size", type=positive, default=32, metavar="N", help="rows per batch (default: 32)")
     add("--seed", type=seed_number, default=0, metavar="N", help="seed of --limit and of the random order")
     add(
         "--set",

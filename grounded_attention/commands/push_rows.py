@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .command_line import make_parser, run
-from .number_options import count
+from .number_options import positive
 from .rows_options import add_rows_options, read_columns
 
 
@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("to", metavar="ORG/NAME", help="the repository of the data set")
     add("--images", metavar="DIR", help="folder of the pictures that rows name")
     add_rows_options(add)
-    add("--max-rows", type=count, metavar="N", help="the most rows of each split")
+    add("--max-rows", type=positive, metavar="N", help="the most rows of each split")
     add("--private", action="store_true", help="make a new repository private")
     add("--revision", metavar="BRANCH", help="branch to push to; created if missing (default: main)")
     add("--licence", metavar="ID", help="licence of your own data, as a Hub identifier, for example cc0-1.0")

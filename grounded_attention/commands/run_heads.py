@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from grounded_attention.heads import WORDS
 
 from .command_line import make_parser, run
-from .number_options import count
+from .number_options import not_negative, positive
 from .user_errors import explain_error
 
 
@@ -40,9 +40,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str | None:
-    for name, least in (("limit", 1), ("rows", 0), ("explore", 0), ("questions", 0), ("top_k", 1), ("ablate", 0)):
-        if getattr(options, name) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(options, name)}: expected {least} or more")
     from .run_heads_work import work
 
     return work(options)
@@ -57,13 +54,37 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="folder of the data, with the region table in regions/ (default: as in training)",
     )
-    add("--limit", type=count, default=200, metavar="N", help="use the first N images of each split (default: 200)")
-    add("--rows", type=count, default=200, metavar="N", help="rows to compare maps on, 0 for none (default: 200)")
-    add("--explore", type=count, default=4, metavar="N", help="captions in the explorer, 0 for none (default: 4)")
-    add("--top-k", type=count, default=3, metavar="K", help="number of heads to choose (default: 3)")
+    add("--limit", type=positive, default=200, metavar="N", help="use the first N images of each split (default: 200)")
+    add(
+        "--rows",
+        type=not_negative,
+        default=200,
+        metavar="N",
+        help="rows to compare maps on (default: 200)",
+    )
+    add(
+        "--explore",
+        type=not_negative,
+        default=4,
+        metavar="N",
+        help="captions in the explorer (default: 4)",
+    )
+    add("--top-k", type=positive, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--words", choices=WORDS[:3], help="tokens that ask for a phrase, see heads --help (default: as there)")
-    add("--ablate", type=count, default=0, metavar="N", help="vision-language: captions of the ablation (default: 0)")
-    add("--questions", type=count, default=400, metavar="N", help="vision-language: questions of each kind (400)")
+    add(
+        "--ablate",
+        type=not_negative,
+        default=0,
+        metavar="N",
+        help="vision-language: captions of the ablation (0)",
+    )
+    add(
+        "--questions",
+        type=not_negative,
+        default=400,
+        metavar="N",
+        help="vision-language: questions a kind (400)",
+    )
     add("--output", metavar="DIR", help="output folder (default: heads in RUN)")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")

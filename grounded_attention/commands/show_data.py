@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .command_line import make_parser, run
-from .number_options import count
+from .number_options import not_negative
 from .rows_options import add_rows_options, open_rows
 
 COUNTED = 1000  # rows
@@ -41,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--revision", dest="data_revision", metavar="REVISION", help="revision on the Hub")
     add("--images", metavar="DIR", help="folder of the pictures that rows name")
     add_rows_options(add)
-    add("--rows", type=count, default=12, metavar="N", help="rows to draw (default: %(default)s)")
+    add("--rows", type=not_negative, default=12, metavar="N", help="rows to draw (default: %(default)s)")
     add("--output", type=Path, default=Path("data_show.html"), metavar="FILE", help="the page (default: %(default)s)")
     add("--json", action="store_true", help="print the counts as JSON")
     return parser

@@ -125,7 +125,6 @@ def test_chosen_heads_are_measured_on_other_data(files, tmp_path, capsys, beside
     ("options", "data", "message"),
     [
         (["--images", "nowhere"], "refcoco", "--images nowhere: no such folder"),
-        (["--top-k", "0"], "refcoco", "--top-k 0: expected 1 or more"),
         (["--choose-on", "test", "--split", "test"], "refcoco", "--choose-on test is also the reported split"),
         (["--words", "prompt", "--instruction", "where"], "refcoco", "remove the instruction"),
         (["--config", "refcoco++"], "refcoco", "refcoco has no such --config: found 'refcoco++'"),

@@ -178,7 +178,6 @@ def test_rows_of_caption_pairs(call, places):
         ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images"),
-        ({"batch_size": "0"}, "--batch-size 0: expected 1 or more"),
         ({"iou": "0"}, "iou_threshold=0.0: expected a number above 0 and at most 1"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
         ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),
