@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Original VisualBERT checkpoints (`.th`) become model directories; every key is accounted for. The numbers of the
-converted models are tested in test_modeling_visualbert_parity.py."""
+converted models are tested in tests/modeling/test_visualbert_parity.py."""
 
 import json
 

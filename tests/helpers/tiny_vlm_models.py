@@ -22,7 +22,7 @@ from tests.helpers.tiny_vlm_relatives import (
     TILE,
     VISION,
     WINDOW,
-)  # fmt: skip
+)
 
 _QWEN_VISION = {
     name: value for name, value in QWEN_VISION.items() if name not in ("out_hidden_size", "initializer_range")
