@@ -74,6 +74,7 @@ def _work(options: argparse.Namespace) -> str:
         ("boxes", f"{report.convention or 'none'}: {report.known_by}" if report.convention else "none"),
         ("phrases", f"{report.phrases:,} with {report.boxes:,} boxes"),
     ]
+    about += [("licence", licence)] if (licence := _licence(options)) else []
     about += [("missing pictures", ", ".join(report.missing))] if report.missing else []
     counts: list[tuple[str, Any]] = [
         ("boxes per phrase", report.boxes_per_phrase),
@@ -85,6 +86,25 @@ def _work(options: argparse.Namespace) -> str:
     if options.json:
         return json.dumps({"page": str(options.output), **report.to_dict()}, ensure_ascii=False)
     return f"{report}\n{options.output} shows {len(shown)} rows"
+
+
+def _licence(options: argparse.Namespace) -> str:
+    """What the card of a data set on the Hub says; nothing for files."""
+    from grounded_attention.dataset_scripts.builders.rows import find_files
+
+    if find_files(options.source):
+        return ""
+    from huggingface_hub import DatasetCard, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+
+    name, _, revision = options.source.partition("@")
+    try:
+        path = hf_hub_download(name, "README.md", repo_type="dataset", revision=revision or options.data_revision)
+        card = DatasetCard(Path(path).read_text(encoding="utf-8")).data
+    except EntryNotFoundError:
+        return "no card says one: ask its authors"
+    found = card.get("license_name") or card.get("license")
+    return ", ".join(found) if isinstance(found, list) else found or "the card says none: ask its authors"
 
 
 if __name__ == "__main__":

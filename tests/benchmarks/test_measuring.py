@@ -45,7 +45,7 @@ def test_every_mode_of_supervision_is_measured(decoder):
 
 def test_rows_of_both_writers_are_equal_or_it_is_told(monkeypatch, capsys):
     monkeypatch.setattr(row_tables, "NAMES", ("vqa_v2",))
-    assert row_tables.main(["--images", "20", "--rounds", "1", "--json"]) == 0
+    assert row_tables.main(["--images", "20", "--rounds", "1", "--rows", "1000", "--json"]) == 0
     (ratios,) = json.loads(capsys.readouterr().out).values()
     assert len(ratios) == 1 and ratios[0] > 0
     rows = VQAv2._generate_rows

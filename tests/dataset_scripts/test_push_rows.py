@@ -33,6 +33,11 @@ streamed = grounded_rows(sys.argv[3], streaming=True)
 assert given == known(streamed) == known(streamed), "streamed"
 print(len(given), streamed.report.convention, streamed.splits)
 """
+SHOW = """
+import sys
+from grounded_attention.commands.show_data import main
+raise SystemExit(main(sys.argv[1:]))
+"""
 ALONE = """
 import sys
 sys.modules["grounded_attention"] = None
@@ -75,6 +80,9 @@ def test_rows_come_back_equal(loopback_hub, tmp_path, form):
     assert back.stdout.split()[0] == ("4" if form == "texts" else "1") and "xyxy 0..1 ['train']" in back.stdout
     metadata, body = card_of(loopback_hub, name)
     assert metadata["license"] == "cc0-1.0" and str(tmp_path) not in body and f"data.source: {name}" in body
+    shown = python(loopback_hub, tmp_path / "other", SHOW, name, folder=tmp_path)
+    assert shown.returncode == 0, shown.stderr[-2000:]
+    assert "cc0-1.0" in (tmp_path / "data_show.html").read_text()
     if form == "texts":
         alone = python(loopback_hub, tmp_path / "third", ALONE, name, folder=tmp_path)
         assert alone.returncode == 0, alone.stderr[-2000:]

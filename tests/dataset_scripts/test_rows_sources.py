@@ -597,3 +597,38 @@ def test_a_long_field_of_a_csv_is_read_and_leaves_the_limit_of_the_process(tmp_p
     read = _csv(path)
     assert len(next(read)[2]["text"]) > before
     assert csv.field_size_limit() == before
+
+
+def test_a_picture_that_cannot_be_read_is_left_out_and_counted(tmp_path, caplog):
+    for name in "abc":
+        Image.new("RGB", (60, 40)).save(tmp_path / f"{name}.png")
+    (tmp_path / "b.png").write_bytes((tmp_path / "b.png").read_bytes()[:60])
+    rows = [{"image": f"{name}.png", "text": "a ball", "bbox": [0.1, 0.1, 0.5, 0.6]} for name in "abc"]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = grounded_rows(tmp_path / "rows.jsonl", boxes="xyxy 0..1")
+    assert [row["image_id"] for row in found] == ["a", "c"]
+    assert found.report.dropped["the picture cannot be read"] == 1 and "b.png" in str(found.report.examples)
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows[1]))
+    with pytest.raises(DataError, match=r"b\.png"):
+        list(grounded_rows(tmp_path / "rows.jsonl", boxes="xyxy 0..1"))
+
+
+@pytest.mark.parametrize(("scale", "size"), [(100, (640, 480)), (1000, (4000, 3000))])
+def test_boxes_that_may_be_shares_of_much_larger_pictures_are_asked_about(tmp_path, scale, size):
+    Image.new("RGB", size).save(tmp_path / "a.png")
+
+    def read(given, **said):
+        rows = [{"image": "a.png", "text": "a ball", "bbox": [each * scale / 100 for each in box]} for box in given]
+        (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        return grounded_rows(tmp_path / "rows.jsonl", **said)
+
+    small = [[60, 10, 90, 30], [70, 50, 80, 60], [50, 60, 95, 70], [80, 20, 99, 40]]
+    with pytest.raises(UnclearBoxes) as caught:
+        read(small)
+    assert {"xyxy pixels", f"xyxy 0..{scale}"} < {str(each) for each in caught.value.readings}
+    with pytest.raises(UnclearBoxes) as caught:
+        read(small, boxes="xyxy")
+    assert {str(each) for each in caught.value.readings} == {"xyxy pixels", f"xyxy 0..{scale}"}
+    assert read(small, boxes="xyxy pixels").report.convention == "xyxy pixels"
+    assert read([*small, [60, 10, 180, 30]], boxes="xyxy").report.convention == "xyxy pixels"  # beyond the range
+    assert next(iter(read(small, boxes=f"xyxy 0..{scale}")))["phrases"][0]["boxes"][0][2] == pytest.approx(0.9)

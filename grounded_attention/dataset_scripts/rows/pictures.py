@@ -33,6 +33,10 @@ class MissingPicture(RowError):
         self.name = name
 
 
+class UnreadablePicture(RowError):
+    """The file or the bytes of a picture are no picture, or a damaged one."""
+
+
 class Pictures:
     """The pictures of a source.
 

@@ -16,7 +16,7 @@ from grounded_attention.utils.whole_words import whole_words
 
 from .captions import texts_in_order
 from .opening import open_source
-from .pictures import MissingPicture, Pictures, picture_digest
+from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, plain
 from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .referring import IMAGE_NAMES, TEXT_NAMES
@@ -362,6 +362,10 @@ class GroundedRows:
                 if error.name not in report.missing:
                     report.missing.append(error.name)
                 continue
+            except UnreadablePicture as error:
+                missing += 1
+                report.drop("the picture cannot be read", f"{where}: {error}")
+                continue
             if split:
                 row.setdefault("split", split)
             made += 1
@@ -371,6 +375,9 @@ class GroundedRows:
             report.dropped[reason] = report.dropped.get(reason, 0) + count
         report.complete = complete
         vars(self.report).update(vars(report))
+        if not made and missing and not report.missing:
+            first = next(iter(report.examples.values()))[0]
+            raise DataError(f"no picture can be read; {first}", file=self._source.name)
         if not made and missing:
             searched = ", ".join(map(str, self._pictures.folders)) or "no folder"
             raise DataError(
@@ -391,6 +398,9 @@ class GroundedRows:
         try:
             pictures = [open_image(each, "its picture") for each in found] if decode else found
             sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in found]
+        except ValueError as error:
+            raise UnreadablePicture(str(error)) from None
+        try:
             if sizes:
                 check_shape(raw.size, sizes[0], raw.image_id or where, "picture")
         except ValueError as error:

@@ -17,6 +17,8 @@ MARGIN = 0.01
 REFUSED = 0.05
 # With at least MANY boxes, a reading with a few of them against it is still the one, if all others have many.
 MANY, FEW = 100, 0.01
+# So many boxes that all end within 0..100, or 0..1000, in pictures so many times larger, may be no pixels.
+SEVERAL, FAR = 4, 2.5
 _ORDERS = {
     "xyxy": "xyxy", "corners": "xyxy", "x1y1x2y2": "xyxy", "ltrb": "xyxy", "voc": "xyxy", "xywh": "xywh",
     "coco": "xywh", "ltwh": "xywh", "cxcywh": "cxcywh", "centre": "cxcywh", "center": "cxcywh", "xcycwh": "cxcywh",
@@ -225,6 +227,8 @@ def decide(
             return Decision(agreeing[0], f"the counts: {agreeing[0]} alone agrees with areas or masks")
         if not holding:
             holding = _almost_holding(counts, len(samples))
+        if not allowed:
+            holding += [other for each in holding for other in _of_smaller_range(samples, each, said)]
         if len(holding) == 1:
             return Decision(holding[0], f"the counts: {_counts(counted, len(samples))}")
         if holding:
@@ -242,6 +246,22 @@ def decide(
         hint="say how they are written, such as boxes='xywh pixels' or boxes='xyxy 0..1000'",
         **place,
     )
+
+
+def _of_smaller_range(samples: Sequence[Sample], reading: Reading, said: Reading) -> list[Reading]:
+    """What boxes in pixels may be too: none of several ends beyond a range that is far smaller than the pictures."""
+    if reading.scale != PIXELS or said.scale is not None or len(samples) < SEVERAL:
+        return []
+    highest, smallest = max(max(each.numbers) for each in samples), min(min(each.size) for each in samples)
+    for scale in (100.0, 1000.0):
+        other = Reading(reading.order, scale)
+        if (
+            scale / 2 < highest <= scale
+            and smallest >= FAR * scale
+            and all(other.holds(s.numbers, s.size) for s in samples)
+        ):
+            return [other]
+    return []
 
 
 def count_holding(samples: Iterable[Sample], readings: Sequence[Reading]) -> dict[Reading, int]:

@@ -194,6 +194,8 @@ def is_quiet(recipe: Recipe) -> bool:
 # Keys of a `start`; everything else is as in the outer recipe. From a recipe that it extends, a start takes no paths.
 START_KEYS = ("task", "options", "data", "training", "methods", "supervision")
 PLACES = ("data_dir", "source", "columns", "boxes", "splits", "max_rows", "regions", "images", "scenes")
+# Keys of `data` that are of the files of one builder.
+FILES = ("data_dir", "images", "scenes", "options", "tracks")
 # Paths that belong to the rows of one training, so a start neither shares nor extends them.
 OWN_PLACES = ("tracks", "pseudo_labels")
 
@@ -236,6 +238,9 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
     """
     path = Path(path)
     content = read_recipe(path)
+    if any(override.startswith("data.source=") for override in overrides) and isinstance(content.get("data"), dict):
+        # It takes the place of the recipe's own files.
+        content["data"] = {key: value for key, value in content["data"].items() if not _is_of_files(key, value)}
     for override in overrides:
         apply_override(content, override)
     start = content.pop("start", None)
@@ -244,6 +249,10 @@ def load_recipe(path: str | Path, overrides: typing.Sequence[str] = ()) -> Recip
     if start is not None:
         recipe.start = _build_start(recipe, content, start, str(path))
     return recipe
+
+
+def _is_of_files(key: str, value: Any) -> bool:
+    return key in FILES or (key == "regions" and not isinstance(value, dict))
 
 
 def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: str) -> Recipe:
