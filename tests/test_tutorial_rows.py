@@ -11,10 +11,10 @@ import datasets
 import pytest
 
 from grounded_attention.commands.main import main
+from tests.helpers.own_rows import BALL, draw
 from tests.helpers.project_files import ROOT
 from tests.helpers.tiny_scenes import tiny_scenes
 from tests.helpers.tiny_vlm_recipes import SIZES, save_llava
-from tests.training.test_rows_recipes import BALL, draw
 
 PAGE = (ROOT / "docs" / "tutorials" / "your_own_data_set.md").read_text(encoding="utf-8")
 pytestmark = pytest.mark.drawn_figures
