@@ -112,7 +112,7 @@ def test_wrong_options_of_a_task(task, options, key):
 @pytest.mark.parametrize(
     ("name", "options", "words"),
     [
-        ("directly", {}, "method must be 'none', 'indirect', 'direct', 'semi_direct' or 'grounding_alignment'"),
+        ("directly", {}, "method must be 'none', 'indirect', 'direct', 'semi_direct', "),
         ("direct", {"layer": [1]}, "unknown key 'layer'; did you mean 'layers'?"),
         ("none", {"layers": [1]}, "unknown key 'layers'"),
         ("direct", {"directions": ["image_to_text"]}, "directions.0"),
