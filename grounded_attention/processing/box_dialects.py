@@ -32,10 +32,22 @@ _KEYS = ("x_?1|x_?min|left", "y_?1|y_?min|top", "x_?2|x_?max|right", "y_?2|y_?ma
 _KEYED = [re.compile(rf"\b(?:{key})\b[\"'*` ]*[:=][* ]*({_NUMBER})", re.IGNORECASE) for key in _KEYS]
 _RUN = re.compile(rf"(?<![\w.]){_NUMBER}(?:{_GAP}{_NUMBER})*(?!\w)")
 _THOUGHTS = re.compile(r"(?:.*(?:</think(?:ing)?>|◁/think▷))?(.*?)(?:(?:<think(?:ing)?>|◁think▷).*)?", re.DOTALL)
-_POINTS = re.compile(r"<points?\b.*?(?:</points?>|$)|\bpoint\w*[\"'*` ]*[:=]\s*[\[(][-\d\s.,;\[\]()]*", re.DOTALL)
-# A click's arguments or a tag's attributes, a pair after <point>, and pairs in brackets.
-_POINT_FORMS = (rf"\bx\d*={_NUMBER}[,\s]+y\d*={_NUMBER}", rf"<point>\W*{_PAIR}", rf"[\[(]\s*{_PAIR}\s*[\])]")
-_COORDS = re.compile(r"<points\b[^>]*\bcoords=[\"']([^\"'>]*)")
+# Tags, keys, and arguments of UI-TARS that are called boxes but are points.
+_POINTS = re.compile(
+    r"<(?:points?|tracks)\b.*?(?:</(?:points?|tracks)>|$)|\bpoint\w*[\"'*` ]*[:=]\s*[\[(][-\d\s.,;\[\]()]*"
+    rf"|\b(?:start|end)_box\s*=\W*(?:box_start\W*)?{_BARE_PAIR}\s*[\])]",
+    re.DOTALL,
+)
+# x and y by name (a click's arguments, JSON, a tag's attributes), a pair after <point>, in brackets, in tokens.
+_NAMED_POINT = rf"\bx\d*[\"']?\s*[:=]\s*({_NUMBER})[,\s]+[\"']?y\d*[\"']?\s*[:=]\s*({_NUMBER})"
+_POINT_FORMS = (rf"<point>\W*{_PAIR}", rf"[\[(]\s*{_PAIR}\s*[\])]", r"<(\d{1,3})><(\d{1,3})>", rf"^\W*{_PAIR}\W*$")
+_COORDS = re.compile(r"<(?:points|tracks)\b[^>]*\bcoords=[\"']([^\"'>]*)")
+# What boxes are called, which may have numbers of its own.
+_LABELS = re.compile(
+    r"([\"']\w*(?:label|name|text|class|category|caption|description)\w*[\"']\s*:|\balt=)\s*([\"'])(?:\\.|(?!\2).)*(?:\2|$)"
+    r"|<(\|?)(ref|object_ref_start\||phrase)\3>.*?<\3(?:/\4|object_ref_end\|)\3>",
+    re.DOTALL,
+)
 # Tokens of PaliGemma, Florence-2 and Rex-Omni: order of the numbers, middle and number of the steps.
 _TOKENS = (
     (r"<loc(\d{4})>\s*", (1, 0, 3, 2), 0.0, 1024),
@@ -143,13 +155,24 @@ class BoxDialect:
         answer = _clean(text)
         if coords := _COORDS.search(answer):  # image, then number of the point, x and y
             found = re.findall(_NUMBER, coords[1])[2:4]
+        elif (named := _POINTS.search(answer)) and (found := self._find_point(named[0])):
+            pass
         elif (box := self.read(text)) is not None:
             return [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
         else:
-            places = (re.search(form, answer) for form in _POINT_FORMS)
-            match = next((place for place in places if place), None)
-            found = re.findall(_NUMBER, re.sub(r"\b[xy]\d*=", " ", match[0])) if match else []
-        return self._shares([float(number) for number in found[:2]]) if len(found) > 1 else None
+            found = self._find_point(answer)
+        return self._shares([float(number) for number in found]) if len(found) > 1 else None
+
+    def _find_point(self, answer: str) -> list[str]:
+        """x and y of the first point."""
+        if named := re.search(_NAMED_POINT, answer):
+            return [*named.groups()]
+        match = next((place for form in _POINT_FORMS if (place := re.search(form, answer))), None)
+        return [*match.groups()][:: -1 if self._flipped else 1] if match else []
+
+    @property
+    def _flipped(self) -> bool:
+        return -1 < self.box.find("{y1}") < self.box.find("{x1}")
 
     def _boxes(self, text: str) -> Iterator[list[float] | None]:
         answer = _POINTS.sub(" ", _clean(text))
@@ -164,10 +187,9 @@ class BoxDialect:
                 scale = BoxDialect(scale=steps)
                 yield from (scale._corners([float(group[at]) + middle for at in order]) for group in groups)
                 return
-        flipped = -1 < self.box.find("{y1}") < self.box.find("{x1}")
         for numbers, keyed in _find_numbers(answer):
             values = [float(number) for number in numbers]
-            yield self._corners([values[at] for at in (1, 0, 3, 2)] if flipped and not keyed else values)
+            yield self._corners([values[at] for at in (1, 0, 3, 2)] if self._flipped and not keyed else values)
 
     def _corners(self, numbers: Sequence[float]) -> list[float] | None:
         shares = self._shares(numbers)
@@ -191,21 +213,28 @@ def _fill(template: str, values: dict[str, str]) -> str:
 
 
 def _clean(text: str) -> str:
-    """A text without thoughts, wide digits and quotes around numbers."""
+    """The boxes and points of a text without thoughts, labels, wide digits and quotes around numbers."""
     text = unicodedata.normalize("NFKC", text)
     thoughts = _THOUGHTS.fullmatch(text)
-    return re.sub(rf"[\"']({_NUMBER})[\"']", r"\1", thoughts[1] if thoughts else text)
+    text = _LABELS.sub(r"\1 ", thoughts[1] if thoughts else text)
+    return re.sub(rf"[\"']\s*({_NUMBER})\s*[\"']", r"\1", text)
+
+
+def _parted(brackets: re.Match[str]) -> str:
+    """[x, y, x, y; x, y, x, y] as two boxes."""
+    parts = brackets[0].split(";")
+    return "],[".join(parts) if all(len(re.findall(_NUMBER, part)) == 4 for part in parts) else brackets[0]
 
 
 def _find_numbers(text: str) -> Iterator[tuple[Sequence[str], bool]]:
     """The four numbers of each box that a text has, and whether keys name them: with a key, in brackets, or bare."""
+    text = re.sub(r"[\[(][^\[\]()]*[\])]", _parted, text)
     keyed = " ".join(found[0] for found in _KEYED_BOXES.finditer(text))
     if boxes := re.findall(_FOUR, keyed) or re.findall(_FOUR, text):
         yield from ((box, False) for box in boxes)
         return
-    named = [each[1] for key in _KEYED if (each := key.search(text))]
-    if len(named) == 4:
-        yield named, True
+    if named := [*zip(*(key.findall(text) for key in _KEYED), strict=False)]:
+        yield from ((box, True) for box in named)
         return
     corners = re.findall(rf"[\[(]\s*{_PAIR}\s*[\])]", text)
     if len(corners) > 1:

@@ -151,6 +151,20 @@ def test_the_truth_of_florence_and_kosmos():
     assert kosmos.read("<patch_index_0044><patch_index_0046>") == pytest.approx([12 / 32, 1 / 32, 15 / 32, 2 / 32])
 
 
+SEVERAL = {
+    "shikra": "Two dogs [0.105,0.301,0.232,0.480;0.500,0.600,0.700,0.800].",
+    "cogvlm": "[[105,301,232,480;500,600,700,800]]",
+    "qwen3_vl": '[{"x1": 105, "y1": 301, "x2": 232, "y2": 480}, {"x1": 500, "y1": 600, "x2": 700, "y2": 800}]',
+    "internvl": "<ref>row [1, 2, 3, 4]</ref><box>[[105, 301, 232, 480], [500, 600, 700, 800]]</box>",
+    "plain": '[{"bbox": [105, 301, 232, 480], "label": "(1, 2, 3, 4)"}, {"bbox": [500, 600, 700, 800], "label": "[5',
+}
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_all_boxes_of_an_answer_and_no_number_of_its_labels(name):
+    assert np.allclose(BOX_DIALECTS[name].read_all(SEVERAL[name]), [BOX, [0.5, 0.6, 0.7, 0.8]])
+
+
 POINTS = {
     "qwen3_vl": '[{"point_2d": [105, 301], "label": "dog 2"}]',
     "minicpm": "<point>105 301</point>",
@@ -162,6 +176,28 @@ POINTS = {
     "plain_1": "click(x=0.105, y=0.301)",
     "plain_100": '<points x1="10.5" y1="30.1" x2="23.2" y2="48.0" alt="dogs">dogs</points>',
 }
+
+
+# What agents and others write as well.
+MORE_POINTS = [
+    ("gemma4", '[{"point": [301, 105], "label": "dog"}]'),
+    ("gemma4", "click(x=105, y=301)"),
+    ("molmo", '<points x1=" 10.5" y1=" 30.1" x2="23.2" y2="48.0" alt="2 (3, 4)">dogs</points>'),
+    ("molmo2", '<tracks coords="0.0 1 105 301;0.5 1 470 600">dog</tracks>'),
+    ("plain_999", "<|box_start|><105><301><|box_end|>"),
+    ("qwen3_vl", '{"label": "dog (1, 2)", "point_2d": [105, 301], "bbox_2d": [1, 2, 3, 4]}'),
+    ("qwen3_vl", '{"point_2d": {"x": 105, "y": 301}}'),
+    ("qwen3_vl", '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [105, 301]}}'),
+    ("qwen2_vl", "Action: drag(start_box='(105,301)', end_box='<|box_start|>(300,400)<|box_end|>')"),
+    ("plain", "105, 301"),
+]
+
+
+@pytest.mark.parametrize(("name", "answer"), MORE_POINTS)
+def test_points_of_agents(name, answer):
+    scale = 0.001 if name != "plain_999" else 1 / 999
+    assert BOX_DIALECTS[name].read_point(answer) == pytest.approx([105 * scale, 301 * scale])
+    assert BOX_DIALECTS[name].read(answer) == ([0.001, 0.002, 0.003, 0.004] if "bbox" in answer else None)
 
 
 @pytest.mark.parametrize("name", POINTS)
