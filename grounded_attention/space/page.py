@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
-from threading import Thread
+from threading import Thread, main_thread
 from typing import Any
 
 import gradio as gr
@@ -56,9 +56,17 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
             gr.Markdown(REGIONS)
             regions = _Tab(captures.grounded, scenes, names, names[:2], "grounded")
             regions.build()
-    for tab in (asked, regions):
-        Thread(target=tab.prepare, daemon=True).start()
+    Thread(target=_prepare, args=[asked.prepare, regions.prepare]).start()
     return page
+
+
+def _prepare(*waiting: Callable[[Scene], None]) -> None:
+    """Answers what visitors may choose first, one after the other, until the program ends."""
+    for prepare in waiting:
+        for scene in read_scenes():
+            if not main_thread().is_alive():
+                return
+            prepare(scene)
 
 
 def launch_page(page: gr.Blocks, **options: Any) -> Any:
@@ -113,10 +121,9 @@ class _LookTab:
             return gr.skip(), error_line("Something went wrong on the server; another picture or model may work.")
         return frame(lens_page([lens], title=name)), error_line("")
 
-    def prepare(self) -> None:
-        """Asks about the other pictures to begin with, so that nobody waits for them."""
-        for scene in self.scenes:
-            self.ask(open_picture(scene.path), QUESTION, self.names[0])
+    def prepare(self, scene: Scene) -> None:
+        """Asks about a picture to begin with, so that nobody waits for it."""
+        self.ask(open_picture(scene.path), QUESTION, self.names[0])
 
     def open_scene(self, question: str, name: str, heads: str, event: gr.EventData) -> Any:
         image = open_picture(self.scenes[int(event._data["scene"])].path)
@@ -154,13 +161,12 @@ class _Tab:
         asked = [name or "" for name in names[:1]] + [name for name in names[1:] if name and name != NO_SECOND]
         return Shown(image, tuple(self.capture(image, caption, name) for name in dict.fromkeys(asked)))
 
-    def prepare(self) -> None:
-        """Captures the other pictures to begin with, so that nobody waits for them."""
-        for scene in self.scenes:
-            try:
-                self.look(open_picture(scene.path), scene.caption, *self.first)
-            except VisitorError:  # the visitor who chooses this picture reads why
-                log.info("%s: not captured", scene.path)
+    def prepare(self, scene: Scene) -> None:
+        """Captures a picture to begin with, so that nobody waits for it."""
+        try:
+            self.look(open_picture(scene.path), scene.caption, *self.first)
+        except VisitorError:  # the visitor who chooses this picture reads why
+            log.info("%s: not captured", scene.path)
 
     def show_scene(self, choice: VisitorChoice, first: str, second: str, event: gr.EventData) -> Any:
         scene = self.scenes[int(event._data["scene"])]
