@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 from grounded_attention.utils.extras import explain_missing_extra
-from grounded_attention.utils.plain_text import first_sentences, printable, shorten_values, visible
+from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
 from grounded_attention.utils.process_group import leave_group
 from grounded_attention.utils.project import refuse_run
 from grounded_attention.utils.quiet import NO_BARS
@@ -96,13 +96,11 @@ def explain_name(error: BaseException) -> str | None:
 def explain_cache(error: BaseException) -> str | None:
     """Formats the error about a cache of Hugging Face that cannot be written as one line; `None` for another error."""
     home = os.environ.get("HF_HOME") or os.path.join(os.path.expanduser("~"), ".cache", "huggingface")
-    cause: BaseException | None = error
-    while cause is not None:
+    for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno in CACHE_ERRORS and cause.filename:
             place = str(cause.filename)
             if place.startswith(home) or home.startswith(place):
                 return f"{place}: {cause.strerror}; set the environment variable HF_HOME to a folder for caches"
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
@@ -110,10 +108,7 @@ def explain_storage(error: BaseException) -> str | None:
     """
     Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it.
     """
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
+    for cause in causes(error):
         number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
         text = " ".join(str(cause).split())
         if number in DISK_ERRORS or any(mark in text for mark in DISK_TEXTS):
@@ -127,7 +122,6 @@ def explain_storage(error: BaseException) -> str | None:
             return (
                 f"a .safetensors file is damaged or cannot be written ({first_sentences(text)}); copy or make it again"
             )
-        cause = cause.__cause__ or cause.__context__
     return None
 
 

@@ -191,6 +191,10 @@ class Task(ABC):
         """The rows of a split of the builder, with a column `phrases` for a method that needs grounding."""
         return split
 
+    def fit_own_rows(self, rows: Any) -> Any:
+        """The rows of a split of `data.source`, written as those of the task's data set are."""
+        return rows
+
     def fit_options(self, splits: Mapping[str, Any]) -> Any:
         """The options completed with facts about the rows, such as a list of answers."""
         return self.options

@@ -15,7 +15,7 @@ from grounded_attention.metrics.item_scores import ItemScores, Scored
 from grounded_attention.metrics.vqa_accuracy import VQAAccuracy, score_questions, soft_targets, vqa_accuracy
 from grounded_attention.reports.failures import Judged
 
-from .answer_lists import FEWEST, Answers, outside, read_answers
+from .answer_lists import FEWEST, Answers, normalise_vqa, outside, read_answers
 from .answering import AnsweringTask, AnswerOptions
 from .task import Batch, Examples, Metric, ScoredFile
 
@@ -41,6 +41,10 @@ class VQA(AnsweringTask):
 
     def metrics(self) -> list[Metric]:
         return [ItemScores("vqa", self.score)]
+
+    def fit_own_rows(self, rows: Any) -> Any:
+        """Normalises answers, as those of VQA v2 are and as the list is that is made of them: "Two" is "2"."""
+        return rows.map(_normalised) if isinstance(self.options.answers, Mapping) else rows
 
     def fit_options(self, splits: Mapping[str, Any]) -> Any:
         """Replaces `answers` by the list itself, and sets `majority`."""
@@ -141,6 +145,10 @@ class VQA(AnsweringTask):
         }
         items = {"example_id": list(rows["example_id"]), "image_id": list(rows["image_id"]), "answer": predicted}
         return ScoredFile({**named, "vqa_count": len(judged)}, judged, items)
+
+
+def _normalised(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {"answers": [normalise_vqa(answer) for answer in row["answers"]]}
 
 
 def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:

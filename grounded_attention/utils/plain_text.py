@@ -4,7 +4,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -113,3 +113,12 @@ def short_names(paths: Sequence[str], parts: int = 1) -> list[str]:
         name if (number := names[: index + 1].count(name)) == 1 else f"{name} ({number})"
         for index, name in enumerate(names)
     ]
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yields an error, its cause, the cause of that, and so on; each once, since libraries make circles of them."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__

@@ -91,7 +91,7 @@ def test_missing_files_are_named(data, tmp_path):
 
 
 def test_predictions_come_back_as_they_were_written(tmp_path):
-    answers = {"30000": "two", "9001": "dark red"}
+    answers = {"30000": "two", "9001": "dark red", "train-8": "of own rows"}
     write_predictions(tmp_path / "predictions.json", answers)
     assert read_predictions(tmp_path / "predictions.json") == answers
     assert json.loads((tmp_path / "predictions.json").read_text())[0] == {"question_id": 30000, "answer": "two"}

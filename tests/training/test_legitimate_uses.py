@@ -103,6 +103,8 @@ def test_caches_that_cannot_be_written_are_named_with_the_variable(tmp_path, mon
     assert f"{tmp_path}/.cache" in explain_cache(found) and "HF_HOME" in explain_cache(found)
     error.filename = str(tmp_path / "output")
     assert explain_cache(found) is None
+    error.__context__ = found  # a circle, as `datasets` makes them
+    assert explain_cache(found) is None
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])

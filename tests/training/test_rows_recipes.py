@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.dataset_scripts.builders.rows import Rows
+from grounded_attention.dataset_scripts.builders.rows import OWN, Rows
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.training.experiments.prepared_data import hold_out, prepare_data
 from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe
@@ -142,3 +143,63 @@ def test_phrases_and_questions(tmp_path, detector, monkeypatch):
         prepared = prepare_data(Recipe(task=task, data=data, options=options, training={"use_cpu": True}))
         assert len(prepared.splits["train"]) == 11 and len(prepared.splits["validation"]) == 1
         assert set(prepared.splits["train"]["image_id"]) < set(prepared.regions.ids)
+
+
+def test_pictures_that_change_or_come_later_are_read_again(tmp_path):
+    source = write_rows(tmp_path)
+    (tmp_path / "3.png").unlink()
+    builder, found = built(source, "refcoco", tmp_path / "cache", boxes="xyxy pixels")
+    assert len(found["train"]) == 22 and "left out: the picture is missing" in builder.report["train"]
+    draw(3).save(tmp_path / "3.png")
+    draw(40).save(tmp_path / "5.png")
+    rows = built(source, "refcoco", tmp_path / "cache", boxes="xyxy pixels")[1]["train"]
+    assert len(rows) == 24 and {row["width"] for row in rows if row["image_id"] == "5"} == {160}
+
+
+def test_a_kept_table_is_not_that_of_other_pictures_or_boxes(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    source = write_rows(tmp_path / "own")
+    features = str(save_backbone(tmp_path / "features"))
+
+    def regions(detector, **where):
+        data = Data(source=str(source), boxes="xyxy pixels", regions=MadeRegions(features, detector, **where))
+        return prepare_data(Recipe(task="referring_expressions", data=data, training={"use_cpu": True})).regions
+
+    before, grid = regions("rows")["5"].boxes, regions("grid")["5"].features
+    regions("grid", folder=str(tmp_path / "table"))
+    Image.new("RGB", (125, 90), (1, 200, 3)).save(tmp_path / "own" / "5.png")
+    assert not np.allclose(regions("grid")["5"].features, grid)
+    with pytest.raises(ValueError, match="another source"):
+        regions("grid", folder=str(tmp_path / "table"))
+    source.write_text(source.read_text().replace(str([*CUBE]), "[1, 2, 30, 40]"))
+    after = regions("rows")["5"].boxes
+    assert before.shape == after.shape and not np.allclose(before, after)
+
+
+def test_questions_train_and_their_run_does_not_go_on_with_other_rows(tmp_path, monkeypatch, capsys):
+    source = write_rows(tmp_path / "own", answer="Two")
+    recipe = tiny_recipe(tiny_scenes(tmp_path / "scenes"), tmp_path / "run", methods=["none"], resume=True)
+    recipe |= {"task": "vqa", "options": {"answers": {"fewest": 1}}, "data": {"source": str(source)}}
+    recipe["data"]["boxes"] = "xyxy pixels"
+    recipe["data"]["regions"] = {"detector": "grid", "features": save_backbone(tmp_path / "features")}
+    del recipe["model"]["config"]["region_classes"]
+    assert run_train(monkeypatch, tmp_path, recipe) == 0, capsys.readouterr()
+    (answered,) = json.loads((tmp_path / "run" / "none" / "predictions_validation.json").read_text())
+    assert answered["question_id"].startswith("train-") and answered["answer"] == "2"
+    figures = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]["figures"]["validation"]
+    assert figures["vqa_soft_upper_bound"] == figures["vqa_accuracy"] == 1  # "Two" is the answer "2" of the list
+    assert run_train(monkeypatch, tmp_path, recipe) == 0
+    source.write_text(source.read_text().replace('"Two"', '"three"'))
+    assert run_train(monkeypatch, tmp_path, recipe) == 2 and "train" in capsys.readouterr().err
+    assert run_train(monkeypatch, tmp_path, {**recipe, "overwrite": True}) == 0
+
+
+def test_what_no_rows_can_be_made_of_is_refused(tmp_path):
+    with pytest.raises(MissingFileError):
+        built("nothing.jsonl", "refcoco", tmp_path / "cache")
+    source = write_rows(tmp_path, answers=[]).rename(tmp_path / "test.jsonl")
+    with pytest.raises(DataError, match="12 rows without a question"):
+        built(source, "vqa_v2", tmp_path / "cache", boxes="xyxy pixels", named_splits={"train": "test"})
+    with pytest.raises(DataError, match="train"):
+        built(source, "refcoco", tmp_path / "cache", boxes="xyxy pixels")
+    assert len(built(source, OWN, tmp_path / "cache", boxes="xyxy pixels")[1]["test"]) == 12  # for a push

@@ -5,7 +5,7 @@ import glob
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.captions import texts_in_order
+from grounded_attention.dataset_scripts.rows.opening import check_hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
 from grounded_attention.utils.whole_files import write_bytes
@@ -26,7 +27,7 @@ from grounded_attention.utils.whole_files import write_bytes
 from .flickr30k_entities import FEATURES as ENTITIES
 from .llava_instruct import FEATURES as CONVERSATIONS
 from .llava_instruct import IMAGE_MARK
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, fingerprint
 from .refcoco import FEATURES as EXPRESSIONS
 from .vqa_v2 import FEATURES as QUESTIONS
 
@@ -35,7 +36,9 @@ logger = logging.getLogger(__name__)
 ROWS = "rows"  # what the report counts them by
 OWN = "own"  # the form that is pushed: rows as `grounded_rows` gives them
 SEEN = 2000  # rows, which tell the columns of the own form
-PICTURES = "pictures"  # folder beside the rows, of pictures that the source has inside of its rows
+# Folder beside the rows, of pictures that the source has inside of its rows; in the report, the state of all others.
+PICTURES = "pictures"
+_UNREAD = ("left out: the picture is missing", "left out: the picture cannot be read")  # perhaps it can now
 HUMANS = 10  # answers to a question of VQA v2; an answer that stands alone counts as all of them
 Row = Mapping[str, Any]
 
@@ -60,6 +63,7 @@ class RowsConfig(LocalConfig):
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
         """Adds the commit of a data set on the Hub, of which no file is here."""
         if self.data_dir and not self.sources():
+            check_hub_name(self.data_dir)
             config_kwargs = {**config_kwargs, "commit": _commit(self.data_dir)}
         return super().create_config_id(config_kwargs, custom_features)
 
@@ -107,6 +111,30 @@ class Rows(LocalBuilder):
     BUILDER_CONFIG_CLASS = RowsConfig
     BUILDER_CONFIGS = [RowsConfig(name="default")]
 
+    def download_and_prepare(self, *args: Any, **kwargs: Any) -> None:
+        """As of any builder; kept rows are built again if a picture has changed since, or could not be read then."""
+        self._states: dict[str, str] = {}  # split -> the state of its pictures, as it is built
+        super().download_and_prepare(*args, **kwargs)
+        if any(self._is_stale(split, report) for split, report in self.report.items() if split not in self._states):
+            # Other pictures may give another number of rows.
+            again = {"download_mode": "force_redownload", "verification_mode": "no_checks"}
+            super().download_and_prepare(*args, **{**kwargs, **again})
+
+    def _is_stale(self, split: str, report: Mapping[str, Any]) -> bool:
+        if PICTURES not in report:
+            return False
+        files = {os.sep + name for name in self.as_dataset(split).unique("file_name")}
+        return bool({*_UNREAD} & {*report}) or report[PICTURES] != self._state_of(files)
+
+    def _state_of(self, files: Iterable[str]) -> str:
+        """Of pictures with files of their own."""
+        inside = os.path.join(self._place(), PICTURES)
+        return fingerprint(Path(file) for file in sorted({*files}) if not file.startswith(inside))
+
+    def _place(self) -> str:
+        """The folder of the built rows; while they are built it has another name."""
+        return os.path.abspath(self._output_dir.removesuffix(".incomplete"))
+
     def _info(self) -> datasets.DatasetInfo:
         self.config.check()
         if self.config.form == OWN:  # its columns are those of the source
@@ -123,7 +151,16 @@ class Rows(LocalBuilder):
         if config.form == OWN:
             self.info.features = own_features(islice(rows.decode(False), SEEN))
         self._ids: dict[str, str] = {}  # of a picture -> its file
-        names = config.named_splits or _named(rows.splits)
+        # One without splits is all for training.
+        named = {SAME_SPLIT.get(name, name): name for name in rows.splits} or {"train": ""}
+        names = config.named_splits or named
+        if "train" not in names and config.form != OWN:
+            raise DataError(
+                "no split to train on",
+                found=", ".join(names),
+                expected="train",
+                hint="say which: data.splits={train: NAME, validation: NAME}",
+            )
         return [
             datasets.SplitGenerator(
                 name=datasets.NamedSplit(name),
@@ -141,19 +178,23 @@ class Rows(LocalBuilder):
             self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
             return
         convert = FORMS[self.config.form][1]
+        files: set[str] = set()
         for number, row in enumerate(rows.decode(False)):
             pictures = row.get("images") or ([row["image"]] if "image" in row else [])
             if len(pictures) != 1:
                 report.add("rows without a picture" if not pictures else "rows with several pictures", str(number))
                 continue
             path = self._file_of(pictures[0])
+            files.add(path)
             about: dict[str, Any] = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
             about |= {name: row.get(name) for name in ("width", "height")}
             for made in convert(row, f"{split}-{number}", report):
                 report.add(ROWS)
                 yield {name: {**about, **made}[name] for name in self.info.features}
         report.counts.update({f"left out: {reason}": count for reason, count in rows.report.dropped.items()})
-        self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
+        self._states[split] = self._state_of(files)
+        read = str(rows.report).splitlines()[:2]
+        self.report[split] = {"read": read, **report.as_dict(), PICTURES: self._states[split]}
         if not report.counts[ROWS]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in report.counts.items() if count)
             raise DataError(
@@ -174,27 +215,13 @@ class Rows(LocalBuilder):
         folder.mkdir(exist_ok=True)
         if not (folder / name).exists():
             write_bytes(folder / name, content)
-        # The folder is renamed when all rows are built.
-        return os.path.join(os.path.abspath(self._output_dir.removesuffix(".incomplete")), PICTURES, name)
+        return os.path.join(self._place(), PICTURES, name)
 
     def _id_of(self, image_id: str, path: str) -> str:
         """The id of a row's picture; if another picture has it already, one of its own."""
         if self._ids.setdefault(image_id, path) == path:
             return image_id
         return f"{image_id}#{hashlib.sha256(path.encode()).hexdigest()[:8]}"
-
-
-def _named(splits: Sequence[str]) -> dict[str, str]:
-    """Name -> split of the source, for sources that say it; one without splits is all for training."""
-    names = {SAME_SPLIT.get(name, name): name for name in splits} or {"train": ""}
-    if "train" not in names:
-        raise DataError(
-            "no split to train on",
-            found=", ".join(names),
-            expected="train",
-            hint="say which: data.splits={train: NAME, validation: NAME}",
-        )
-    return names
 
 
 def _rootless(path: str) -> str:
@@ -304,7 +331,7 @@ def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, An
         question, given = turns[0], [turns[1]]
     else:
         question, given = row.get("text", ""), list(row.get("answers") or ())
-        given = given or [str(row["answer"])] * (row.get("answer") is not None)
+        given = given or [str(row.get("answer"))] * (row.get("answer") is not None)
     if not question or not any(given):
         report.add("rows without a question and its answer", key)
         return

@@ -178,8 +178,8 @@ def read_annotations(path: Path) -> dict[str, Row]:
 
 
 def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
-    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`."""
-    rows = [{"question_id": int(question_id), "answer": answer} for question_id, answer in answers.items()]
+    """Writes predictions in the official format, `[{"question_id": int, "answer": str}]`; own ids are texts."""
+    rows = [{"question_id": int(key) if key.isdecimal() else key, "answer": answer} for key, answer in answers.items()]
     write_text(path, json.dumps(rows))
 
 
@@ -190,7 +190,8 @@ def read_predictions(path: Path) -> dict[str, str]:
         record = Record(element, path, f"element {index + 1}")
         if member is not None:
             raise record.error("not a list of predictions", found=member, expected="a list")
-        question_id = str(record.integer("question_id"))
+        named = isinstance(element, dict) and isinstance(element.get("question_id"), str)
+        question_id = record.text("question_id") if named else str(record.integer("question_id"))
         record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("answer")
     return answers

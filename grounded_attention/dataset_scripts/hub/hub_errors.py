@@ -18,7 +18,7 @@ from huggingface_hub.errors import (
 )
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.utils.plain_text import first_sentences
+from grounded_attention.utils.plain_text import causes, first_sentences
 
 # The HTTP library's error for dropped connections. Which library the Hub's client uses depends on its release.
 CONNECTION_LOST: type[Exception] = next(
@@ -51,14 +51,14 @@ def explain_failure(error: BaseException) -> str:
     """Explains a failure between this machine and the Hub in one line, with a remedy where one is known."""
     problem, advice = _explain(error, None)
     if problem is None:
-        deepest = list(_causes(error))[-1] if isinstance(error, RuntimeError) else error
+        deepest = list(causes(error))[-1] if isinstance(error, RuntimeError) else error
         return f"{type(deepest).__name__}: {' '.join(str(deepest).split())}"
     return f"{problem}: {advice}" if advice else problem
 
 
 def status_of(error: BaseException) -> int | None:
     """Returns the HTTP status that the Hub sent, or None if it sent none."""
-    answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
+    answer = next((each for each in causes(error) if isinstance(each, HfHubHTTPError)), None)
     return None if answer is None else answer.response.status_code
 
 
@@ -67,7 +67,7 @@ def wait_asked(error: BaseException) -> float | None:
 
     A date is compared with the date of the answer: the clock of this machine may be wrong.
     """
-    answer = next((each for each in _causes(error) if isinstance(each, HfHubHTTPError)), None)
+    answer = next((each for each in causes(error) if isinstance(each, HfHubHTTPError)), None)
     if answer is None:
         return None
     asked, now = (str(answer.response.headers.get(name, "")) for name in ("Retry-After", "Date"))
@@ -79,17 +79,10 @@ def wait_asked(error: BaseException) -> float | None:
         return None
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yields an error, its cause, the cause of that, and so on."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
 def _explain(error: BaseException, hint: str | None) -> tuple[str | None, str | None]:
     """Returns the problem and the remedy; (None, None) if the error does not come from the Hub."""
     # Uploads raise plain errors whose cause is one of the errors known here.
-    for each in _causes(error):
+    for each in causes(error):
         problem, advice = _explain_one(each, hint)
         if problem is not None:
             return problem, advice

@@ -42,9 +42,8 @@ def open_source(
             return open_file(Path(text))
         if paths := sorted(glob.glob(text, recursive=True)):
             return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
-        if _HUB_NAME.fullmatch(text) and not text.lower().endswith(FILES):
-            return _open_hub(text, split, config, revision, options)
-        raise MissingFileError("no such file or folder", file=text, expected="data, or ORG/NAME on the Hub")
+        check_hub_name(text)
+        return _open_hub(text, split, config, revision, options)
     if isinstance(source, Mapping):
         parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in source.items()}
         first = next(iter(source.values()), ())
@@ -58,6 +57,12 @@ def open_source(
             kind or type(source).__name__, known, classes=class_names(_features(source)), kind=kind, size=size
         )
     raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
+
+
+def check_hub_name(name: str) -> None:
+    """Refuses what is no file here, and no name on the Hub either."""
+    if not _HUB_NAME.fullmatch(name) or name.lower().endswith(FILES):
+        raise MissingFileError("no such file or folder", file=name, expected="data, or ORG/NAME on the Hub")
 
 
 def _features(source: Any) -> Any:

@@ -104,7 +104,7 @@ def _choose_split(source: Source, split: str | None) -> str | None:
             return name
     same = [name for name in source.parts if SAME_SPLIT.get(name, name) == SAME_SPLIT.get(split, split)]
     if len(same) != 1:
-        known = ", ".join(name or "(none)" for name in source.parts)
+        known = ", ".join(filter(None, source.parts)) or "no name of a split: these rows have none"
         raise DataError("no such split", file=source.name, found=split, expected=known)
     return same[0]
 

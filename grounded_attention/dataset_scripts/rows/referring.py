@@ -56,7 +56,7 @@ def images_of(record: "Columns") -> list[Any]:
     if isinstance(value, (list, tuple)):
         # Visual-CoT names a part of a picture by `###[x1, y1, x2, y2]`; it is no picture of its own.
         return [each for each in value if each is not None and not (isinstance(each, str) and "###[" in each)]
-    return [] if value == "" else [value]  # LLaVA writes rows of text alone so
+    return [] if isinstance(value, str) and not value else [value]  # LLaVA writes rows of text alone so
 
 
 def id_of(record: "Columns", images: list[Any]) -> str | None:

@@ -28,7 +28,7 @@ from grounded_attention.utils.whole_files import write_json
 from .checks import check, check_grounding
 from .measuring import BEFORE, BEFORE_FILE, TEXT_ONLY, measure_all, reported
 from .models import fit_width, make_processor, record_features
-from .output import SPLIT, check_output, open_output, read_json
+from .output import SPLIT, check_output, check_rows, open_output, read_json
 from .prepared_data import PreparedData, prepare_data
 from .processes import join_processes, only_process
 from .trainers import TrainingTime, check_best_metric, fit, make_trainer, seal_folder
@@ -77,8 +77,10 @@ def run(recipe: Recipe) -> Outcome:
 def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapping[str, HubRepo]) -> dict[str, Any]:
     """Trains the start and every method, and writes `results.json`; returns its content."""
     output = open_output(recipe)
-    if data.held_out is not None and PartialState().is_main_process:
-        write_json(output / SPLIT, data.held_out)
+    if data.split is not None:
+        check_rows(output, data.split)
+        if PartialState().is_main_process:
+            write_json(output / SPLIT, data.split)
     if recipe.start is not None:
         recipe = replace(recipe, model=_trained_start(recipe.start, processor, repos.get(START)))
     recipe, chosen = _choose_heads(recipe, data, processor)

@@ -11,6 +11,7 @@ from typing import Any
 import datasets
 import torch
 
+from grounded_attention.dataset_scripts.builders.local_builder import fingerprint
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.regions.extraction_run import extract_table
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
@@ -77,12 +78,16 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
         for image_id, name in zip(rows["image_id"], names, strict=True):
             files.setdefault(image_id, path_below(images, name or f"{image_id}.jpg"))
     given = {key: value for key, value in asdict(made).items() if key != "folder"}
-    identity = json.dumps([given, sorted((image_id, str(path)) for image_id, path in files.items())])
-    kept = Path(datasets.config.HF_DATASETS_CACHE, "regions", hashlib.sha256(identity.encode()).hexdigest()[:16])
+    boxes = _boxes_of_rows(splits, files) if made.detector == ROWS else {}
+    pictures = sorted((image_id, str(path)) for image_id, path in files.items())
+    # Other pixels under the same name, or other boxes of the same rows, are other regions.
+    identity = json.dumps([given, pictures, fingerprint(Path(path) for _, path in pictures), sorted(boxes.items())])
+    state = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    kept = Path(datasets.config.HF_DATASETS_CACHE, "regions", state)
     device = "cpu" if cpu or not torch.cuda.is_available() else "cuda"
     with recipe_key_errors("data.regions"):
         extractor = load_extractor(
-            _boxes_of_rows(splits, files) if made.detector == ROWS else made.detector,
+            GivenBoxes(boxes, ROWS) if made.detector == ROWS else made.detector,
             made.features,
             queries=made.queries,
             device=device,
@@ -95,7 +100,7 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
             extractor,
             folder,
             open_image,
-            source=made.detector,
+            source=f"{made.detector} {state}",
             progress=not quiet,
         )
     if table is not None:
@@ -103,7 +108,7 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
     return folder
 
 
-def _boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> GivenBoxes:
+def _boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """The boxes that the rows of each image have, each once, in pixels."""
     found: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
     for rows in splits.values():
@@ -115,4 +120,4 @@ def _boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> Give
             found[row["image_id"]] |= {
                 tuple(side * size[place % 2] for place, side in enumerate(box)): None for box in boxes
             }
-    return GivenBoxes({image_id: {"boxes": [*boxes]} for image_id, boxes in found.items()}, ROWS)
+    return {image_id: {"boxes": [*boxes]} for image_id, boxes in found.items()}

@@ -3,7 +3,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from fnmatch import fnmatch
 from pathlib import Path
@@ -28,7 +28,7 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
-SPLIT = "split.json"  # the images that were held out of training, if the source has no validation split
+SPLIT = "split.json"  # digests of the rows of a source, and the images that are held out if it has no validation split
 # Keys that `preserve` had: a run writes what holds now, so that earlier runs and cells of studies stay usable.
 SETTLED = {"distillation_of": "hidden_states", "temperature": 1.0, "fisher_batches": 16}
 MAX_NAMED = 5  # keys in a message
@@ -184,6 +184,17 @@ def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], res
                 f"{folder} has no checkpoint, so it cannot be trained longer ({longer}): give another output_dir, or "
                 "overwrite=true; training.save_strategy=steps or epoch keeps checkpoints"
             )
+
+
+def check_rows(output: Path, split: Mapping[str, Any]) -> None:
+    """Refuses to continue a run, or to take its results, where `data.source` has other rows than then."""
+    before = read_json(output / SPLIT).get("rows") if (output / SPLIT).is_file() else None
+    if before is not None and before != split["rows"]:
+        names = [name for name in {**before, **split["rows"]} if before.get(name) != split["rows"].get(name)]
+        raise RecipeError(
+            f"{output} contains a run of other rows: {', '.join(names)} of data.source changed since; "
+            "give another output_dir, or overwrite=true to delete it"
+        )
 
 
 def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[str], str]:

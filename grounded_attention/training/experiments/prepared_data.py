@@ -2,12 +2,14 @@
 """Prepares the rows and region tables of a recipe."""
 
 import dataclasses
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
+import pyarrow as pa
 from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -53,7 +55,7 @@ class PreparedData:
     options: Any = None
     pulled: RemoteRows | None = None
     pseudo_labels: PseudoLabelTable | None = None
-    held_out: Mapping[str, Any] | None = None
+    split: Mapping[str, Any] | None = None  # of `data.source`: what its rows are, and which images are held out
 
     def text_alone(self) -> "PreparedData":
         """A copy without regions, images and the boxes of pseudo-labels."""
@@ -78,7 +80,11 @@ def prepare_data(recipe: Recipe) -> PreparedData:
             write_scenes(Path(data.data_dir), num_proc=recipe.workers, **dataclasses.asdict(data.scenes))
         pulled = _find(task, data)
         splits = _build(task, data, recipe.workers) if pulled is None else pull_rows(pulled)
-        held_out = hold_out(splits, recipe.seed) if data.source is not None else None
+        told = None
+        if data.source is not None:
+            told = {"rows": {name: _digest(rows) for name, rows in splits.items()}}
+            told |= hold_out(splits, recipe.seed) or {}
+            _tell_shared(splits)
         texts = (
             _build_texts(data.text_corpus, recipe.options.get("max_sequence_length") or 0)
             if data.text_corpus
@@ -109,9 +115,12 @@ def prepare_data(recipe: Recipe) -> PreparedData:
         splits["train"] = add_lengths(splits["train"], regions)
     given = check_options(task, recipe.options, "options")
     with recipe_key_errors("options"):
-        options = task.configure(given).fit_options(splits)
+        configured = task.configure(given)
+        if data.source is not None:
+            splits = {name: configured.fit_own_rows(rows) for name, rows in splits.items()}
+        options = configured.fit_options(splits)
     opened = {name: table for name, table in tracks.items() if table is not None}
-    return PreparedData(splits, regions, texts, images, opened, options, pulled, labels, held_out)
+    return PreparedData(splits, regions, texts, images, opened, options, pulled, labels, told)
 
 
 def _check_tables(splits: Mapping[str, Any], regions: Any, tracks: Mapping[str, Any], empty_images: bool) -> None:
@@ -151,6 +160,25 @@ def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] |
     splits["train"], splits["validation"] = (rows.select(side) for side in sides)
     say_once(f"no validation split: {len(chosen)} of {len(ids)} images are held out, drawn with seed {seed}")
     return {"seed": seed, "images": len(ids), "validation": sorted(chosen)}
+
+
+def _tell_shared(splits: Mapping[str, datasets.Dataset]) -> None:
+    """Says how many pictures of a split are trained on too."""
+    trained = {*splits["train"].unique("file_name")} if "train" in splits else set()
+    for name, rows in splits.items():
+        if name != "train" and (shared := len(trained.intersection(rows.unique("file_name")))):
+            say_once(f"{name}: {shared} of its pictures are in train too; their numbers are not those of unseen ones")
+
+
+def _digest(rows: datasets.Dataset) -> str:
+    """A digest of rows, wherever their pictures are."""
+    digest = hashlib.sha256()
+    for batch in rows.data.table.drop_columns(["file_name"]).to_batches():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        digest.update(sink.getvalue())
+    return digest.hexdigest()[:16]
 
 
 def open_regions(
