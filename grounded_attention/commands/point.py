@@ -20,6 +20,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from .command_line import make_parser, run
@@ -41,7 +42,11 @@ def point(options: argparse.Namespace) -> str:
     if (options.rows is None) == (options.image is None or options.text is None):
         raise ValueError("give either an image and a text, or --rows")
     if options.rows is not None:
+        if options.output is not None:
+            raise ValueError("--output is a picture of one image; --rows prints a table")
         return _measure(options)
+    if options.output is not None:
+        _check_picture(Path(options.output))
     image = open_image(options.image, options.image)
     found = _point(options, *load_vlm(options), image, options.text)
     if options.output is not None:
@@ -93,6 +98,16 @@ def _measure(options: argparse.Namespace) -> str:
     rows = [[name, str(sizes[name] or "–"), *(f"{each[key]:.1%}" for key in hits[0])] for name, each in scores.items()]
     table = aligned_table(["targets", "number", "hit", "overlap", f"hit of {options.top}"], rows)
     return f"{table}\n\nall: mean over targets; mean of groups: each group counts the same"
+
+
+def _check_picture(output: Path) -> None:
+    """A ValueError before the model is loaded, if the picture could not be saved."""
+    from PIL import Image
+
+    if output.suffix.lower() not in Image.registered_extensions():
+        raise ValueError(f"--output {output}: expected the name of a picture, such as point.png")
+    if not output.absolute().parent.is_dir():
+        raise ValueError(f"--output {output}: no such folder")
 
 
 def _draw(image: Any, found: Any) -> Any:

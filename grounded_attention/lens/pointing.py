@@ -94,7 +94,8 @@ def point(
         [`Pointed`]: the points.
 
     Raises:
-        ValueError: if the text is empty, the model's image tokens are not known, or nothing in the image is attended.
+        ValueError: if the text is empty, the model's image tokens are not known, nothing in the image is attended, or
+            `anchor` is given and no token of the model.
     """
     if not text.strip():
         raise ValueError("point needs a text: say what to point at")
@@ -103,12 +104,14 @@ def point(
     if not isinstance(processor, PatchGroundingProcessor):
         patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
     anchored = anchor in patches.tokenizer.get_added_vocab()
+    if not anchored and anchor != ANCHOR:
+        raise ValueError(f"anchor {anchor!r} is no token that was added to the model")
     crops: list[tuple[int, int, int, int]] = []
     shown, seen = picture, WHOLE
     for step in range(zoom + 1):
         if anchored:
             cells, part = _anchor_map(model, patches, shown, text, anchor)
-            source = f"the token {anchor}"
+            source = f"the token {anchor}" + " and its head" * hasattr(unwrap_model(model), HEAD)
         else:
             lens = look(model, patches, shown, text, answer="", heads=heads)
             words = lens[text]
@@ -133,8 +136,11 @@ def _anchor_map(
     model: Any, patches: PatchGroundingProcessor, picture: Image.Image, text: str, anchor: str
 ) -> tuple[np.ndarray, tuple[float, float, float, float]]:
     """The map (Y, X) of the anchor that answers a text, and the part of the image that it covers."""
-    phrases = [[{"text": anchor, "boxes": [WHOLE]}]]
-    if getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template:
+    answers = bool(getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template)
+    start = 0 if answers else len(text) + 1  # the text may have the anchor too
+    place = {"start": start, "end": start + len(anchor), "sentence": int(answers)}
+    phrases = [[{"text": anchor, "boxes": [WHOLE], **place}]]
+    if answers:
         made = patches([text], [anchor], images=[picture], phrases=phrases)
     else:
         made = patches([f"{text} {anchor}"], images=[picture], phrases=phrases)

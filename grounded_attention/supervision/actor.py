@@ -136,7 +136,7 @@ class Actor(SoftAttention):
         if hasattr(model, "peft_config"):
             raise ValueError("method 'actor': an adapter does not save its head: train without model.adapter")
         self._head = add_head(inner, self.dropout)
-        self.visible_rows = VisibleRows()
+        self.visible_rows = VisibleRows(self.empty)
 
     def forward_kwargs(self, batch: Batch) -> dict[str, Any]:
         return {"output_hidden_states": True}

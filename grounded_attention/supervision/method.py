@@ -39,7 +39,7 @@ from .losses import (
 )
 from .row_states import AttentionPair
 from .supervise import call_layers, hides_later_words, supervise
-from .visible_rows import VisibleRows
+from .visible_rows import EMPTY, VisibleRows
 
 Batch = Mapping[str, Any]
 Direction = Literal["text_to_region", "region_to_text"]
@@ -76,10 +76,12 @@ class SupervisionMethod(ABC):
     # What the method did to a model, after "it reads words and image regions;" in a model card.
     effect: str = "its attention was supervised with phrases whose regions are known"
 
+    empty: str = EMPTY  # what is said if no row is grounded
+
     @cached_property
     def visible_rows(self) -> VisibleRows:
         """Checks that training supervises something (`VisibleRows`)."""
-        return VisibleRows()
+        return VisibleRows(self.empty)
 
     @property
     def parts(self) -> tuple["SupervisionMethod", ...]:
@@ -216,7 +218,7 @@ class AttentionMethod(SupervisionMethod):
                 has no box head although `box_weight` is set.
         """
         self.boxes.check_model(model)
-        self.visible_rows = VisibleRows()
+        self.visible_rows = VisibleRows(self.empty)
         calls = supervise(model).calls
         if self._chooses_directions and hides_later_words(model):
             self.directions = ("text_to_region",)

@@ -28,6 +28,10 @@ ROWS, QUERIES = "text_to_region", "queries"
 Rows = Literal["words", "last_word", "anchor", "answer", "last_answer"]
 Reduction = Literal["each", "mean", "queries_hard", "queries_soft"]
 Divergence = Literal["cross_entropy", "kl", "reverse_kl", "jsd"]
+ANCHORLESS = (
+    "no phrase with a box is one added token, so rows='anchor' supervise nothing; a recipe needs model.tokens and "
+    "options.expressions=point, and rows of referring expressions (data.builder=refcoco)"
+)
 _FLOOR = 1e-12  # of the attention of a query, in the soft form
 
 
@@ -82,6 +86,8 @@ class SoftAttention(DirectSupervision):
         plain = {"spread": 0.8, "background": 0.0, "top_queries": 1, "divergence": "kl", "outside": 0.0}
         chosen = {**plain, **self.defaults, **{name: value for name, value in given.items() if value is not None}}
         self.options = {name: chosen[name] for name in given}
+        if self.options["rows"] == "anchor":
+            self.empty = ANCHORLESS
         if self.options["divergence"] == "reverse_kl" and not self.options["background"]:
             raise ValueError("divergence='reverse_kl' is infinite where the target is 0: give background above 0")
 

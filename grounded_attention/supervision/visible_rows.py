@@ -28,10 +28,12 @@ EMPTY = (
 class VisibleRows:
     """Checks the losses of a method in training until each direction had a row that sees a gold column.
 
-    The check reads numbers from the device, so it stops after the first visible row.
+    The check reads numbers from the device, so it stops after the first visible row. `empty` is said if no batch has
+    a grounded row.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, empty: str = EMPTY) -> None:
+        self._empty = empty
         self._waited: dict[str, dict[str, int]] = {}  # direction -> problem -> batches; none after the first row
 
     def check(
@@ -42,12 +44,12 @@ class VisibleRows:
         `counts` returns component -> number of rows with a gold column.
         """
         for name, (_, seen) in losses.items() if torch.is_grad_enabled() else ():
-            waited = self._waited.setdefault(name, {HIDDEN: 0, EMPTY: 0})
+            waited = self._waited.setdefault(name, {HIDDEN: 0, self._empty: 0})
             if waited and int(seen):
                 waited.clear()
             if not waited:
                 continue
-            problem = HIDDEN if int(counts().get(name, 0)) else EMPTY
+            problem = HIDDEN if int(counts().get(name, 0)) else self._empty
             waited[problem] += 1
             limit = HIDDEN_LIMIT if problem == HIDDEN else EMPTY_LIMIT
             if waited[problem] == SPOKEN:

@@ -58,6 +58,15 @@ def test_rows_are_measured_by_the_groups_of_screenspot(folder, capsys):
 
 
 def test_what_is_refused(folder, capsys):
-    for given in ([], [folder / "0.png"], [folder / "0.png", "open", "--rows", folder]):
+    one = [folder / "0.png", "open"]
+    for given, named in [
+        ([], "--rows"),
+        (one[:1], "--rows"),
+        ([*one, "--rows", folder], "--rows"),
+        (["--rows", folder, "--output", "a.png"], "--output"),
+        ([*one, "--output", "a.xyz"], "a.xyz"),
+        ([*one, "--output", folder / "none" / "a.png"], "none"),
+        ([*one, "--anchor", "<here>"], "<here>"),
+    ]:
         status, _, said = run_point(capsys, *given, "--model", folder / "llava")
-        assert status == 2 and "--rows" in said and said.count("\n") == 1
+        assert status == 2 and named in said and said.rstrip("\n").count("\n") == 0

@@ -338,3 +338,18 @@ def test_options_that_cannot_be():
         get_method("pointer", target="gausian")
     method = get_method("pointer", layers=[1], spread=0.5)
     assert get_method(**method.get_config_dict()).get_config_dict() == method.get_config_dict()
+
+
+def test_rows_without_an_anchor_are_named(monkeypatch, caplog):
+    """A batch of captions teaches no anchor: the line says what is missing, and training ends."""
+    monkeypatch.setattr("grounded_attention.supervision.visible_rows.EMPTY_LIMIT", 2)
+    model, processor = make_pair("llava")
+    patches = PatchGroundingProcessor(processor)
+    phrases = [[{"text": "dog", "boxes": [[0.1, 0.1, 0.6, 0.6]]}]]
+    batch = patches([f"{patches.placeholder} a dog"], images=[Image.new("RGB", (40, 40))], phrases=phrases)
+    method = get_method("pointer")
+    method.prepare(model)
+    outputs = model(**patches.model_inputs(batch), **method.forward_kwargs(batch))
+    assert int(method.losses(outputs, batch)["text_to_region"][1]) == 0
+    with pytest.raises(ValueError, match=r"options\.expressions=point"):
+        method.losses(outputs, batch)

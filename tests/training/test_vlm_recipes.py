@@ -342,9 +342,11 @@ def test_an_anchor_is_added_trained_and_saved(method, adapter, trained, scenes, 
         assert done.returncode == 0, done.stderr
     picture = next((scenes / "flickr30k-images").glob("*.jpg"))
     capsys.readouterr()
-    assert point_main([str(picture), "the red ball", "--model", str(folder), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["from"] == "the token <point>" and 0 <= found["point"][0] <= 1
+    for text in ("the red ball", "the <point> ball"):
+        assert point_main([str(picture), text, "--model", str(folder), "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["from"].startswith("the token <point>") and 0 <= found["point"][0] <= 1
+        assert ("head" in found["from"]) == (method == "actor")
     if method == "actor":
         model, _ = load_vlm(build_parser().parse_args(["image", "text", "--model", str(folder)]))
         saved = weights(folder)
