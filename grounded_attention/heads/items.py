@@ -318,7 +318,8 @@ def _are_words(ids: Tensor, tokenizer: Any) -> Tensor:
 
 def _with_merged_boxes(example: AuditExample) -> AuditExample:
     merged = (
-        replace(phrase, boxes=enclosing_box(phrase.boxes)[None].astype(np.float32)) for phrase in example.phrases
+        replace(phrase, boxes=enclosing_box(phrase.boxes)[None].astype(np.float32), mask=None)
+        for phrase in example.phrases
     )
     return replace(example, phrases=tuple(merged))
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+from ..utils.masks import read_mask
+
 OTHER_SIDE = {"left": "right", "right": "left"}
 SIDE = re.compile(r"\b(?:left|right)\b", flags=re.IGNORECASE)
 
@@ -63,6 +65,8 @@ def flip_phrases(texts: Sequence[str], phrases: Sequence[Mapping[str, Any]]) -> 
         ((phrase["start"], phrase["end"]),) = swap_left_right_spans(texts[phrase.get("sentence") or 0], spans)[1]
         if phrase.get("boxes") is not None:
             phrase["boxes"] = flip_boxes(phrase["boxes"]).tolist()
+        if phrase.get("mask") is not None:
+            phrase["mask"] = read_mask(phrase["mask"], "mask")[:, ::-1]
     return [swap_left_right(text) for text in texts], flipped
 
 

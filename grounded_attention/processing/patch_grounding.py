@@ -24,7 +24,8 @@ from .image_tokens import (
     place_image_tokens,
 )
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
-from .phrase_grounding import phrase_arrays
+from .phrase import boxes_of
+from .phrase_grounding import mark_covered, phrase_arrays
 from .region_columns import RegionColumns
 from .sequence_layouts import check_tokenizer
 
@@ -47,8 +48,6 @@ GROUNDING_KEYS = (
 )
 # A gold box is widened to this part of the image, so that one without area is in a patch too.
 SMALLEST_BOX = 1e-6
-# Boxes are float32, so that a share may be this much too small.
-ROUNDING = 1e-5
 
 
 class PatchGroundingProcessor:
@@ -170,7 +169,8 @@ class PatchGroundingProcessor:
             - `region_attention_mask` (B, R) int64: 1 for image tokens. `region_candidate_mask` (B, R) bool: image
               tokens with a place in the image. `region_image` (B, R) int64: the image of each token.
             - `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32: the tokens of each phrase, and 1 for
-              its image tokens, 0 for others. Only with `phrases`.
+              its image tokens, 0 for others; with a `mask`, the image tokens that it covers enough have the share of
+              them that it covers. Only with `phrases`.
             - `phrase_boxes` (B, P, G, 4) float32, -1 for padding, and `phrase_image` (B, P) int64: the gold boxes of
               each phrase and their image. `phrase_anchor` (B, P) bool: whether a phrase is one token that was added to
               the tokenizer. Only with `phrases`.
@@ -206,9 +206,10 @@ class PatchGroundingProcessor:
         data = region_arrays([each.image_tokens for each in sequences])
         encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
         counts, shape = np.array([*map(len, pictures)]), data["region_positions"].shape
+        threshold = self.coverage_threshold
         tokens, every = data["region_attention_mask"].sum(axis=1), np.tile(np.arange(shape[1]), (shape[0], 1))
-        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], cover=True)
-        match = partial(match_coverage, threshold=self.coverage_threshold)
+        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], threshold)
+        match = partial(match_coverage, threshold=threshold)
         parts = [each.prompt.parts for each in sequences]
         spoken = [[each[i].text if i < len(each) else "" for each in parts] for i in range(len(encoded.ids))]
         length = data["text_positions"].shape[1]
@@ -332,16 +333,13 @@ def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> n
     area = (patches[..., 2:].astype(np.float64) - patches[..., :2]).prod(axis=-1)
     shared = sides.clip(min=0.0).prod(axis=-1)
     share = np.divide(shared, area, out=np.zeros_like(area), where=area > 0)
-    marks = share >= threshold - ROUNDING
-    small = np.flatnonzero(~marks.any(axis=1) & (share.max(axis=1, initial=0.0) > 0))
-    marks[small, share[small].argmax(axis=1)] = True
-    return marks
+    return mark_covered(share, threshold)
 
 
 def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.ndarray, np.ndarray]:
     """The boxes (B, P, G, 4) float32 of the phrases of each example, -1 for padding, and their images (B, P)."""
     values = [[each if isinstance(each, Mapping) else vars(each) for each in example or ()] for example in phrases]
-    given = [[each.get("boxes") for each in example] for example in values]
+    given = [[boxes_of(each) for each in example] for example in values]
     boxes = [[np.reshape(() if each is None else each, (-1, 4)) for each in example] for example in given]
     most = max((len(each) for example in boxes for each in example), default=0)
     made = np.full((len(values), count, max(most, 1), 4), -1.0, dtype=np.float32)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ..utils.masks import mask_corners, read_mask
 from ..utils.whole_words import whole_words
 
 
@@ -24,6 +25,8 @@ class Phrase:
         boxes (`(n, 4)`, *optional*): Gold boxes x1, y1, x2, y2, divided by width and height of the image, in [0, 1].
             None or no box: the phrase is not grounded.
         regions (sequence of `int`, *optional*): Indices into the regions of the image; with them boxes are not read.
+        mask (`(H, W)` or `Mapping`, *optional*): Pixels of the image that the words mean, or COCO's run lengths:
+            a gold region counts as much as the mask covers of it. Without boxes, that of the mask is taken.
         scores (sequence of `float`, *optional*): How sure each box is, in (0, 1].
         weight (`float`, *optional*, defaults to 1.0): How much the phrase counts, as rows say it; 1 is usual.
         image (`int`, *optional*): The image of the boxes: an index into the images of the row, 0 by default.
@@ -37,6 +40,7 @@ class Phrase:
     sentence: int = 0
     boxes: Any = field(default=None, compare=False)
     regions: Any = field(default=None, compare=False)
+    mask: Any = field(default=None, compare=False)
     scores: Any = field(default=None, compare=False)
     weight: float = field(default=1.0, compare=False)
     image: int | None = None
@@ -71,7 +75,9 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
             place, or occur not exactly once.
     """
     found = _known_values(given, name)
-    if grounded and isinstance(given, Mapping) and "boxes" not in given and "regions" not in given:
+    if found.get("mask") is not None:
+        found["boxes"] = boxes_of(found, name)
+    if grounded and isinstance(given, Mapping) and not {"boxes", "regions", "mask"} & given.keys():
         raise ValueError(f"{name}: neither boxes nor regions; give 'boxes': [] for a phrase that is not grounded.")
     text, sentence = found.get("text") or None, found.get("sentence")
     if sentence is not None and not (_is_integer(sentence) and 0 <= sentence < len(texts)):
@@ -133,6 +139,15 @@ def _known_values(given: Any, name: str) -> dict[str, Any]:
     return found
 
 
+def boxes_of(values: Mapping[str, Any], name: str = "phrase") -> Any:
+    """The boxes of a phrase, by default that of its mask; None if it has neither."""
+    if values.get("boxes") is not None or values.get("mask") is None:
+        return values.get("boxes")
+    mask = read_mask(values["mask"], f"{name}, mask")
+    corners, sides = mask_corners(mask), mask.shape[::-1] * 2
+    return [] if corners is None else [[each / side for each, side in zip(corners, sides, strict=True)]]
+
+
 def _is_integer(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
@@ -146,4 +161,4 @@ def _find(text: str, texts: Sequence[str], sentence: int | None, name: str) -> t
     return places[0]
 
 
-__all__ = ["KEYS", "Phrase", "read_phrase", "row_texts"]
+__all__ = ["KEYS", "Phrase", "boxes_of", "read_phrase", "row_texts"]

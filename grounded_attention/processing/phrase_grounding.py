@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from ..utils.masks import mask_shares, read_mask
 from .grounded_batch import DroppedPhrase
 from .number_arrays import to_array
 from .phrase import Phrase, read_phrase
@@ -28,6 +29,8 @@ BoxMatch = Callable[[np.ndarray, np.ndarray], np.ndarray]
 TRUNCATED = "truncated"
 NO_TOKEN = "no token"
 REGIONS_CUT = "regions cut"
+# Boxes are float32, so that a share of one may be this much too small.
+ROUNDING = 1e-5
 
 
 @dataclass
@@ -102,6 +105,14 @@ def match_iou(gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) ->
     return overlap >= iou_threshold
 
 
+def mark_covered(shares: np.ndarray, threshold: float) -> np.ndarray:
+    """Marks the regions (n, G) that are covered enough; where none is, the one that is covered most."""
+    marks = np.asarray(shares >= threshold - ROUNDING)
+    small = np.flatnonzero(~marks.any(axis=1) & (shares.max(axis=1, initial=0.0) > 0))
+    marks[small, shares[small].argmax(axis=1)] = True
+    return marks
+
+
 def phrase_arrays(
     given: Mapping[str, Any],
     texts: list[list[str]],
@@ -136,9 +147,11 @@ def phrase_arrays(
     absent = truncated | empty
     data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
     if regions is not None:
-        gold, lost, scores = ground_phrases(flat, regions, match, _image_of(flat, images, regions.cover))
+        gold, lost, scores = ground_phrases(
+            flat, regions, match, _image_of(flat, images, regions.coverage is not None)
+        )
         data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
-        data["phrase_regions"][flat.example, flat.row] = gold & ~absent[:, None]
+        data["phrase_regions"][flat.example, flat.row] = gold * ~absent[:, None]
         if scores is not None:
             data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)
             data["phrase_scores"][flat.example, flat.row] = scores
@@ -154,8 +167,9 @@ def ground_phrases(
     flat: FlatPhrases, regions: RegionColumns, match: BoxMatch, images: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """
-    Computes the region columns of each phrase, which phrases lost all of theirs, and how sure they are. With
-    `regions`, `boxes` are ignored; `images` (F,) are the images of the boxes, -1 for any.
+    Computes how much each region column is gold of each phrase (1 or 0, with a mask the share of it that the mask
+    covers), which phrases lost all of theirs, and how sure they are. With `regions`, `boxes` are ignored; `images`
+    (F,) are the images of the boxes, -1 for any.
     """
     given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
     scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
@@ -175,13 +189,20 @@ def ground_phrases(
         if has_scores:
             phrase = np.array([index for index, _ in boxes], dtype=np.int64)[box]
             np.maximum.at(scores, (phrase, region), np.concatenate(box_scores)[box])
-    target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=bool)
+    shares = np.ones(given.shape, dtype=np.float32)
+    for index, record in enumerate(flat.records):
+        if record.mask is not None and record.regions is None:
+            candidates = _candidates(flat, np.array([index]), regions, images)[0]
+            shares[index] = mask_shares(read_mask(record.mask, f"{flat.name(index)}, mask"), candidates)
+            if regions.coverage is not None:
+                given[index] = mark_covered(shares[[index]], regions.coverage)[0]
+    target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=np.float32)
     phrase, region = np.nonzero(given)
     column = regions.columns[flat.example[phrase], region]
     phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
-    target[phrase, column] = True
+    target[phrase, column] = shares[phrase, region]
     lost = np.logical_and(given.any(axis=1), ~target.any(axis=1))
-    if regions.cover and boxes:
+    if regions.coverage is not None and boxes:
         lost[[index for index, _ in boxes]] |= ~target[[index for index, _ in boxes]].any(axis=1)
     if not has_scores:
         return target, lost, None
@@ -266,13 +287,18 @@ def _match_boxes(
     problem = find_bad_box(gold, pixels_hint=False)
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
+    box, region = np.nonzero(match(gold, _candidates(flat, phrase, regions, images)))
+    given[phrase[box], region] = True
+    return box, region
+
+
+def _candidates(flat: FlatPhrases, phrase: np.ndarray, regions: RegionColumns, images: np.ndarray) -> np.ndarray:
+    """The boxes (n, G, 4) of the regions of n phrases; 0 for those of other images."""
     candidates = regions.given_boxes[flat.example[phrase]]
     if regions.images.any():
         others = (images[phrase] >= 0)[:, None] & (regions.images[flat.example[phrase]] != images[phrase][:, None])
         candidates = np.where(others[..., None], np.float32(0), candidates)
-    box, region = np.nonzero(match(gold, candidates))
-    given[phrase[box], region] = True
-    return box, region
+    return candidates
 
 
 def pair_phrases(

@@ -50,8 +50,8 @@ class RegionColumns:
         counts (`np.ndarray`): (B,) int64, number of given regions.
         columns (`np.ndarray`): (B, G) int64, the column of each region in `arrays`, -1 for a dropped one.
         images (`np.ndarray`): (B, G) int64, the image of each given region.
-        cover (`bool`, *optional*, defaults to `False`): Whether the regions cover what the model sees of an image, so
-            that a box without one is in a part that was cut.
+        coverage (`float`, *optional*): For regions that cover what the model sees of an image, so that a box without
+            one is in a part that was cut: the share of a region that makes it gold.
     """
 
     arrays: dict[str, np.ndarray]
@@ -59,7 +59,7 @@ class RegionColumns:
     counts: np.ndarray
     columns: np.ndarray
     images: np.ndarray
-    cover: bool = False
+    coverage: float | None = None
 
 
 def check_regions(given: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:

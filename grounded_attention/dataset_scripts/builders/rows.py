@@ -268,6 +268,7 @@ _OWN_PHRASE = {
     "types": List(Value("string")),
     "scores": List(Value("float64")),
     "regions": List(Value("int32")),
+    "mask": {"size": List(Value("int32")), "counts": List(Value("int32"))},
 }
 
 

@@ -1,73 +1,111 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The box around a mask: COCO's run lengths, compressed or not, polygons, or a picture of the mask."""
+"""Masks as rows have them: COCO's run lengths, compressed or not, polygons, or a picture of two values."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from PIL import Image
+
+from grounded_attention.utils.masks import mask_corners, read_mask
+from grounded_attention.utils.open_images import open_image
 
 from .raw import RowError, plain, structured
 
 MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments")
+Corners = tuple[float, float, float, float]
+# Pixels (H, W), or polygons of which each is (corners, 2) in pixels.
+Mask = np.ndarray | list[np.ndarray]
 
 
-def mask_hull(record: Mapping[str, Any]) -> tuple[float, float, float, float] | None:
-    """Corners in pixels of what the mask of a record encloses; None without a mask, or of an empty one."""
+def find_mask(record: Mapping[str, Any]) -> tuple[Mask, Corners] | None:
+    """The mask of a record and the corners in pixels of what it encloses; None without a mask, or with an empty
+    one."""
     for name in MASK_NAMES:
-        value = record.get(name)
-        if value is None or isinstance(value, bytes) or (isinstance(value, Mapping) and "bytes" in value):
+        value = structured(record.get(name), name)
+        if value is None or isinstance(value, str):
             continue
-        value = structured(value, name)
-        if isinstance(value, Mapping) and "counts" in value and "size" in value:
-            return _of_runs(value, name)
-        if isinstance(value, list) and value:
-            if all(isinstance(each, Mapping) and "counts" in each for each in value):
-                hulls = [each for each in (_of_runs(one, name) for one in value) if each]
-                return _around([edge for hull in hulls for edge in hull]) if hulls else None
-            return _around(_flat(plain(value), name))
+        if isinstance(value, (bytes, np.ndarray, Image.Image)) or (isinstance(value, Mapping) and "bytes" in value):
+            pixels = _of_picture(value, name)
+        elif isinstance(value, Mapping) and {"counts", "size"} <= value.keys():
+            pixels = _of_runs(value, name)
+        elif isinstance(value, list) and value and all(isinstance(e, Mapping) and "counts" in e for e in value):
+            pixels = np.logical_or.reduce([_of_runs(each, name) for each in value])
+        elif isinstance(value, list) and value:
+            rings = [ring for ring in _rings(plain(value), name) if len(ring) > 1]
+            if not rings:
+                return None
+            (x1, y1), (x2, y2) = (np.concatenate(rings).min(axis=0), np.concatenate(rings).max(axis=0))
+            return rings, (float(x1), float(y1), float(x2), float(y2))
+        else:
+            return None
+        corners = None if pixels is None else mask_corners(pixels)
+        return None if pixels is None or corners is None else (pixels, corners)
     return None
 
 
-def _flat(value: Any, name: str) -> list[float]:
-    """The numbers x, y, x, y ... of polygons, however deep they are nested; points may have names."""
-    if isinstance(value, Mapping):
-        return [float(value["x"]), float(value["y"])] if {"x", "y"} <= value.keys() else []
-    if isinstance(value, (list, tuple)):
-        return [number for each in value for number in _flat(each, name)]
+def unite_masks(masks: Sequence[Mask], size: tuple[int, int]) -> np.ndarray:
+    """All pixels (H, W) of masks of a picture of this width and height."""
+    united = np.zeros(size[::-1], dtype=bool)
+    for mask in masks:
+        if isinstance(mask, list):
+            for ring in mask:
+                _fill(united, ring)
+        elif mask.shape != united.shape:
+            found = f"{mask.shape[1]} x {mask.shape[0]}"
+            raise RowError("a mask of another size than its picture", found=found, expected=f"{size[0]} x {size[1]}")
+        else:
+            united |= mask
+    return united
+
+
+def _fill(pixels: np.ndarray, ring: np.ndarray) -> None:
+    """Adds the pixels whose middle is inside of a polygon: an odd number of its edges is left of them."""
+    crossed = np.zeros((pixels.shape[0], pixels.shape[1] + 1), dtype=np.int64)
+    middles = np.arange(pixels.shape[0]) + 0.5
+    for (x1, y1), (x2, y2) in zip(ring, np.roll(ring, -1, axis=0), strict=True):
+        rows = np.flatnonzero((y1 <= middles) != (y2 <= middles))
+        across = x1 + (middles[rows] - y1) * ((x2 - x1) / (y2 - y1 or 1))
+        crossed[rows, np.ceil(across - 0.5).clip(0, pixels.shape[1]).astype(np.int64)] += 1
+    pixels |= crossed.cumsum(axis=1)[:, :-1] % 2 == 1
+
+
+def _of_picture(value: Any, name: str) -> np.ndarray | None:
+    """The brighter pixels of a picture of two values; None for one of classes, or of another kind."""
+    if isinstance(value, np.ndarray):
+        value = value.astype(np.uint8)
     try:
-        return [float(value)]
-    except (TypeError, ValueError):
-        raise RowError(f"bad {name}", found=value, expected="numbers of a polygon, or run lengths") from None
+        picture = np.asarray(open_image(value, name)).astype(np.int64)
+    except ValueError as error:
+        raise RowError(str(error)) from None
+    values = picture @ [1 << 16, 1 << 8, 1]
+    return values == values.max() if len(np.unique(values)) == 2 else None
 
 
-def _around(numbers: Sequence[float]) -> tuple[float, float, float, float] | None:
-    if len(numbers) < 4:
-        return None
-    xs, ys = numbers[::2], numbers[1::2]
-    return min(xs), min(ys), max(xs), max(ys)
+def _of_runs(value: Mapping[str, Any], name: str) -> np.ndarray:
+    counts = value["counts"].decode("latin-1") if isinstance(value["counts"], bytes) else value["counts"]
+    try:
+        runs = _decompress(counts) if isinstance(counts, str) else counts
+        return read_mask({"size": structured(value["size"], name), "counts": runs}, name)
+    except ValueError as error:
+        raise RowError(str(error)) from None
 
 
-def _of_runs(mask: Mapping[str, Any], name: str) -> tuple[float, float, float, float] | None:
-    """Of run lengths, column by column, first those outside."""
-    size, counts = structured(mask["size"], name), mask["counts"]
-    if isinstance(counts, bytes):
-        counts = counts.decode("latin-1")
-    runs = np.array(_decompress(counts) if isinstance(counts, str) else counts, dtype=np.int64)
-    height, width = (int(each) for each in size)
-    if runs.min(initial=0) < 0 or runs.sum() != height * width:
-        found, expected = f"{runs.sum()} pixels", f"{height * width} of a mask of {width} x {height}"
-        raise RowError(f"bad {name}", found=found, expected=expected)
-    ends = runs.cumsum()
-    starts, ends = ends[:-1:2], ends[1::2]
-    starts, ends = starts[ends > starts], ends[ends > starts]
-    if not len(ends):
-        return None
-    # A run over the end of a column reaches both edges.
-    first, last = starts // height, (ends - 1) // height
-    over = bool((last > first).any())
-    top = 0 if over else int((starts % height).min())
-    bottom = height if over else int(((ends - 1) % height).max()) + 1
-    return float(first.min()), float(top), float(last.max()) + 1, float(bottom)
+def _rings(value: Any, name: str) -> list[np.ndarray]:
+    """Polygons, however deep they are nested; corners may be x, y, x, y ..., pairs, or have names."""
+    if isinstance(value, list) and value and not isinstance(value[0], (list, Mapping)):
+        try:
+            numbers = [float(each) for each in value]
+        except (TypeError, ValueError):
+            raise RowError(f"bad {name}", found=value, expected="numbers of a polygon, or run lengths") from None
+        return [np.array(numbers[: len(numbers) // 2 * 2]).reshape(-1, 2)]
+    if not isinstance(value, list):
+        return []
+    if all(isinstance(each, Mapping) for each in value):
+        value = [[each["x"], each["y"]] for each in value if {"x", "y"} <= each.keys()]
+    rings = [ring for each in value for ring in _rings(each, name)]
+    pairs = rings and all(len(ring) == 1 for ring in rings)
+    return [np.concatenate(rings)] if pairs else rings
 
 
 def _decompress(text: str) -> list[int]:
@@ -80,7 +118,7 @@ def _decompress(text: str) -> list[int]:
         more = True
         while more:
             if place >= len(text):
-                raise RowError("a mask is cut", found=text[-20:], expected="complete run lengths")
+                raise ValueError(f"run lengths that are cut after {text[-20:]!r}")
             bits = ord(text[place]) - 48
             value |= (bits & 0x1F) << (5 * shift)
             more = bool(bits & 0x20)

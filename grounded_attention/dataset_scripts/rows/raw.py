@@ -53,12 +53,14 @@ class RawBox:
         readings (sequence of [`Reading`]): What they may mean by where they stand; none: not known.
         area (`float`, *optional*): The area in pixels that the row says.
         hull (sequence of `float`, *optional*): Corners in pixels of its mask or polygon.
+        mask (array or list, *optional*): Its mask, as `find_mask` returns it.
     """
 
     numbers: list[float]
     readings: tuple[Reading, ...] = ()
     area: float | None = None
     hull: Sequence[float] | None = None
+    mask: Any = None
 
 
 @dataclass
@@ -77,6 +79,7 @@ class RawPhrase:
     types: Sequence[str] = ()
     scores: Sequence[float] | None = None
     regions: Sequence[int] | None = None
+    mask: Any = None
 
 
 # The keys of a phrase in rows of the product's own form, and earlier names.
@@ -120,7 +123,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     if isinstance(value, np.ndarray):
-        return value if value.dtype == np.uint8 and value.ndim > 1 else [plain(each) for each in value.tolist()]
+        is_picture = value.dtype in (np.uint8, np.bool_) and value.ndim > 1
+        return value if is_picture else [plain(each) for each in value.tolist()]
     if isinstance(value, np.generic):
         return plain(value.item())
     if isinstance(value, Decimal):

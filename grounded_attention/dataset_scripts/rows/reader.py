@@ -11,10 +11,12 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.boxes import check_shape
+from grounded_attention.utils.masks import run_lengths
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_words import whole_words
 
 from .captions import texts_in_order
+from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, plain
@@ -439,7 +441,7 @@ class GroundedRows:
         if raw.boxes and not 0 <= image < len(sizes):
             problem = "boxes without a picture" if not sizes else "image is out of range"
             raise DataError(problem, file=place["file"], where=name, found=image, expected=f"0 to {len(sizes) - 1}")
-        boxes = []
+        boxes, kept = [], []
         for box in raw.boxes:
             size = row.size if row.size is not None and image == 0 else sizes[image]
             read = self._box(box, size, name)
@@ -447,6 +449,7 @@ class GroundedRows:
                 report.drop("a box that is inverted or outside of its picture", name)
             else:
                 boxes.append(read)
+                kept.append(box)
         if not raw.boxes and raw.regions is None:
             report.drop(_WITHOUT_BOXES, name)
         phrase: dict[str, Any] = {
@@ -462,6 +465,13 @@ class GroundedRows:
                 phrase[key] = getattr(raw, key)
         if raw.types:
             phrase["types"] = list(raw.types)
+        try:
+            own = find_mask({"mask": raw.mask})
+            masks = [own[0]] if own else [box.mask for box in kept]
+            if masks and all(each is not None for each in masks):
+                phrase["mask"] = run_lengths(unite_masks(masks, size))
+        except RowError as error:
+            raise DataError(error.problem, **{**error.details, "file": place["file"], "where": name}) from None
         return phrase
 
     def _box(self, box: RawBox, size: tuple[int, int], name: str) -> list[float] | None:

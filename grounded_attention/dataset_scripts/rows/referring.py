@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .masks import mask_hull
+from .masks import find_mask
 from .pictures import without_object
 from .raw import (
     BOX_NAMES,
@@ -100,11 +100,11 @@ def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawB
                 known = readings or (Reading(order, PIXELS), Reading(order, 1.0))
                 boxes = read_boxes([record[side] for side in sides], ", ".join(sides), known)
                 break
-    hull = mask_hull(record)
+    mask, hull = find_mask(record) or (None, None)
     if not boxes and hull is not None and not any(each in record for each in BOX_NAMES):
-        return [RawBox(list(hull), XYXY_PIXELS)]
+        return [RawBox(list(hull), XYXY_PIXELS, mask=mask)]
     if len(boxes) == 1:
-        boxes[0].hull = hull
+        boxes[0].hull, boxes[0].mask = hull, mask
         area = record.get("area", record.get("bbox_area"))
         boxes[0].area = float(area) if isinstance(area, (int, float)) and not isinstance(area, bool) else None
     return boxes

@@ -1,0 +1,62 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Masks of what a phrase means: COCO's run lengths, and the share of boxes that a mask covers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+
+def read_mask(given: Any, name: str) -> np.ndarray:
+    """The pixels (H, W) bool of a mask: an array (H, W), or COCO's run lengths `{"size": [H, W], "counts": [...]}`,
+    not compressed, column by column, first those outside."""
+    try:
+        if not isinstance(given, Mapping):
+            pixels = np.asarray(given)
+            if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "biu":
+                raise ValueError(f"{pixels.dtype} of shape {pixels.shape}")
+            return pixels.astype(bool)
+        height, width = (int(each) for each in given["size"])
+        runs = np.array(given["counts"], dtype=np.int64)
+        if min(height, width) < 1 or runs.min(initial=0) < 0 or runs.sum() != height * width:
+            raise ValueError(f"runs of {runs.sum()} pixels for {width} x {height}")
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name}: {error}; expected the pixels (H, W) of a mask, or its run lengths: size and counts."
+        ) from None
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
+
+
+def run_lengths(mask: np.ndarray) -> dict[str, list[int]]:
+    """COCO's run lengths, not compressed, of a mask (H, W)."""
+    pixels = np.concatenate([[False], mask.T.reshape(-1), [not mask[-1, -1]]])
+    ends = np.flatnonzero(pixels[1:] != pixels[:-1])
+    return {"size": [*mask.shape], "counts": np.diff(ends, prepend=0).tolist()}
+
+
+def mask_corners(mask: np.ndarray) -> tuple[int, int, int, int] | None:
+    """x1, y1, x2, y2 in pixels of what a mask (H, W) encloses; None if it is empty."""
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    return None if not len(rows) else (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
+
+
+def mask_shares(mask: np.ndarray, boxes: np.ndarray) -> np.ndarray:
+    """The share of each box (n, 4), x1, y1, x2, y2 in [0, 1], that a mask (H, W) of its image covers, (n,) float32;
+    0 for a box without area."""
+    height, width = mask.shape
+    # sums[y, x] are the pixels above y and left of x; between whole numbers they grow linearly in each direction.
+    sums = np.pad(mask, 1).cumsum(axis=0, dtype=np.float64).cumsum(axis=1)
+
+    def sum_to(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        column, row = x.astype(np.int64), y.astype(np.int64)
+        upper, lower = (
+            sums[each, column] * (1 - x + column) + sums[each, column + 1] * (x - column) for each in (row, row + 1)
+        )
+        return np.asarray(upper * (1 - y + row) + lower * (y - row))
+
+    x1, y1, x2, y2 = (boxes.astype(np.float64).clip(0, 1) * [width, height, width, height]).T
+    inside, area = sum_to(x2, y2) - sum_to(x1, y2) - sum_to(x2, y1) + sum_to(x1, y1), (x2 - x1) * (y2 - y1)
+    return np.divide(inside, area, out=np.zeros_like(area), where=area > 0).clip(0, 1).astype(np.float32)
+
+
+__all__ = ["mask_corners", "mask_shares", "read_mask", "run_lengths"]

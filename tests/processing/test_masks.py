@@ -1,0 +1,172 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Masks: read in each form, and as shares of image tokens and regions that equal a count of pixels."""
+
+import io
+
+import numpy as np
+import pytest
+from datasets import Dataset, Features, Image
+from PIL import Image as Pictures
+
+from grounded_attention import PatchGroundingProcessor, grounded_rows
+from grounded_attention.dataset_scripts.builders.rows import own_features, own_row
+from grounded_attention.processing import VisualBERTProcessor, flip_phrases
+from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask, run_lengths
+from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer
+from tests.helpers.tiny_vlm_processors import make_processor
+
+WIDTH, HEIGHT = 56, 40
+# An L: its box has an empty quarter.
+RING = [[8, 4], [24, 4], [24, 18], [48, 18], [48, 36], [8, 36]]
+MASK = np.zeros((HEIGHT, WIDTH), dtype=bool)
+MASK[4:36, 8:24] = MASK[18:36, 24:48] = True
+BOX = [8 / WIDTH, 4 / HEIGHT, 48 / WIDTH, 36 / HEIGHT]
+
+
+def compressed(runs):
+    """COCO's encoder (`rleToString`), written from its description: differences in groups of 5 bits."""
+    text = ""
+    for number, run in enumerate(runs):
+        value = run - (runs[number - 2] if number > 2 else 0)
+        more = True
+        while more:
+            bits, value = value & 0x1F, value >> 5
+            more = value != -1 if bits & 0x10 else value != 0
+            text += chr((bits | 0x20 * more) + 48)
+    return text
+
+
+def png(values):
+    file = io.BytesIO()
+    Pictures.fromarray(values).save(file, "PNG")
+    return file.getvalue()
+
+
+RUNS = run_lengths(MASK)
+FORMS = {
+    "run lengths": RUNS,
+    "compressed": {**RUNS, "counts": compressed(RUNS["counts"])},
+    "compressed bytes": {**RUNS, "counts": compressed(RUNS["counts"]).encode()},
+    "two parts": [run_lengths(MASK & (np.arange(WIDTH) < 24)), run_lengths(MASK & (np.arange(WIDTH) >= 24))],
+    "polygon": [np.ravel(RING).tolist()],
+    "corners": RING,
+    "named corners": [{"x": x, "y": y} for x, y in RING],
+    "pixels": MASK,
+    "PNG": {"bytes": png(MASK.astype(np.uint8) * 255), "path": None},
+    "PNG of 0 and 1": png(MASK.astype(np.uint8)),
+}
+
+
+def row(mask, **more):
+    return {"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "mask": mask, **more}
+
+
+def test_run_lengths_there_and_back():
+    rng = np.random.default_rng(0)
+    for share in (0, 0.3, 1):
+        mask = rng.random((9, 13)) < share
+        runs = run_lengths(mask)
+        assert sum(runs["counts"]) == mask.size and sum(runs["counts"][1::2]) == mask.sum()
+        assert (read_mask(runs, "") == mask).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("more", [{}, {"bbox": [8, 4, 48, 36]}], ids=["alone", "beside a box"])
+def test_rows_with_a_mask_in_each_form(form, more):
+    (phrase,) = next(iter(grounded_rows([row(FORMS[form], **more)])))["phrases"]
+    assert np.allclose(phrase["boxes"], [BOX]) and phrase["mask"] == RUNS
+
+
+def test_objects_of_one_name_are_one_mask_and_a_box_without_one_leaves_boxes():
+    parts = [MASK & (np.arange(WIDTH) < 24), MASK & (np.arange(WIDTH) >= 24)]
+    objects = [{"bbox": mask_corners(part), "category": "boot", "segmentation": run_lengths(part)} for part in parts]
+    (phrase,) = next(iter(grounded_rows([row(None, objects=objects)])))["phrases"]
+    assert len(phrase["boxes"]) == 2 and phrase["mask"] == RUNS
+    (phrase,) = next(iter(grounded_rows([row(None, objects=[objects[0], objects[1] | {"segmentation": None}])])))[
+        "phrases"
+    ]
+    assert len(phrase["boxes"]) == 2 and "mask" not in phrase
+
+
+def test_a_picture_of_classes_is_no_mask_and_one_of_another_size_is_refused():
+    classes = MASK.astype(np.uint8) + np.eye(HEIGHT, WIDTH, dtype=np.uint8)
+    (phrase,) = next(iter(grounded_rows([row(classes, bbox=[8, 4, 48, 36])], boxes="xyxy pixels")))["phrases"]
+    assert "mask" not in phrase
+    with pytest.raises(ValueError, match="40 x 56"):
+        [*grounded_rows([row(run_lengths(MASK.T), bbox=[8, 4, 48, 36])], boxes="xyxy pixels")]
+
+
+def test_a_mask_that_is_pushed_is_read_back():
+    (given,) = grounded_rows([row(MASK)])
+    file = png(np.zeros((HEIGHT, WIDTH), np.uint8))
+    features = own_features([given])
+    stored = Dataset.from_list([own_row({**given, "image": file}, features, "row")], Features(features))
+    (back,) = grounded_rows(stored.cast_column("image", Image(decode=False)))
+    assert back["phrases"] == given["phrases"] and back["phrases"][0]["mask"] == RUNS
+
+
+def test_shares_equal_a_count_on_finer_pixels():
+    """Boxes that end at thirds of pixels, counted in a mask of three times the size."""
+    rng = np.random.default_rng(1)
+    mask = rng.random((11, 7)) < 0.5
+    fine, size = np.kron(mask, np.ones((3, 3))), np.array([21, 33] * 2)
+    corners = np.sort(rng.integers(0, [[[21, 33]]], (200, 2, 2)), axis=1).reshape(-1, 4)
+    corners[:, 2:] += 1
+    counted = [fine[y1:y2, x1:x2].mean() for x1, y1, x2, y2 in corners]
+    assert np.allclose(mask_shares(mask, corners / size), counted, atol=1e-6)
+    assert mask_shares(mask, np.array([[0.2, 0.3, 0.2, 0.9], [0, 0, 0, 0]])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("given", [{"mask": MASK}, {"mask": RUNS, "boxes": [BOX]}], ids=["pixels", "runs and box"])
+def test_image_tokens_have_the_share_that_is_covered(given):
+    processor = PatchGroundingProcessor(make_processor("qwen2_5_vl", byte_pairs=True))
+    batch = processor("the boot", images=Pictures.new("RGB", (WIDTH, HEIGHT)), phrases=[{"text": "boot", **given}])
+    boxes, gold = batch["region_boxes"][0].numpy(), batch["phrase_regions"][0, 0].numpy()
+    by_pixels = np.array([_share(box) for box in boxes])
+    assert 0 < ((gold > 0) & (gold < 1)).sum() and ((by_pixels > 0) & (gold == 0)).any()
+    assert np.allclose(gold, np.where(by_pixels >= processor.coverage_threshold, by_pixels, 0), atol=1e-5)
+    assert np.allclose(batch["phrase_boxes"][0, 0], [BOX])
+
+
+def _share(box):
+    """The share of an image token, whose edges are at thirds of pixels, in a mask of three times the size."""
+    edges = 3 * box * [WIDTH, HEIGHT, WIDTH, HEIGHT]
+    x1, y1, x2, y2 = np.rint(edges).astype(int)
+    assert np.allclose(edges, [x1, y1, x2, y2], atol=1e-3)
+    return np.kron(MASK, np.ones((3, 3)))[y1:y2, x1:x2].mean()
+
+
+def test_regions_that_match_have_the_share_that_is_covered():
+    regions = np.array([[8, 4, 48, 36], [8, 8, 44, 36], [24, 4, 48, 18], [0, 0, 4, 4]]) / np.tile([WIDTH, HEIGHT], 2)
+    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
+    batch = processor(
+        "a man",
+        region_boxes=regions,
+        region_features=np.ones((4, FEATURE_SIZE), np.float32),
+        phrases=[{"text": "man", "mask": RUNS}, {"text": "man", "boxes": [BOX]}],
+    )
+    shares = [MASK[4:36, 8:48].mean(), MASK[8:36, 8:44].mean(), 0, 0]
+    assert np.allclose(batch["phrase_regions"][0], [shares, [1, 1, 0, 0]], atol=1e-5)
+    mirrored = flip_phrases(["a man"], [{"text": "man", "start": 2, "end": 5, "mask": RUNS}])[1]
+    boxes = regions[:, [2, 1, 0, 3]] * [-1, 1, -1, 1] + [1, 0, 1, 0]
+    batch = processor(
+        "a man", region_boxes=boxes, region_features=np.ones((4, FEATURE_SIZE), np.float32), phrases=mirrored
+    )
+    assert np.allclose(batch["phrase_regions"][0], [shares], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        np.ones((2, 2, 3), bool),
+        np.ones((2, 2)),
+        {"size": [2, 2]},
+        {"size": [2, 2], "counts": [3]},
+        {**RUNS, "counts": "a"},
+    ],
+)
+def test_what_is_no_mask_is_named(mask):
+    processor = VisualBERTProcessor(make_tokenizer(), region_feature_size=FEATURE_SIZE)
+    seen = {"region_boxes": [BOX], "region_features": np.ones((1, FEATURE_SIZE), np.float32)}
+    with pytest.raises(ValueError, match=r"phrase 0, mask: .*expected the pixels"):
+        processor("a man", phrases=[{"text": "man", "boxes": [BOX], "mask": mask}], **seen)
