@@ -17,6 +17,7 @@ from grounded_attention.analysis.dependency_parses import Parse, read_conllu, sp
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_NAME
 from grounded_attention.dataset_scripts.rows.splitting import is_held_out
 from grounded_attention.heads.atlas import find_revision, publish_heads
@@ -139,8 +140,9 @@ def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> lis
         return [_collect(part.first(limit), options.pictures) for part in parts]
     part = rows.of_split(there[0]) if there else rows
     sides: list[list[AuditExample]] = [[], []]
-    for example in _collect(part.first(limit and 2 * limit), options.pictures):
-        sides[not is_held_out(example.image_id, 0.5, options.seed)].append(example)
+    first: dict[str, str] = {}
+    for example in _collect(part.first(limit and 2 * limit), options.pictures, first):
+        sides[not is_held_out(_first_of(example.image_id, first), 0.5, options.seed)].append(example)
     options.divided = f"half of the images of {there[0] if there else 'all rows'} by seed {options.seed}"
     return [side[:limit] for side in sides]
 
@@ -149,17 +151,30 @@ def _has(rows: Any, name: str) -> bool:
     return SAME_NAME.get(name, name) in {SAME_NAME.get(each, each) for each in rows.splits}
 
 
-def _collect(rows: Any, pictures: dict[str, Any]) -> list[AuditExample]:
-    """The examples of rows; their pictures are kept as they are stored, once for each image."""
+def _collect(rows: Any, pictures: dict[str, Any], first: dict[str, str] | None = None) -> list[AuditExample]:
+    """The examples of rows; their pictures are kept as they are stored, once for each image. In `first`, the name of
+    each leads to that of another one in a row with it, up to one that all pictures that share rows have."""
     kept: list[AuditExample] = []
+    same: dict[str, str] = {}  # what a picture is -> its first name
     for number, row in enumerate(rows):
         images = row["images"] if "images" in row else [row["image"]] if "image" in row else []
-        if images and pictures.get(row["image_id"], images[0]) != images[0]:  # one id, another picture
+        names = [picture_name(row["image_id"], place) for place in range(len(images))]
+        if any(pictures.get(*each) != each[1] for each in zip(names, images, strict=True)):  # one id, another picture
             row["image_id"] = f"{row['image_id']} of row {number}"
-        for place, image in enumerate(images):
-            pictures.setdefault(picture_name(row["image_id"], place), image)
+            names = [picture_name(row["image_id"], place) for place in range(len(images))]
+        for name, image in zip(names, images, strict=True):
+            pictures.setdefault(name, image)
+            if first is not None:
+                known = same.setdefault(picture_digest(image) or str(image), name)
+                first[_first_of(name, first)] = first[_first_of(known, first)] = _first_of(names[0], first)
         kept += grounded_examples([{**row, "image": None, "images": None}])
     return kept
+
+
+def _first_of(name: str, first: Mapping[str, str]) -> str:
+    while first.get(name, name) != name:
+        name = first[name]
+    return name
 
 
 def complete_options(options: argparse.Namespace, tokens: bool) -> None:

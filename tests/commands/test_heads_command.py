@@ -3,6 +3,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import datasets
 import numpy as np
@@ -12,7 +13,7 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoModel, AutoModelForImageTextToText, AutoProcessor, BertConfig, pipeline
 
-from grounded_attention.commands import ground, heads
+from grounded_attention.commands import ground, heads, heads_work
 from grounded_attention.heads.boxes import ground_box
 from grounded_attention.heads.card import HEADS
 from grounded_attention.heads.example_attention import capture_patches
@@ -359,3 +360,26 @@ def test_rows_as_people_have_them(files, tmp_path, capsys):
     assert "testA" in error(capsys)
     given[given.index("--images") : given.index("--images") + 2] = ["--boxes", "xyxy pixels"]
     assert heads.main([*map(str, given)]) == 2
+
+
+def test_pictures_of_one_row_are_on_one_side(tmp_path):
+    """Rows (p0, p1), (p1, p2) and (p3), of several groups: a picture is never in both halves, nor with its rows."""
+    lines = []
+    for group in range(12):
+        names = [f"{group}_{number}.png" for number in range(4)]
+        for number, name in enumerate(names):
+            Image.new("RGB", (8, 8), (group, number, 0)).save(tmp_path / name)
+        for shown in (names[:2], names[1:3], names[3:]):
+            phrases = [
+                {"text": "ball", "boxes": [[0, 0, 1, 1]], "image": place, "start": 2, "end": 6}
+                for place in range(len(shown))
+            ]
+            lines.append({"images": shown, "text": "a ball", "phrases": phrases})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given = ["--model", "m", "--data", str(tmp_path / "rows.jsonl"), "--limit", "0"]
+    options = heads.build_parser().parse_args(given)
+    sides = heads_work.load_examples(options, ["train", "validation"], None)
+    seen = [{Path(options.pictures[each.image_id]).name for each in side} for side in sides]
+    assert not seen[0] & seen[1] and len(seen[0] | seen[1]) == 48 and all(seen)
+    for group in range(12):
+        assert any({f"{group}_{number}.png" for number in range(3)} <= side for side in seen)
