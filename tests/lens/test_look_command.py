@@ -9,7 +9,8 @@ from peft import LoraConfig, get_peft_model
 from PIL import Image
 from transformers import AutoModelForImageTextToText
 
-from grounded_attention.commands.look import main, read_heads
+from grounded_attention.commands.look import main
+from grounded_attention.commands.vlm_options import read_heads
 from tests.helpers.tiny_vlm_files import save_llava
 
 

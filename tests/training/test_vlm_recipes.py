@@ -261,7 +261,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
         ({"model": {"config": {"model_type": "llava", "layers": 1}}}, "unknown key 'model.config.layers'"),
         (
             {"model": {"config": {"model_type": "llava", "text_config": {"model_type": "llama", "hidden": 8}}}},
-            "unknown key 'model.config.text_config.hidden'; did you mean 'model.config.text_config.hidden_act",
+            "unknown key 'model.config.text_config.hidden'; known keys: hidden_",
         ),
         ({"model": {"tokenizer": None}}, "model.tokenizer is empty: give the directory or Hub id of the model's"),
         ({"model": {"adapter": {"lora": {}}}}, "model.adapter changes the weights of a checkpoint: give model.source"),
