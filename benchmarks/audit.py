@@ -96,7 +96,7 @@ class Workload:
         model = model.to(options.device).eval()
         self.observer = PlainObserver(model) if way == "plain" else get_observer(model)
         self.examples = _examples(options.batch, regions)
-        batch = _process(self.examples, regions)
+        batch = _process(model, self.examples, regions)
         grounded = ground(batch, self.examples)
         self.items = {
             "text_to_region": text_items(grounded, batch, DEFAULT_WORD),
@@ -144,7 +144,7 @@ def _examples(count: int, regions: int) -> list[AuditExample]:
     return examples
 
 
-def _process(examples: list[AuditExample], regions: int) -> HeadBatch:
+def _process(model: Any, examples: list[AuditExample], regions: int) -> HeadBatch:
     processor = VLBertProcessor(
         BertTokenizer(vocab={word: number for number, word in enumerate(VOCABULARY)}), max_regions=regions
     )
@@ -153,7 +153,7 @@ def _process(examples: list[AuditExample], regions: int) -> HeadBatch:
         example.image_id: SimpleNamespace(boxes=_boxes(regions, image), features=features[image])
         for image, example in enumerate(examples)
     }
-    return RegionInputs(processor, records, Rules()).make(examples)
+    return RegionInputs(model, processor, records, Rules()).make(examples)
 
 
 def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:

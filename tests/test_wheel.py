@@ -106,6 +106,7 @@ LEFT_OUT = {
     "Qwen/": "needs a network; tests/test_tutorial_rows.py runs it with a tiny model",
     "PekingU/": "needs a network",
     "google-bert/": "needs a network",
+    "train referring data.source": "its text encoder needs a network",
     "runs/own ": "its training needs a network",
     "space run": "serves until it is stopped; `make space` runs it",
 }

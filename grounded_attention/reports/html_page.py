@@ -117,7 +117,7 @@ def embedded_image(path: Path, alt: str, caption: str = "") -> str:
     kind, content = "svg+xml", path.read_bytes()
     if path.suffix.lower() != ".svg":
         kind, written = "webp", io.BytesIO()
-        Image.open(io.BytesIO(content)).save(written, "WEBP", quality=85)
+        Image.open(io.BytesIO(content), formats=("PNG", "JPEG", "WEBP")).save(written, "WEBP", quality=85)
         content = written.getvalue()
     data = base64.b64encode(content).decode("ascii")
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""

@@ -42,6 +42,8 @@ USUAL = {
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",
     "export-model": "{base}/model --output out",
     "ground": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes",
+    "point": f"{PHOTO} text --model {{base}}/absent",
+    "data push": "{base}/absent.jsonl org/name --permission mine",
     "look": f"{PHOTO} question --model {{base}}/absent --output lens.html",
     "perturb": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --steps 2 --maps raw_last --output out --cpu",
     "push": "{base}/model org/name",

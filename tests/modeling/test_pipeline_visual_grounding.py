@@ -391,7 +391,7 @@ def test_an_image_of_another_size(files):
 
 def test_options_of_a_call(files):
     pipe = load(files / "model")
-    with pytest.raises(TypeError, match="unknown: colour; known are layer, head, heads, top_k"):
+    with pytest.raises(TypeError, match="unknown: colour; known are layer, head, heads, words, top_k"):
         pipe(example(), colour="red")
     for name in ("layer", "head"):
         with pytest.raises(ValueError, match=f"{name} 2: the model has the {name}s 0 to 1"):
