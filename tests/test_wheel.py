@@ -136,7 +136,7 @@ def commands(page):
     text = (ROOT / f"{page}.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```bash\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
     for line in "".join(blocks).replace("\\\n", "").splitlines():
-        given = re.sub(r"\s+#.*", "", line.strip()).replace("ORG/", "org/")
+        given = re.sub(r"\s+#.*", "", line.strip()).replace("ORG/", "org/").replace(" me/", " org/")
         given = given.replace("make train", "grounded-attention train scenes_vgp")
         program, _, rest = given.partition(" ")
         if program != "grounded-attention" or any(part in f"{rest} " for part in LEFT_OUT):
