@@ -17,8 +17,15 @@ DTYPES = ("bfloat16", "float16", "float32")  # names of torch's types
 
 
 def add_device_options(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Adds `--device` and `--dtype`."""
+    """Adds `--device`, its short form `--cpu`, and `--dtype`."""
     add = parser.add_argument
+    add(
+        "--cpu",
+        dest="device",
+        action="store_const",
+        const="cpu",
+        help="--device cpu: run on the CPU even if there is a GPU",
+    )
     add("--device", metavar="NAME", help=f"cpu, cuda, cuda:1 ...; default: one GPU per process if there is one{more}")
     add("--dtype", choices=DTYPES, default="float32", help="floating type of the models: %(default)s")
 

@@ -115,9 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if sys.getfilesystemencoding() == "ascii":  # C locale with PYTHONUTF8=0, where many names cannot be opened
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
-    if (
-        sys.stdout.encoding or "utf-8"
-    ).lower() != "utf-8":  # another encoding than UTF-8 may lack characters that are printed
+    if (sys.stdout.encoding or "utf-8").lower() != "utf-8":  # it may lack characters that are printed
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     calm_bars()
     given = list(sys.argv[1:] if arguments is None else arguments)

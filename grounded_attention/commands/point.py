@@ -77,11 +77,16 @@ def _measure(options: argparse.Namespace) -> str:
     model, processor = load_vlm(options)
     hits: list[dict[str, float]] = []
     groups: list[Sequence[str]] = []
+    left_out = 0
     for row in open_rows(options.rows, options, split=options.split):
-        image = open_image(row["image"], "image")
+        pictures = row.get("images") or [row["image"]]
         for phrase in row["phrases"]:
-            if not len(phrase["boxes"]) or len(hits) == options.limit:
+            if len(hits) == options.limit:
+                break
+            if not len(phrase["boxes"]):
+                left_out += 1
                 continue
+            image = open_image(pictures[phrase.get("image") or 0], "image")
             found, boxes = _point(options, model, processor, image, phrase["text"]), phrase["boxes"]
             top = any(is_hit(each, boxes) for each in found.points)
             overlap = is_hit(found.point, boxes, found.reach)
@@ -91,6 +96,8 @@ def _measure(options: argparse.Namespace) -> str:
             break
     if not hits:
         raise ValueError(f"--rows {options.rows}: no phrase has a box")
+    if left_out:
+        print(f"{left_out} texts have no box, such as negative ones; they are not measured", file=sys.stderr)
     scores = point_scores(hits, groups)
     if options.json:
         return json.dumps(scores)

@@ -13,8 +13,8 @@ from grounded_attention.heads.points import WHOLE, Point, map_points, zoom_box
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.actor import HEAD, Actor
-from grounded_attention.supervision.method import observed_layers
-from grounded_attention.supervision.pointer import Pointer
+from grounded_attention.supervision.registry import get_method
+from grounded_attention.supervision.soft_attention import POINTER
 from grounded_attention.supervision.supervise import supervise, unwrap_model
 from grounded_attention.utils.open_images import open_image
 
@@ -73,9 +73,10 @@ def point(
 ) -> Pointed:
     """Points at what a text asks for, by the attention of the model.
 
-    A model with the anchor token, taught by the method `pointer`, has the anchor put after the text: its map counts,
-    over all heads, weighted by the text; or that of its own head, if the method `actor` gave it one. Any other model
-    points with the mean attention of the words of the text, in the heads of `heads`.
+    A model with the anchor token has the anchor put after the text: its map counts, read as the method that taught it
+    does, with its options (the tokenizer keeps them): by default `pointer`, over all heads weighted by the text; or
+    that of a head of its own, if the method `actor` gave it one. Any other model points with the mean attention of the
+    words of the text, in the heads of `heads`.
 
     Args:
         model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
@@ -94,8 +95,8 @@ def point(
         [`Pointed`]: the points.
 
     Raises:
-        ValueError: if the text is empty, the model's image tokens are not known, nothing in the image is attended, or
-            `anchor` is given and no token of the model.
+        ValueError: if the text is empty, the model's image tokens are not known, nothing in the image is attended,
+            `anchor` is given and no token of the model, or the head of the method `actor` was not loaded with it.
     """
     if not text.strip():
         raise ValueError("point needs a text: say what to point at")
@@ -109,16 +110,18 @@ def point(
     crops: list[tuple[int, int, int, int]] = []
     shown, seen = picture, WHOLE
     for step in range(zoom + 1):
+        score = "max"
         if anchored:
-            cells, part = _anchor_map(model, patches, shown, text, anchor)
-            source = f"the token {anchor}" + " and its head" * hasattr(unwrap_model(model), HEAD)
+            cells, part, method = _anchor_map(model, patches, shown, text, anchor)
+            source = f"the token {anchor}" + " and its head" * isinstance(method, Actor)
+            score = "mean" if isinstance(method, Actor) and method.options["target"] != "fitts" else "max"
         else:
             lens = look(model, patches, shown, text, answer="", heads=heads)
             words = lens[text]
             cells, part, source = words.cells, words.frame, lens.heads_from
         sides = (seen[2] - seen[0], seen[3] - seen[1])
         x1, y1, x2, y2 = (seen[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
-        found = map_points(cells, (x1, y1, x2, y2), share)
+        found = map_points(cells, (x1, y1, x2, y2), share, score)
         if not found:
             raise ValueError(f"{text!r}: nothing in the image is attended, so there is no point")
         if step < zoom:
@@ -134,8 +137,8 @@ def point(
 @torch.no_grad()
 def _anchor_map(
     model: Any, patches: PatchGroundingProcessor, picture: Image.Image, text: str, anchor: str
-) -> tuple[np.ndarray, tuple[float, float, float, float]]:
-    """The map (Y, X) of the anchor that answers a text, and the part of the image that it covers."""
+) -> tuple[np.ndarray, tuple[float, float, float, float], Any]:
+    """The map (Y, X) of the anchor that answers a text, the part of the image that it covers, and the method."""
     answers = bool(getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template)
     start = 0 if answers else len(text) + 1  # the text may have the anchor too
     place = {"start": start, "end": start + len(anchor), "sentence": int(answers)}
@@ -146,7 +149,10 @@ def _anchor_map(
         made = patches([f"{text} {anchor}"], images=[picture], phrases=phrases)
     inner = unwrap_model(model)
     head: Any = getattr(inner, HEAD, None)
-    method = Pointer() if head is None else Actor(target="gaussian")
+    told = patches.tokenizer.init_kwargs.get(POINTER) or {"name": "pointer" if head is None else "actor"}
+    method: Any = get_method(**told)
+    if isinstance(method, Actor) and head is None:
+        raise ValueError("the head of the method actor is not loaded: use `grounded-attention point --model`")
     batch = made.to(next(inner.parameters()).device)
     given = {**batch, **method.prepare_batch(batch)}
     with supervise(inner):
@@ -156,9 +162,7 @@ def _anchor_map(
     if isinstance(method, Actor):
         logs = method.head_map(head, outputs.hidden_states, given)
     else:
-        layers = observed_layers(outputs)
-        pairs, queries = ([layer.pairs[place] for layer in layers] for place in (0, 1))
-        logs = method.weighted_map(pairs, queries, outputs.hidden_states, given)
+        logs = method.attention_map(outputs, given)
     attention = logs[0, 0].exp().cpu()
     grid = TokenGrid.of_tokens(batch["region_boxes"][0].cpu(), batch["region_candidate_mask"][0].cpu())
-    return grid.maps(attention * batch["region_candidate_mask"][0].cpu()).numpy(), grid.frame
+    return grid.maps(attention * batch["region_candidate_mask"][0].cpu()).numpy(), grid.frame, method

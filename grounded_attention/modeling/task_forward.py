@@ -8,7 +8,6 @@ heads and their names of weights. Inputs that only some families have (`FamilyIn
 Shape letters: B batch, C choices, T text, R regions, P phrases, D text width, E region width, F pooled width.
 """
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,7 +22,6 @@ from .task_arguments import (
     ALIGNMENT_ARGS,
     ANSWER_ARGS,
     CHOICE_ARGS,
-    FAMILY_INPUTS,
     PHRASE_GROUNDING_ARGS,
     POOLED_ANSWER_ARGS,
     REFERRING_ARGS,
@@ -211,17 +209,6 @@ class Task:
 
     config: Any
     base_model: Any
-    forward: Any
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Lists the inputs of families in the signature, by which a Trainer decides what columns of rows to drop."""
-        super().__init_subclass__(**kwargs)
-        if "forward" in vars(cls):
-            signature = inspect.signature(cls.forward)
-            *own, rest = signature.parameters.values()
-            more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in FAMILY_INPUTS]
-            more = [each for each in more if each.name not in signature.parameters]
-            cls.forward.__signature__ = signature.replace(parameters=[*own, *more, rest])
 
     def encode(self, *args: Any, **kwargs: Any) -> Any:
         """The output of the base model."""

@@ -78,6 +78,7 @@ __all__ = [
     "BertStart",
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
+    "find_installed",
     "load_extractor",
     "load_region_features",
     "open_image",

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from ..utils.masks import mask_boxes
 from ..utils.open_images import open_image
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
@@ -24,8 +25,7 @@ from .image_tokens import (
     place_image_tokens,
 )
 from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_arrays, text_spans
-from .phrase import boxes_of
-from .phrase_grounding import mark_covered, phrase_arrays
+from .phrase_grounding import phrase_arrays
 from .region_columns import RegionColumns
 from .sequence_layouts import check_tokenizer
 
@@ -48,6 +48,8 @@ GROUNDING_KEYS = (
 )
 # A gold box is widened to this part of the image, so that one without area is in a patch too.
 SMALLEST_BOX = 1e-6
+# Boxes are float32, so that a share of one may be this much too small.
+ROUNDING = 1e-5
 
 
 class PatchGroundingProcessor:
@@ -206,10 +208,10 @@ class PatchGroundingProcessor:
         data = region_arrays([each.image_tokens for each in sequences])
         encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
         counts, shape = np.array([*map(len, pictures)]), data["region_positions"].shape
-        threshold = self.coverage_threshold
+        cover = partial(mark_covered, threshold=self.coverage_threshold)
         tokens, every = data["region_attention_mask"].sum(axis=1), np.tile(np.arange(shape[1]), (shape[0], 1))
-        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], threshold)
-        match = partial(match_coverage, threshold=threshold)
+        regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], cover)
+        match = partial(match_coverage, threshold=self.coverage_threshold)
         parts = [each.prompt.parts for each in sequences]
         spoken = [[each[i].text if i < len(each) else "" for each in parts] for i in range(len(encoded.ids))]
         length = data["text_positions"].shape[1]
@@ -336,10 +338,26 @@ def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> n
     return mark_covered(share, threshold)
 
 
+def mark_covered(shares: np.ndarray, threshold: float) -> np.ndarray:
+    """Marks the regions (n, G) that are covered enough; where none is, the one that is covered most."""
+    marks = np.asarray(shares >= threshold - ROUNDING)
+    small = np.flatnonzero(~marks.any(axis=1) & (shares.max(axis=1, initial=0.0) > 0))
+    marks[small, shares[small].argmax(axis=1)] = True
+    return marks
+
+
 def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.ndarray, np.ndarray]:
     """The boxes (B, P, G, 4) float32 of the phrases of each example, -1 for padding, and their images (B, P)."""
     values = [[each if isinstance(each, Mapping) else vars(each) for each in example or ()] for example in phrases]
-    given = [[boxes_of(each) for each in example] for example in values]
+    given = [
+        [
+            mask_boxes(each["mask"], "phrase")
+            if each.get("boxes") is None and each.get("mask") is not None
+            else each.get("boxes")
+            for each in example
+        ]
+        for example in values
+    ]
     boxes = [[np.reshape(() if each is None else each, (-1, 4)) for each in example] for example in given]
     most = max((len(each) for example in boxes for each in example), default=0)
     made = np.full((len(values), count, max(most, 1), 4), -1.0, dtype=np.float32)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..utils.masks import mask_corners, read_mask
 from ..utils.whole_words import whole_words
+from .installed_package import find_installed
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,8 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
             place, or occur not exactly once.
     """
     found = _known_values(given, name)
-    if found.get("mask") is not None:
-        found["boxes"] = boxes_of(found, name)
+    if found.get("mask") is not None and found.get("boxes") is None:
+        found["boxes"] = find_installed("utils.masks", "mask_boxes")(found["mask"], name)
     if grounded and isinstance(given, Mapping) and not {"boxes", "regions", "mask"} & given.keys():
         raise ValueError(f"{name}: neither boxes nor regions; give 'boxes': [] for a phrase that is not grounded.")
     text, sentence = found.get("text") or None, found.get("sentence")
@@ -139,15 +139,6 @@ def _known_values(given: Any, name: str) -> dict[str, Any]:
     return found
 
 
-def boxes_of(values: Mapping[str, Any], name: str = "phrase") -> Any:
-    """The boxes of a phrase, by default that of its mask; None if it has neither."""
-    if values.get("boxes") is not None or values.get("mask") is None:
-        return values.get("boxes")
-    mask = read_mask(values["mask"], f"{name}, mask")
-    corners, sides = mask_corners(mask), mask.shape[::-1] * 2
-    return [] if corners is None else [[each / side for each, side in zip(corners, sides, strict=True)]]
-
-
 def _is_integer(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, bool)
 
@@ -161,4 +152,4 @@ def _find(text: str, texts: Sequence[str], sentence: int | None, name: str) -> t
     return places[0]
 
 
-__all__ = ["KEYS", "Phrase", "boxes_of", "read_phrase", "row_texts"]
+__all__ = ["KEYS", "Phrase", "read_phrase", "row_texts"]

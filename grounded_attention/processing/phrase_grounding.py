@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
-from ..utils.masks import mask_shares, read_mask
 from .grounded_batch import DroppedPhrase
+from .installed_package import find_installed
 from .number_arrays import to_array
 from .phrase import Phrase, read_phrase
 from .region_boxes import box_iou, find_bad_box
@@ -29,8 +29,6 @@ BoxMatch = Callable[[np.ndarray, np.ndarray], np.ndarray]
 TRUNCATED = "truncated"
 NO_TOKEN = "no token"
 REGIONS_CUT = "regions cut"
-# Boxes are float32, so that a share of one may be this much too small.
-ROUNDING = 1e-5
 
 
 @dataclass
@@ -105,14 +103,6 @@ def match_iou(gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) ->
     return overlap >= iou_threshold
 
 
-def mark_covered(shares: np.ndarray, threshold: float) -> np.ndarray:
-    """Marks the regions (n, G) that are covered enough; where none is, the one that is covered most."""
-    marks = np.asarray(shares >= threshold - ROUNDING)
-    small = np.flatnonzero(~marks.any(axis=1) & (shares.max(axis=1, initial=0.0) > 0))
-    marks[small, shares[small].argmax(axis=1)] = True
-    return marks
-
-
 def phrase_arrays(
     given: Mapping[str, Any],
     texts: list[list[str]],
@@ -147,9 +137,7 @@ def phrase_arrays(
     absent = truncated | empty
     data, flags = {"phrase_mask": mask}, {TRUNCATED: truncated, NO_TOKEN: empty}
     if regions is not None:
-        gold, lost, scores = ground_phrases(
-            flat, regions, match, _image_of(flat, images, regions.coverage is not None)
-        )
+        gold, lost, scores = ground_phrases(flat, regions, match, _image_of(flat, images, bool(regions.cover)))
         data["phrase_regions"] = np.zeros((*shape[:2], gold.shape[1]), dtype=np.float32)
         data["phrase_regions"][flat.example, flat.row] = gold * ~absent[:, None]
         if scores is not None:
@@ -193,16 +181,15 @@ def ground_phrases(
     for index, record in enumerate(flat.records):
         if record.mask is not None and record.regions is None:
             candidates = _candidates(flat, np.array([index]), regions, images)[0]
-            shares[index] = mask_shares(read_mask(record.mask, f"{flat.name(index)}, mask"), candidates)
-            if regions.coverage is not None:
-                given[index] = mark_covered(shares[[index]], regions.coverage)[0]
+            shares[index] = find_installed("utils.masks", "mask_shares")(record.mask, candidates, flat.name(index))
+            given[index] = given[index] if regions.cover is None else regions.cover(shares[[index]])[0]
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=np.float32)
     phrase, region = np.nonzero(given)
     column = regions.columns[flat.example[phrase], region]
     phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
     target[phrase, column] = shares[phrase, region]
     lost = np.logical_and(given.any(axis=1), ~target.any(axis=1))
-    if regions.coverage is not None and boxes:
+    if regions.cover and boxes:
         lost[[index for index, _ in boxes]] |= ~target[[index for index, _ in boxes]].any(axis=1)
     if not has_scores:
         return target, lost, None

@@ -5,7 +5,7 @@ Shapes: B batch, n regions given for an example, G = max n over the batch, D fea
 (W = 1) for families that have one (else W = 0), then the kept regions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,8 +50,8 @@ class RegionColumns:
         counts (`np.ndarray`): (B,) int64, number of given regions.
         columns (`np.ndarray`): (B, G) int64, the column of each region in `arrays`, -1 for a dropped one.
         images (`np.ndarray`): (B, G) int64, the image of each given region.
-        coverage (`float`, *optional*): For regions that cover what the model sees of an image, so that a box without
-            one is in a part that was cut: the share of a region that makes it gold.
+        cover (`Callable`, *optional*): For regions that cover what the model sees of an image, so that a box without
+            one is in a part that was cut: marks the gold regions (n, G), by the share of them that is covered.
     """
 
     arrays: dict[str, np.ndarray]
@@ -59,7 +59,7 @@ class RegionColumns:
     counts: np.ndarray
     columns: np.ndarray
     images: np.ndarray
-    coverage: float | None = None
+    cover: Callable[[np.ndarray], np.ndarray] | None = None
 
 
 def check_regions(given: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:

@@ -25,6 +25,7 @@ from .score_masks import LOWEST_SCORE, is_hidden
 from .soft_targets import Target, soft_targets
 
 ROWS, QUERIES = "text_to_region", "queries"
+POINTER = "pointer"  # key of the settings of a tokenizer with an anchor: the method that taught it, and its options
 Rows = Literal["words", "last_word", "anchor", "answer", "last_answer"]
 Reduction = Literal["each", "mean", "queries_hard", "queries_soft"]
 Divergence = Literal["cross_entropy", "kl", "reverse_kl", "jsd"]
@@ -159,12 +160,24 @@ class SoftAttention(DirectSupervision):
         return {**arguments, "attention_queries": tuple(places.values())}
 
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
+        pairs, queries = self._pairs(outputs)
+        return {ROWS: self.distribution_loss(pairs, queries, getattr(outputs, "hidden_states", None), batch)}
+
+    def _pairs(self, outputs: Any) -> list[Any]:
+        """The attention of the rows, and that of the queries, in each layer with the heads that are taught."""
         observed = observed_layers(outputs)
-        pairs, queries = (
+        return [
             self._select_heads([pair for layer in observed if (pair := layer.pairs[place]) is not None])
             for place in ((0, 1) if self.weighs_heads else (0, 0))
-        )
-        return {ROWS: self.distribution_loss(pairs, queries, getattr(outputs, "hidden_states", None), batch)}
+        ]
+
+    def attention_map(self, outputs: Any, batch: Batch) -> Tensor:
+        """(B, Q, K): the logarithm of one map of each row: weighted as in training, or the mean of taught heads."""
+        pairs, queries = self._pairs(outputs)
+        if self.weighs_heads:
+            return self.weighted_map(pairs, queries, outputs.hidden_states, batch)
+        logs = torch.cat([alpha for alpha, _ in pairs], 1)
+        return logs.logsumexp(1) - torch.tensor(float(logs.shape[1])).log()
 
     def maps_losses(
         self,
@@ -273,3 +286,11 @@ def head_weights(shares: Tensor, nearness: Tensor, known: Tensor, count: int, fo
     looks = shares.exp().masked_fill(hidden, LOWEST_SCORE).softmax(-1).clamp(min=_FLOOR).log()
     divergence = (pattern.exp()[:, None] * (pattern[:, None] - looks)).masked_fill(hidden, 0.0).sum(-1)
     return (-divergence).log_softmax(-1)
+
+
+def tell_anchor(method: Any, tokenizer: Any) -> None:
+    """Writes how an anchor is taught into the settings of its tokenizer, which are saved with a model or adapter."""
+    tokenizer.init_kwargs.pop(POINTER, None)
+    for part in getattr(method, "parts", (method,)):
+        if isinstance(part, SoftAttention) and part.options["rows"] == "anchor":
+            tokenizer.init_kwargs[POINTER] = part.get_config_dict()

@@ -40,9 +40,17 @@ def mask_corners(mask: np.ndarray) -> tuple[int, int, int, int] | None:
     return None if not len(rows) else (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
 
 
-def mask_shares(mask: np.ndarray, boxes: np.ndarray) -> np.ndarray:
-    """The share of each box (n, 4), x1, y1, x2, y2 in [0, 1], that a mask (H, W) of its image covers, (n,) float32;
-    0 for a box without area."""
+def mask_boxes(given: Any, name: str) -> list[list[float]]:
+    """The box around a mask, x1, y1, x2, y2 in [0, 1]; none if it is empty."""
+    mask = read_mask(given, f"{name}, mask")
+    corners, sides = mask_corners(mask), mask.shape[::-1] * 2
+    return [] if corners is None else [[each / side for each, side in zip(corners, sides, strict=True)]]
+
+
+def mask_shares(given: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarray:
+    """The share of each box (n, 4), x1, y1, x2, y2 in [0, 1], that a mask of its image covers, (n,) float32; 0 for a
+    box without area."""
+    mask = read_mask(given, f"{name}, mask")
     height, width = mask.shape
     # sums[y, x] are the pixels above y and left of x; between whole numbers they grow linearly in each direction.
     sums = np.pad(mask, 1).cumsum(axis=0, dtype=np.float64).cumsum(axis=1)
@@ -59,4 +67,4 @@ def mask_shares(mask: np.ndarray, boxes: np.ndarray) -> np.ndarray:
     return np.divide(inside, area, out=np.zeros_like(area), where=area > 0).clip(0, 1).astype(np.float32)
 
 
-__all__ = ["mask_corners", "mask_shares", "read_mask", "run_lengths"]
+__all__ = ["mask_boxes", "mask_corners", "mask_shares", "read_mask", "run_lengths"]

@@ -8,10 +8,13 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 from safetensors import safe_open
+from transformers import AutoTokenizer
 
 from grounded_attention.heads.points import is_hit, map_points, point_scores, zoom_box
 from grounded_attention.lens.pointing import point
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision import get_method
+from grounded_attention.supervision.soft_attention import tell_anchor
 from tests.helpers.tiny_vlm_models import make_model, make_pair
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -94,7 +97,7 @@ def test_a_model_points_with_and_without_zoom(family):
         point(model, processor, picture(), " ")
 
 
-def test_an_anchor_points_by_its_own_row():
+def test_an_anchor_points_by_its_own_row(tmp_path):
     """The anchor's map is that of eager attention, over all heads with the weights of the question."""
     processor = make_processor("llava")
     processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
@@ -121,3 +124,16 @@ def test_an_anchor_points_by_its_own_row():
     weights = maps[:, best][:, images].sum(1).softmax(0)
     expected = (weights[:, None] * maps[:, anchor][:, images]).sum(0)
     assert np.allclose(found.cells.flatten(), (expected / expected.sum()).numpy(), atol=1e-5)
+    # Taught in other words: the saved tokenizer says how, and the mean of the heads of one layer is read.
+    tell_anchor(get_method("pointer", reduction="mean", layers=[1]), processor.tokenizer)
+    processor.tokenizer.save_pretrained(tmp_path)
+    processor.tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    model.set_attn_implementation("sdpa")
+    taught = point(model, processor, picture(), "the small cat")
+    rows = seen.attentions[1][0, :, anchor][:, images]
+    assert np.allclose(taught.cells.flatten(), (rows / rows.sum(-1, keepdim=True)).mean(0).numpy(), atol=1e-5)
+    tell_anchor(get_method("direct"), processor.tokenizer)
+    assert np.allclose(point(model, processor, picture(), "the small cat").cells, found.cells, atol=1e-6)
+    tell_anchor(get_method("actor"), processor.tokenizer)
+    with pytest.raises(ValueError, match="actor"):
+        point(model, processor, picture(), "the small cat")

@@ -14,8 +14,9 @@ from transformers import AutoConfig
 from grounded_attention.commands.point import build_parser
 from grounded_attention.commands.point import main as point_main
 from grounded_attention.commands.vlm_options import load_vlm
+from grounded_attention.training.experiments.vision_language import make_vlm, make_vlm_processor
 from grounded_attention.training.publish.hub import model_files
-from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.training.recipes.recipe import Model, load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.run_elsewhere import run_elsewhere
 from tests.helpers.tiny_scenes import refusal, run_train
@@ -352,6 +353,12 @@ def test_an_anchor_is_added_trained_and_saved(method, adapter, trained, scenes, 
         saved = weights(folder)
         head = {f"pointer_head.{name}": value for name, value in model.pointer_head.state_dict().items()}
         assert len(head) == 14 and all(torch.equal(saved[name], value) for name, value in head.items())
+
+    if method == "pointer" and not adapter:  # a model that has the token goes on with its row
+        again = Model(family="vlm", source=str(folder), tokens=["<point>"])
+        made = make_vlm(again, make_vlm_processor(again))
+        name = next(key for key in weights(folder) if key.endswith("embed_tokens.weight"))
+        assert torch.equal(made.get_input_embeddings().weight, weights(folder)[name])
 
     recipe["model"] |= {"tokens": []}
     recipe["output_dir"] = str(tmp_path / "without")

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel, set_seed
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.metrics.alignment_accuracy import AlignmentAccuracy
 from grounded_attention.supervision import GroundingAlignment, SupervisionMethod, supervise
+from grounded_attention.supervision.soft_attention import tell_anchor
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
 from grounded_attention.training.loop.data import Collator
@@ -47,6 +48,7 @@ def make_trainer(
     with recipe_key_errors(f"supervision.options.{method_name}"):
         method.prepare(model)
     _check_fit(model, processor, recipe, data)
+    tell_anchor(method, processor.tokenizer)
     measures = partial(_grounding_metrics, task, method) if _has_annotated_phrases(task, data) else list
     train, validation = data.splits["train"], data.splits.get("validation")
     arguments = training_arguments(recipe, directory)

@@ -106,23 +106,28 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
     made, missing = load_vlm(model)
     if missing:
         raise RecipeError(f"model.source {model.source}: weights are missing, such as {min(missing)}")
-    rows = _add_tokens(made, model.tokens, processor.tokenizer)
+    known = (
+        load_processor(model.tokenizer or model.source).tokenizer.get_vocab() if model.tokens and model.source else {}
+    )
+    rows = _add_tokens(made, model.tokens, processor.tokenizer, known)
     if model.adapter:
         options = {"trainable_token_indices": rows} if rows else {}
         return add_lora(made, {**options, **model.adapter[LORA]}, language_layers(made))
     return _freeze(made, model.freeze)
 
 
-def _add_tokens(model: Any, tokens: list[str], tokenizer: Any) -> list[int]:
-    """Gives new tokens a row of the embeddings, the mean of the others; returns their ids."""
-    rows = tokenizer.convert_tokens_to_ids(tokens) if tokens else []
+def _add_tokens(model: Any, tokens: list[str], tokenizer: Any, known: Mapping[str, int]) -> list[int]:
+    """Gives tokens that the source does not know a row of the embeddings, the mean of the others; returns the ids of
+    all."""
+    added = tokenizer.convert_tokens_to_ids(tokens) if tokens else []
+    rows = [row for token, row in zip(tokens, added, strict=True) if token not in known]
     add_token_rows(model, tokenizer)
     for embeddings in (model.get_input_embeddings(), model.get_output_embeddings()):
         weight = getattr(embeddings, "weight", None)
         if rows and weight is not None:
             with torch.no_grad():
                 weight[rows] = weight[: min(rows)].float().mean(0).to(weight)
-    return rows
+    return added
 
 
 def _new(model: Model, processor: PatchGroundingProcessor) -> PreTrainedModel:
