@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from .open_images import MAX_PIXELS
+
 
 def read_mask(given: Any, name: str) -> np.ndarray:
     """The pixels (H, W) bool of a mask: an array (H, W), or COCO's run lengths `{"size": [H, W], "counts": [...]}`,
@@ -18,7 +20,11 @@ def read_mask(given: Any, name: str) -> np.ndarray:
             return pixels.astype(bool)
         height, width = (int(each) for each in given["size"])
         runs = np.array(given["counts"], dtype=np.int64)
-        if min(height, width) < 1 or runs.min(initial=0) < 0 or runs.sum() != height * width:
+        if (
+            not 0 < height * width <= MAX_PIXELS
+            or min(runs.min(initial=0), height) < 0
+            or runs.sum() != height * width
+        ):
             raise ValueError(f"runs of {runs.sum()} pixels for {width} x {height}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(

@@ -163,6 +163,8 @@ def test_regions_that_match_have_the_share_that_is_covered():
         {"size": [2, 2]},
         {"size": [2, 2], "counts": [3]},
         {**RUNS, "counts": "a"},
+        {"size": [10**6, 10**6], "counts": [10**12]},  # a terabyte, in a line of text
+        {"size": [-2, -2], "counts": [4]},
     ],
 )
 def test_what_is_no_mask_is_named(mask):
