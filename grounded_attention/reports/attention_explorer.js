@@ -221,7 +221,7 @@
     });
   }
   // As `attention_overlay` of the figures: square roots of shares on one scale of colours.
-  const colour = (part) => `rgba(${onScale(Math.sqrt(part))}, 0.65)`;
+  const colour = (part) => `rgba(${onScale(Math.sqrt(part))}, 0.4)`;
   function onScale(part) {
     const place = Math.min(part, 1) * (data.colours.length - 1), low = Math.floor(place);
     const next = data.colours[Math.min(low + 1, data.colours.length - 1)];
