@@ -44,10 +44,10 @@ def head_of(model_class: type[PreTrainedModel]) -> str:
 
 
 def read_by(model_class: type[PreTrainedModel], inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Those of the inputs that the class's `forward` has, or takes for one family only."""
+    """Those of the inputs that the class's `forward` has; classes of regions are for VL-BERT's choices alone."""
     known = {*inspect.signature(model_class.forward).parameters}
-    if model_class is VLBertForMultipleChoice:
-        known.add("region_class_labels")
+    if model_class is not VLBertForMultipleChoice:
+        known.discard("region_class_labels")
     return {name: tensor for name, tensor in inputs.items() if name in known}
 
 
