@@ -29,8 +29,7 @@ _SHOWN = 3
 def relation_examples(
     captions: Iterable[AuditExample], parses: Iterable[Parse], query_end: str = EITHER, entity_words: bool = False
 ) -> list[AuditExample]:
-    """
-    Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase.
+    """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase.
 
     A caption is matched with its parse by the letters and digits of the text, and by the image id if the file contains
     it. A caption without a fitting parse is skipped; a warning reports the number of them, and the file and line of

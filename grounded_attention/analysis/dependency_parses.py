@@ -35,9 +35,7 @@ QUOTES = dict.fromkeys(("``", "''", "“", "”", "„", "‘", "’", "'", "`",
 
 @dataclass(frozen=True)
 class ParsedWord:
-    """
-    A word of a tree.
-    """
+    """A word of a tree."""
 
     form: str
     head: int
@@ -61,9 +59,7 @@ class Parse:
 
 
 def read_conllu(path: str | os.PathLike[str]) -> list[Parse]:
-    """
-    Reads the parses of a CoNLL-U file, or of all files `*.conllu` in a folder, sorted by name.
-    """
+    """Reads the parses of a CoNLL-U file, or of all files `*.conllu` in a folder, sorted by name."""
     path = Path(path)
     if not path.is_dir():
         return list(_joined(_read_sentences(path)))
@@ -192,9 +188,7 @@ def _error(path: Path, number: int, found: str, expected: str) -> ValueError:
 
 
 def spacy_parses(captions: Iterable[str], model: str = SPACY_MODEL) -> list[Parse]:
-    """
-    Parses captions with spaCy, each caption once.
-    """
+    """Parses captions with spaCy, each caption once."""
     if any(importlib.util.find_spec(name) is None for name in ("spacy", model)):
         raise ValueError(
             f"spaCy with its model {model} is not installed; pip install '.[spacy]' && python -m spacy download "
@@ -223,8 +217,7 @@ def _of_document(document: Any, model: str) -> Parse:
 
 
 def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
-    """
-    Finds the characters of each word of a parse in a caption. White space, case, and the spelling of brackets and
+    """Finds the characters of each word of a parse in a caption. White space, case, and the spelling of brackets and
     quotation marks may differ. Punctuation that only one of them has is skipped.
     """
     places: list[tuple[int, int] | None] = [None] * len(parse.words)

@@ -59,9 +59,7 @@ class PerturbationCurves:
         return np.trapezoid(self.accuracy, self.fractions, axis=-1)
 
     def summary(self, level: float = LEVEL, draws: int = DRAWS, seed: int = 0) -> list[dict[str, Any]]:
-        """
-        The areas of each map and of the random order, with bootstrap intervals over images.
-        """
+        """The areas of each map and of the random order, with bootstrap intervals over images."""
         by_image = np.trapezoid(self.sums, self.fractions, axis=-1)  # (I, C)
         index = {curve: place for place, curve in enumerate(self.curves)}
         rows = []
@@ -123,8 +121,7 @@ def perturb(
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
 ) -> PerturbationCurves:
-    """
-    Computes the curves of some maps. Each map is computed once with all regions; then each step runs the model with
+    """Computes the curves of some maps. Each map is computed once with all regions; then each step runs the model with
     fewer regions.
     """
     if steps < 1:

@@ -48,9 +48,7 @@ Reader = Callable[[Any, Mapping[str, Any]], ReadOut]
 def region_maps(
     model: Any, inputs: Mapping[str, Any], read_out: Reader, maps: Sequence[str] = MAPS
 ) -> dict[str, Tensor]:
-    """
-    Computes relevancy maps over the regions of each example.
-    """
+    """Computes relevancy maps over the regions of each example."""
     unknown = [name for name in maps if name not in MAPS]
     if unknown:
         raise ValueError(f"unknown maps {', '.join(unknown)}; expected some of {', '.join(MAPS)}")
@@ -105,8 +103,7 @@ def _map(
 def attention_relevancy(
     attentions: Sequence[Tensor], gradients: Sequence[Tensor], calls: Sequence[AttentionCall] | None = None
 ) -> Blocks:
-    """
-    The contribution of each input to each output: a relevancy R for every pair of streams, which starts with the
+    """The contribution of each input to each output: a relevancy R for every pair of streams, which starts with the
     identity. A is the mean over heads of the positive part of gradient times attention. A call of one stream adds A R
     to the rows of the stream. A call between two streams adds A, between the normalised relevancies of both, and
     A R to the rows of the queries; calls of one name read the relevancies before the first of them.
@@ -149,9 +146,7 @@ def _normalised(relevancy: Tensor) -> Tensor:
 
 
 def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
-    """
-    The gradients of the scores (B,) with respect to the attention maps.
-    """
+    """The gradients of the scores (B,) with respect to the attention maps."""
     if not attentions[0].requires_grad:
         raise ValueError("the weights of the model need no gradients; call model.requires_grad_(True) first")
     # Examples of a batch are independent, so the gradient of the sum is the gradient of each score.

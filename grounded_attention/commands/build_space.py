@@ -20,9 +20,7 @@ from .command_line import make_parser, run
 
 
 def build(options: argparse.Namespace) -> str:
-    """
-    Writes the small checkpoints and returns the text to print.
-    """
+    """Writes the small checkpoints and returns the text to print."""
     from grounded_attention.space.small_checkpoints import write_small
 
     folders = {name: options.run / name for name in options.methods}

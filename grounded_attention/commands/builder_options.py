@@ -23,9 +23,7 @@ def options_of(builder: type[LocalBuilder]) -> dict[str, dataclasses.Field]:
 
 
 def builder_options_help(arguments: Sequence[str]) -> str:
-    """
-    What the help says about the options of builders.
-    """
+    """What the help says about the options of builders."""
     named = [word for word in arguments if word in BUILDERS]
     if not named or not {"-h", "--help"} & set(arguments):
         return "options (key=value) differ by builder; give its name and --help to list them"
@@ -33,9 +31,7 @@ def builder_options_help(arguments: Sequence[str]) -> str:
 
 
 def parse_options(builder: type[LocalBuilder], pairs: Sequence[str]) -> dict[str, Any]:
-    """
-    Parses `key=value` texts into options of a builder. A value is read as YAML unless the option is a text.
-    """
+    """Parses `key=value` texts into options of a builder. A value is read as YAML unless the option is a text."""
     known = options_of(builder)
     options: dict[str, Any] = {}
     for pair in pairs:

@@ -105,9 +105,7 @@ def explain_cache(error: BaseException) -> str | None:
 
 
 def explain_storage(error: BaseException) -> str | None:
-    """
-    Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it.
-    """
+    """Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it."""
     for cause in causes(error):
         number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
         text = " ".join(str(cause).split())
@@ -159,9 +157,7 @@ def explain_memory(error: BaseException) -> str | None:
 
 
 def explain_loading(error: BaseException) -> str | None:
-    """
-    Formats an error inside `from_pretrained` as one line: libraries raise any type when a file has a wrong value.
-    """
+    """Formats an error inside `from_pretrained` as one line: libraries raise any type when a file has wrong values."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     loading = next((frame for frame in frames if frame.f_code.co_name == "from_pretrained"), None)
     if loading is None:
@@ -186,9 +182,7 @@ def run(
     intermixed: bool = False,
     resumable: str = "",
 ) -> int:
-    """
-    Parses the arguments and runs the command.
-    """
+    """Parses the arguments and runs the command."""
     options = parser.parse_intermixed_args(arguments) if intermixed else parser.parse_args(arguments)
     try:
         with _quiet(getattr(options, "quiet", False)):

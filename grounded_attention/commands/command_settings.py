@@ -10,9 +10,7 @@ SECTIONS = ("data.builder", "data.options.", "options.")
 
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
-    """
-    Parses `key=value` texts.
-    """
+    """Parses `key=value` texts."""
     found = {}
     for text in texts:
         key, equals, value = text.partition("=")

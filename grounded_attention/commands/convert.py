@@ -41,9 +41,7 @@ from .command_line import make_parser, run
 def convert_checkpoint(
     family: str, checkpoint: Path, output: Path, config: Path | None = None, force: bool = False
 ) -> str:
-    """
-    Converts an original checkpoint file; nothing in the file is executed.
-    """
+    """Converts an original checkpoint file; nothing in the file is executed."""
     from grounded_attention.conversion.fast_rcnn import FAST_RCNN
     from grounded_attention.conversion.file import read_checkpoint, read_overrides
     from grounded_attention.conversion.output import check_output, format_summary, make_record, write_model

@@ -31,9 +31,7 @@ def add_device_options(parser: argparse.ArgumentParser, more: str = "") -> None:
 
 
 def find_device(name: str | None, state: PartialState) -> torch.device:
-    """
-    The device of `--device`, or of this process if none is given.
-    """
+    """The device of `--device`, or of this process if none is given."""
     import torch
 
     try:

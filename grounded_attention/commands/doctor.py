@@ -50,9 +50,7 @@ def _work(options: argparse.Namespace) -> str:
 
 
 def examine(offline: bool = False) -> dict[str, Any]:
-    """
-    Collects the facts of the report.
-    """
+    """Collects the facts of the report."""
     found: dict[str, Any] = {
         "versions": {"grounded-attention": __version__, "python": platform.python_version(), **_versions()},
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},

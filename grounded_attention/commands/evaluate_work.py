@@ -28,9 +28,7 @@ from .command_settings import below, settings
 
 
 def named_tables(texts: Sequence[str]) -> dict[str, str]:
-    """
-    Parses the `NAME=TABLE` texts of --track into name -> table.
-    """
+    """Parses the `NAME=TABLE` texts of --track into name -> table."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, table = text.partition("=")
@@ -74,9 +72,7 @@ def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> di
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """
-    Checks the options before anything is loaded.
-    """
+    """Checks the options before anything is loaded."""
     if (options.checkpoint is None) == (options.predictions is None):
         raise ValueError("give either a CHECKPOINT or --predictions FILE")
     if options.task not in TASKS:
@@ -100,9 +96,7 @@ def check_options(options: argparse.Namespace) -> None:
 
 
 def find_picture(folder: str | None, image_id: str, file_name: str | None) -> Picture | None:
-    """
-    Finds the image of a row by its file name, by its id, or by COCO's pattern of file names.
-    """
+    """Finds the image of a row by its file name, by its id, or by COCO's pattern of file names."""
     if folder is None:
         return None
     names = [name for name in (file_name, f"{image_id}.jpg", f"{image_id}.png") if name]

@@ -40,9 +40,7 @@ FORMS = (".npz", ".html")
 
 
 def capture(options: argparse.Namespace) -> ExampleAttention:
-    """
-    Captures the attention of the model in the image.
-    """
+    """Captures the attention of the model in the image."""
     from transformers.utils import logging
 
     from grounded_attention.heads.example_attention import capture_image
@@ -73,9 +71,7 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
 
 
 def export(options: argparse.Namespace) -> str:
-    """
-    Writes the file and returns the text to print.
-    """
+    """Writes the file and returns the text to print."""
     from grounded_attention.reports.attention_explorer import explorer_page
     from grounded_attention.reports.bertviz_export import write_bertviz
 

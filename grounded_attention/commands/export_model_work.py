@@ -15,9 +15,7 @@ from grounded_attention.utils.plain_text import first_sentences
 
 
 def work(options: argparse.Namespace) -> str:
-    """
-    Exports the checkpoint and returns the text to print.
-    """
+    """Exports the checkpoint and returns the text to print."""
     check_request(options.output, options.format, options.int8)
     model, processor = load(options.checkpoint)
     about = write_export(
@@ -37,9 +35,7 @@ def work(options: argparse.Namespace) -> str:
 
 
 def load(checkpoint: str) -> tuple[Any, Any]:
-    """
-    Loads a checkpoint of the families, and its processor; an adapter is merged into its model.
-    """
+    """Loads a checkpoint of the families, and its processor; an adapter is merged into its model."""
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
     try:

@@ -71,9 +71,7 @@ def add_grounder_options(parser: argparse.ArgumentParser) -> None:
 
 
 def make_grounder(options: argparse.Namespace, device: torch.device) -> Grounder:
-    """
-    Makes the grounder of the options.
-    """
+    """Makes the grounder of the options."""
     import torch
 
     from grounded_attention.labelling.florence import load_florence

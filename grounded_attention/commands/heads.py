@@ -82,9 +82,7 @@ OF_A_CHOICE = (
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """
-    Checks the options before anything is loaded.
-    """
+    """Checks the options before anything is loaded."""
     for name in ("model", "against"):
         if getattr(options, name) == "":
             raise ValueError(f"--{name} is empty: give the folder or the Hub name of a checkpoint")

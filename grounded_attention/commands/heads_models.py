@@ -52,9 +52,7 @@ class Loaded:
 
 
 def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
-    """
-    Loads a model and its processor.
-    """
+    """Loads a model and its processor."""
     if regions is not None:
         return Loaded(name, *load_reader(path, options.tokenizer, regions))
     own = {} if path == options.model else {"revision": None, "adapter": None}
@@ -62,9 +60,7 @@ def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable
 
 
 def find_regions(options: argparse.Namespace) -> RegionTable | None:
-    """
-    The region table that the models read; `None` for vision-language models, whose regions are image tokens.
-    """
+    """The region table that the models read; `None` for vision-language models, whose regions are image tokens."""
     kind = options.model_type or read_model_type(options.model, options.revision)
     if kind in REFUSED_FAMILIES:
         raise ValueError(f"--model {options.model}: model type {kind}: {REFUSED_FAMILIES[kind]}")
@@ -86,9 +82,7 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
 
 
 def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple[Any, Any]:
-    """
-    Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT.
-    """
+    """Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT."""
     if Path(path, MANIFEST).is_file() and not is_complete(path):
         raise ValueError(
             f"--model {path}: the checkpoint is incomplete or was changed after saving; copy it or train it again"

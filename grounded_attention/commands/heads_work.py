@@ -73,9 +73,7 @@ NAME_PARTS = 2
 def load_examples(
     options: argparse.Namespace, splits: Sequence[str], regions: RegionTable | None
 ) -> list[list[AuditExample]]:
-    """
-    Loads the texts and phrases of each split, and checks that every image has regions, or a picture.
-    """
+    """Loads the texts and phrases of each split, and checks that every image has regions, or a picture."""
     if options.data not in BUILDERS:
         return _examples_of_rows(options, splits)
     builder_class = BUILDERS[options.data]

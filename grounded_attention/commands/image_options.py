@@ -39,9 +39,7 @@ def add_region_options(parser: argparse.ArgumentParser, required: bool = True) -
 
 
 def open_input(options: argparse.Namespace) -> Image.Image:
-    """
-    Opens the image and checks the caption.
-    """
+    """Opens the image and checks the caption."""
     from grounded_attention.utils.open_images import open_image
 
     refuse_same_files({"IMAGE": options.image, "--output": options.output})
@@ -57,9 +55,7 @@ def open_input(options: argparse.Namespace) -> Image.Image:
 
 
 def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu") -> VisualGroundingPipeline:
-    """
-    Loads the pipeline of a checkpoint of this project, with the detector and the feature model of the options.
-    """
+    """Loads the pipeline of a checkpoint of this project, with the detector and the feature model of the options."""
     from transformers import AutoConfig, AutoProcessor
 
     from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
@@ -87,9 +83,7 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
 
 
 def read_regions(options: argparse.Namespace) -> dict[str, Any]:
-    """
-    Reads the known regions of the image: a record of a table, or boxes of a file; empty with a detector.
-    """
+    """Reads the known regions of the image: a record of a table, or boxes of a file; empty with a detector."""
     from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
     image_id = Path(options.image).stem
@@ -141,9 +135,7 @@ def folder_pictures(folder: str | Path) -> Callable[[str], Any]:
 
 
 def check_pictures(folder: str | Path, image_ids: Iterable[str]) -> None:
-    """
-    Checks that a folder has the picture of each image, before any work is done.
-    """
+    """Checks that a folder has the picture of each image, before any work is done."""
     wanted = dict.fromkeys(image_ids)
     missing = [
         image_id

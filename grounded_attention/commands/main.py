@@ -93,9 +93,7 @@ def help_text(group: str = "") -> str:
 
 
 def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """
-    Finds the command in the arguments.
-    """
+    """Finds the command in the arguments."""
     first, *rest = arguments
     words = " ".join(arguments[:2])
     if first in GROUPS and words in COMMANDS:
@@ -110,9 +108,7 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """
-    Runs a command.
-    """
+    """Runs a command."""
     if sys.getfilesystemencoding() == "ascii":  # C locale with PYTHONUTF8=0, where many names cannot be opened
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
     if (sys.stdout.encoding or "utf-8").lower() != "utf-8":  # it may lack characters that are printed

@@ -34,9 +34,7 @@ from .user_errors import explain_error
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """
-    Checks the options before anything is loaded.
-    """
+    """Checks the options before anything is loaded."""
     from grounded_attention.training.experiments.scoring import explainable
 
     if options.task not in explainable():

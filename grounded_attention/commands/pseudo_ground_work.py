@@ -116,9 +116,7 @@ def _report(options: argparse.Namespace, rows: datasets.Dataset, info: Mapping[s
 
 
 def draw_sheet(table: PseudoLabelTable, rows: datasets.Dataset, images: ImagePath, path: Path, count: int) -> None:
-    """
-    Draws captions of a table, evenly spread over its rows; without those whose picture cannot be read.
-    """
+    """Draws captions of a table, evenly spread over its rows; without those whose picture cannot be read."""
     places = np.unique(np.linspace(0, len(rows) - 1, count).round().astype(int))
     items = []
     for place, labels in zip(places, table.chosen(places), strict=True):

@@ -37,9 +37,7 @@ if TYPE_CHECKING:
 
 
 def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
-    """
-    Pushes a model directory.
-    """
+    """Pushes a model directory."""
     from transformers import AutoConfig
 
     from grounded_attention.training.experiments.models import make_processor

@@ -19,9 +19,7 @@ from .space_options import add_space_options, check_gradio, space_settings
 
 
 def push(options: argparse.Namespace) -> str:
-    """
-    Pushes the Space and returns the text to print.
-    """
+    """Pushes the Space and returns the text to print."""
     settings = space_settings(options)
     check_gradio()
     from grounded_attention.space.publish import push_space

@@ -62,9 +62,7 @@ SCENES = " Scenes are drawn shapes with a vocabulary of a few hundred words; res
 
 
 def find_run(options: argparse.Namespace) -> Run:
-    """
-    Finds the run and checks that its models are complete.
-    """
+    """Finds the run and checks that its models are complete."""
     folder = Path(options.run)
     remedy = "make it with `make train`, or with train.py and another recipe"
     recipe = read_run(folder, remedy)

@@ -27,9 +27,7 @@ LOCAL = "127.0.0.1"
 
 
 def serve(options: argparse.Namespace) -> str:
-    """
-    Serves the page until it is interrupted.
-    """
+    """Serves the page until it is interrupted."""
     settings = space_settings(options)
     check_gradio()
     from grounded_attention.space.page import build_page, launch_page

@@ -50,8 +50,6 @@ def _names(given: list[str]) -> list[str]:
 
 
 def check_gradio() -> None:
-    """
-    Checks that the page can be made here.
-    """
+    """Checks that the page can be made here."""
     if importlib.util.find_spec("gradio") is None:
         raise ValueError('gradio is not installed, which makes the page: pip install "grounded-attention[space]"')

@@ -45,9 +45,7 @@ def check_job_options(options: argparse.Namespace) -> None:
 
 
 def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """
-    Checks a recipe, starts it as a job and follows it.
-    """
+    """Checks a recipe, starts it as a job and follows it."""
     seconds = parse_time(options.timeout or TIMEOUT)
     secrets = _secrets(options.secret or ())
     if "study" in read_recipe(path):
@@ -93,9 +91,7 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def parse_time(text: str) -> int:
-    """
-    The seconds of a time such as "90m".
-    """
+    """The seconds of a time such as "90m"."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     seconds = int(float(found[1]) * SECONDS[found[2]]) if found else 0
     if seconds < 60:

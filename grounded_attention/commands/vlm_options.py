@@ -69,9 +69,7 @@ def _read_config(name: str, revision: str | None) -> tuple[dict[str, Any], Any]:
 
 
 def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tuple[Any, PatchGroundingProcessor]:
-    """
-    Loads the model of `--model` in evaluation mode, and its processor; an adapter of PEFT with its base model.
-    """
+    """Loads the model of `--model` in evaluation mode, and its processor; an adapter of PEFT with its base model."""
     import torch
     from accelerate import PartialState
     from transformers import AutoModel, AutoModelForImageTextToText

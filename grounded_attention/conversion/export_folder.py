@@ -35,9 +35,7 @@ scores = model(**{{name: batch[name] for name in names}})  # a dictionary of ten
 
 
 def check_request(output: Path, form: str, int8: bool) -> None:
-    """
-    Checks what can be checked before a model is loaded; the arguments are those of `write_export`.
-    """
+    """Checks what can be checked before a model is loaded; the arguments are those of `write_export`."""
     if int8 and form != ONNX:
         raise ValueError("--int8 writes ONNX: remove it, or give --format onnx")
     if form == ONNX:
@@ -49,9 +47,7 @@ def check_request(output: Path, form: str, int8: bool) -> None:
 def write_export(
     model: Any, processor: Any, output: Path, form: str, source: str, *, int8: bool = False, attentions: bool = False
 ) -> dict[str, Any]:
-    """
-    Exports a model into a new folder. The folder appears only when it is complete.
-    """
+    """Exports a model into a new folder. The folder appears only when it is complete."""
     check_request(output, form, int8)
     inputs = export_inputs(model)
     program = export_graph(model, inputs, attentions)

@@ -23,9 +23,7 @@ _NOT_EXPORTED = ("loss", "hidden_states", "attentions", "region_hidden_states")
 
 
 class NamedScores(nn.Module):
-    """
-    A model that takes tensors by name and returns a dictionary of tensors: scores and states.
-    """
+    """A model that takes tensors by name and returns a dictionary of tensors: scores and states."""
 
     forward: Any
 
@@ -50,9 +48,7 @@ class NamedScores(nn.Module):
 
 
 def export_graph(model: Any, inputs: Sequence[ExportInput], attentions: bool = False) -> ExportedProgram:
-    """
-    Exports a model with `torch.export`. Sizes of named axes stay free; padding is computed.
-    """
+    """Exports a model with `torch.export`. Sizes of named axes stay free; padding is computed."""
     if attentions:
         model.set_attn_implementation("eager")
     names = {axis for each in inputs for axis in each.axes if isinstance(axis, str)}
@@ -75,9 +71,7 @@ def output_names(program: ExportedProgram) -> list[str]:
 
 
 def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Path) -> None:
-    """
-    Writes an exported model as ONNX.
-    """
+    """Writes an exported model as ONNX."""
     with _quiet():
         made = torch.onnx.export(
             program,

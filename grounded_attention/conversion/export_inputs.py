@@ -18,9 +18,7 @@ TEXTS = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(frozen=True)
 class ExportInput:
-    """
-    An input of an exported model.
-    """
+    """An input of an exported model."""
 
     name: str
     axes: tuple[str | int, ...]
@@ -45,9 +43,7 @@ class ExportInput:
 
 
 def export_inputs(model: Any) -> list[ExportInput]:
-    """
-    The inputs of a model of one of the families, in order.
-    """
+    """The inputs of a model of one of the families, in order."""
     config, name = model.config, type(model).__name__
     if getattr(config, "vision_config", None) is not None:
         raise ValueError(

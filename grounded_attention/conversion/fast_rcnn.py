@@ -60,9 +60,7 @@ _PUBLIC = tuple(
 
 @dataclass(frozen=True)
 class ImageRules:
-    """
-    Keys of the pixel network.
-    """
+    """Keys of the pixel network."""
 
     end_to_end: bool
     prefix: str = ""
@@ -127,9 +125,7 @@ def explain_image_key(key: str) -> str | None:
 
 
 def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversion) -> None:
-    """
-    Checks that the two copies of the last stage in an end-to-end checkpoint are equal.
-    """
+    """Checks that the two copies of the last stage in an end-to-end checkpoint are equal."""
     for key, tensor in weights.items():
         if not key.startswith(_ROI_HEAD_AGAIN) or key.endswith(_COUNTER):
             continue
@@ -144,9 +140,7 @@ def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversio
 
 
 def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, Any]) -> ConfigFields:
-    """
-    Reads the fields of [`FastRCNNConfig`] from the tensor shapes; other fields have the values of the public code.
-    """
+    """Reads the fields of [`FastRCNNConfig`] from the tensor shapes; others have the values of the public code."""
     if not any(name.startswith(prefix) for name in conversion.weights):  # only requested with --config
         return settle_fields({}, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
     stages = [f"{prefix}{stage}." for stage in ("stages.0", "stages.1", "stages.2", "head")]

@@ -33,9 +33,7 @@ Config = TypeVar("Config", bound=PreTrainedConfig)
 
 @dataclass
 class ConfigFields:
-    """
-    Fields of a configuration, grouped by their source.
-    """
+    """Fields of a configuration, grouped by their source."""
 
     read: dict[str, Any] = field(default_factory=dict)
     given: dict[str, Any] = field(default_factory=dict)
@@ -68,9 +66,7 @@ def settle_fields(
     config_class: type[PreTrainedConfig],
     public: Sequence[Mapping[str, Any]],
 ) -> ConfigFields:
-    """
-    Decides every field. A given field must agree with the file, and is used if the file does not determine it.
-    """
+    """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
     given = _check_given(given, config_class)
     for name in read.keys() & given.keys():
         if _plain(read[name]) != _plain(given[name]):

@@ -49,9 +49,7 @@ _BUFFERS = (".running_mean", ".running_var", ".num_batches_tracked", "position_i
 
 @dataclass
 class OriginalFile:
-    """
-    The content of an original file.
-    """
+    """The content of an original file."""
 
     state_dict: dict[str, torch.Tensor]
     others: list[str] = field(default_factory=list)
@@ -59,9 +57,7 @@ class OriginalFile:
 
 
 def read_checkpoint(path: Path) -> OriginalFile:
-    """
-    Reads a file written by `torch.save` without executing anything in it.
-    """
+    """Reads a file written by `torch.save` without executing anything in it."""
     if path.is_dir():
         raise CheckpointError(f"{path}: {_describe_directory(path)}")
     if not path.is_file():
@@ -114,9 +110,7 @@ def _count_trained(optimizer: Any) -> int | None:
 
 
 def count_parameters(state_dict: Mapping[str, torch.Tensor]) -> int:
-    """
-    The number of parameters in a state dict. A tied parameter counts once, statistics of batch norm do not count.
-    """
+    """The number of parameters in a state dict. Tied parameters count once, statistics of batch norm do not."""
     places = {
         (tensor.untyped_storage().data_ptr(), tensor.storage_offset(), tuple(tensor.shape))
         for key, tensor in state_dict.items()
@@ -214,9 +208,7 @@ def read_overrides(path: Path | None) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Signature:
-    """
-    The pattern of keys that identifies a family.
-    """
+    """The pattern of keys that identifies a family."""
 
     title: str
     mark: str
@@ -276,9 +268,7 @@ def recognise(keys: Iterable[str]) -> Signature | None:
 
 
 def check_family(keys: Collection[str], title: str, accepted: Collection[str], expected: str) -> None:
-    """
-    Checks that keys belong to a family.
-    """
+    """Checks that keys belong to a family."""
     found = recognise(keys)
     if found is None:
         first = {key.partition(".")[0] for key in keys}

@@ -36,9 +36,7 @@ class Rules(Protocol):
 
 @dataclass(frozen=True)
 class PrefixRules:
-    """
-    Rules for keys that differ from our names only in the prefix.
-    """
+    """Rules for keys that differ from our names only in the prefix."""
 
     pairs: tuple[tuple[str, str], ...]
 
@@ -56,9 +54,7 @@ class PrefixRules:
 
 
 class Wrapper(NamedTuple):
-    """
-    A prefix that training code adds to keys.
-    """
+    """A prefix that training code adds to keys."""
 
     written: str
     bare: str
@@ -89,9 +85,7 @@ def plain_key(key: str) -> str:
 
 @dataclass
 class Conversion:
-    """
-    Renamed weights and the record of every key.
-    """
+    """Renamed weights and the record of every key."""
 
     class_name: str
     rules: Sequence[Rules] = ()
@@ -117,9 +111,7 @@ class Conversion:
         return key
 
     def shape(self, name: str, dimensions: int = 2) -> torch.Size:
-        """
-        The shape of the tensor with our name.
-        """
+        """The shape of the tensor with our name."""
         if name not in self.weights:
             raise CheckpointError(
                 f"the file has no {self.original(name)}, which determines sizes; it is damaged or incomplete."
@@ -132,9 +124,7 @@ class Conversion:
         return shape
 
     def count_layers(self, prefix: str) -> int:
-        """
-        The number of layers with our names `prefix` + number.
-        """
+        """The number of layers with our names `prefix` + number."""
         pattern = re.compile(re.escape(prefix) + r"(\d+)\.")
         numbers = {int(match.group(1)) for match in map(pattern.match, self.weights) if match}
         absent = sorted(set(range(max(numbers, default=0) + 1)) - numbers)
@@ -158,9 +148,7 @@ def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wr
 
 
 def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[str, str]:
-    """
-    Removes wrappers from keys.
-    """
+    """Removes wrappers from keys."""
     bare: dict[str, str] = {}
     for original in keys:
         key = plain_key(original)

@@ -37,8 +37,7 @@ UNKNOWN = "unknown key, which the public code does not have"
 
 
 class OriginalFamily(ABC):
-    """
-    The converter for the files of one original code.
+    """The converter for the files of one original code.
 
     Attributes:
         title (`str`): name of the family, as in `SIGNATURES`.
@@ -180,9 +179,7 @@ class OriginalFamily(ABC):
 
 
 def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
-    """
-    Converts a tensor to float32.
-    """
+    """Converts a tensor to float32."""
     if not tensor.is_floating_point():
         raise CheckpointError(f"{key} has dtype {tensor.dtype}, expected floating-point weights.")
     tensor = tensor.float()
@@ -196,9 +193,7 @@ def check_finite(key: str, tensor: torch.Tensor) -> torch.Tensor:
 
 
 def check_same(conversion: Conversion, first: str, second: str) -> None:
-    """
-    Checks that two tensors that the public code ties are equal.
-    """
+    """Checks that two tensors that the public code ties are equal."""
     tensors = [conversion.weights.get(name) for name in (first, second)]
     if tensors[0] is not None and tensors[1] is not None and not torch.equal(tensors[0], tensors[1]):
         raise CheckpointError(
@@ -214,9 +209,7 @@ def fit_to_model(
     droppable: Mapping[str, str],
     optional: Mapping[str, str],
 ) -> None:
-    """
-    Checks the weights against the model: shapes, unexpected weights, missing weights.
-    """
+    """Checks the weights against the model: shapes, unexpected weights, missing weights."""
     places = {prefix + name: value.shape for name, value in model.state_dict().items()}
     _drop(conversion, places, type(model).__name__, droppable)
     for key, name in conversion.converted.items():

@@ -35,9 +35,7 @@ WRITTEN = ("config.json", "conversion.json", "generation_config.json", "model*.s
 
 
 def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> None:
-    """
-    Checks that writing to `output` deletes no other files.
-    """
+    """Checks that writing to `output` deletes no other files."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return
     if not all((output / name).is_file() for name in ("config.json", "conversion.json")):
@@ -58,9 +56,7 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
 
 
 def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:
-    """
-    Writes a Hub directory with `record` as conversion.json, atomically.
-    """
+    """Writes a Hub directory with `record` as conversion.json, atomically."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
         fresh, old = Path(scratch) / "new", Path(scratch) / "old"
@@ -80,9 +76,7 @@ def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path)
 
 
 def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> dict[str, Any]:
-    """
-    The record of a conversion, for conversion.json.
-    """
+    """The record of a conversion, for conversion.json."""
     with checkpoint.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {
@@ -98,9 +92,7 @@ def make_record(conversion: Conversion, checkpoint: Path, others: list[str]) -> 
 
 
 def format_summary(conversion: Conversion, others: list[str], output: Path) -> str:
-    """
-    A table of the config fields with their sources, and of the converted, skipped and initialised tensors.
-    """
+    """A table of the config fields with their sources, and of the converted, skipped and initialised tensors."""
     rows = [("class", conversion.class_name), *_list_fields(conversion.fields.account())]
     rows.append(("converted", f"{len(conversion.converted)} tensors"))
     for reason, keys in _group_by_reason(conversion.left_out).items():

@@ -59,9 +59,7 @@ _PROJECTION = "vl_bert.region_encoder.projection.weight"
 
 
 def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
-    """
-    Reads the config fields of converted weights; sizes come from the shapes of the tensors.
-    """
+    """Reads the config fields of converted weights; sizes come from the shapes of the tensors."""
     given = dict(given)
     vision = _read_vision(conversion, given)
     read = {**_read_trunk(conversion), **_read_heads(conversion), **_read_answers(conversion, given)}
@@ -320,9 +318,7 @@ class VLBertFamily(OriginalFamily):
         return explain_image_key(key)
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """
-        Checks options, decoder and last stage; reorders pair features from the public code's order to the paper's.
-        """
+        """Checks options, decoder and last stage; pair features go from the public code's order to the paper's."""
         for prefix, option in _REFUSED.items():
             for key in (key for key in weights if key.startswith(prefix)):
                 raise CheckpointError(

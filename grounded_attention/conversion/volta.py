@@ -49,9 +49,7 @@ FEED_FORWARD = {
 
 @dataclass(frozen=True)
 class ModuleRules:
-    """
-    Rules for keys whose modules are renamed one by one.
-    """
+    """Rules for keys whose modules are renamed one by one."""
 
     modules: Mapping[str, str]
 
@@ -73,9 +71,7 @@ class ModuleRules:
 
 
 class VoltaFamily(OriginalFamily):
-    """
-    What the converters of VOLTA's models share; before the family's own converter among the base classes.
-    """
+    """What the converters of VOLTA's models share; before the family's own converter among the base classes."""
 
     title = VOLTA
     expected = "a checkpoint of VOLTA"

@@ -260,9 +260,7 @@ def is_volta(keys: Collection[str], given: Mapping[str, Any]) -> bool:
 
 
 def make_volta_converter(family: str, given: Mapping[str, Any]) -> VoltaFamily:
-    """
-    The converter for the checkpoints of a configuration.
-    """
+    """The converter for the checkpoints of a configuration."""
     if MARK not in given:
         raise OverrideError(
             f"a checkpoint of VOLTA has numbered sub-layers: give --config its JSON file, which has {MARK}, or put it "

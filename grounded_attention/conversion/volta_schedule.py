@@ -70,18 +70,14 @@ _UNREAD = frozenset(
 
 
 class Step(NamedTuple):
-    """
-    What a sub-layer does to one stream.
-    """
+    """What a sub-layer does to one stream."""
 
     number: int
     kind: str
 
 
 class VoltaConfig:
-    """
-    A VOLTA configuration.
-    """
+    """A VOLTA configuration."""
 
     def __init__(self, fields: Mapping[str, Any]):
         self.fields = {**DEFAULTS, **fields}
@@ -156,9 +152,7 @@ class VoltaConfig:
         return text and regions
 
     def units(self, stream: str, title: str, *layers: tuple[str, ...]) -> list[list[Step]]:
-        """
-        The steps of a stream, grouped into layers.
-        """
+        """The steps of a stream, grouped into layers."""
         steps, units = list(self.steps(stream)), []
         while steps:
             kinds = tuple(step.kind for step in steps)

@@ -17,9 +17,7 @@ DEFAULT_FAMILY = "vl_bert"
 
 
 def find_family(model_type: str) -> str | None:
-    """
-    Finds the family whose classes load checkpoints of a `model_type`.
-    """
+    """Finds the family whose classes load checkpoints of a `model_type`."""
     for name, family in FAMILIES.items():
         if model_type == name or model_type in family.reads:
             return name

@@ -32,9 +32,7 @@ class CardSection:
     end: str
 
     def find(self, path: str | Path) -> Path:
-        """
-        Finds a model card.
-        """
+        """Finds a model card."""
         card = self.file(path)
         if not card.is_file():
             raise ValueError(f"{card}: no model card found; train.py writes one into the folder of a model")
@@ -230,9 +228,7 @@ def put_heads_in_card(content: Mapping[str, Any], path: str | Path, picture: Pat
 
 
 def heads_before(model: str | None) -> str | None:
-    """
-    A sentence about the heads of the model that a training starts from.
-    """
+    """A sentence about the heads of the model that a training starts from."""
     file = find_file(model) if model else None
     if file is None:
         return None

@@ -96,8 +96,7 @@ class Changes:
 
 
 def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """
-    Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
+    """Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
 
     Under the null hypothesis the answers of the two checkpoints to an image can be exchanged. Each draw exchanges all
     answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
@@ -109,9 +108,7 @@ def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTA
 
 
 def baseline_test(counts: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
-    """
-    Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule.
-    """
+    """Like `permutation_test`, but compares each head with the baseline rule: accuracy of the head minus the rule."""
     return exchange_test(counts.correct - counts.baseline[:, None, None], counts.total, draws, seed)
 
 

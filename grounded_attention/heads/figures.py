@@ -249,9 +249,7 @@ def _draw_dumbbells(
     names: tuple[str, str],
     most: int,
 ) -> None:
-    """
-    Draws hollow points for before and filled points for after; a significant head has a thick line and bold name.
-    """
+    """Hollow points are before, filled points after; a significant head has a thick line and a bold name."""
     old, new = 100 * before.accuracy, 100 * after.accuracy
     order = np.argsort(-np.abs(new - old), axis=None, kind="stable")[:most]
     for place, (layer, head) in enumerate(zip(*np.unravel_index(order, old.shape), strict=True)):
@@ -303,9 +301,7 @@ def plot_changes(
     names: tuple[str, str],
     baseline: str,
 ) -> list[Path]:
-    """
-    Draws the changes of the heads as .png and .pdf; returns the files.
-    """
+    """Draws the changes of the heads as .png and .pdf; returns the files."""
     files = [path.with_suffix(kind) for kind in TYPES]
     for file in files:
         changes_figure(before, after, file, p=p, layers=layers, names=names, baseline=baseline)

@@ -204,9 +204,7 @@ def _in_parts(feed_forward: Any, tokens: int, attention_output: Tensor) -> Tenso
 
 @contextmanager
 def _reading(module: nn.Module, take: Callable[[int, Tensor], None]) -> Iterator[None]:
-    """
-    Calls `take` with the number of each call of an attention module and its map (B, H, N, M), then drops the map.
-    """
+    """Calls `take` with the number of each call of an attention module and its map (B, H, N, M); drops the map."""
     calls = 0
 
     def request_map(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -319,9 +317,7 @@ _HOOKED: dict[str, Callable[[Any], Observer]] = {"visual_bert": VisualBertObserv
 
 
 def get_observer(model: Any) -> Observer:
-    """
-    Makes the observer of a model.
-    """
+    """Makes the observer of a model."""
     kind = getattr(getattr(model, "config", None), "model_type", None)
     if kind is None:
         raise ValueError(f"{type(model).__name__} is not a model of transformers, so its attention cannot be audited")

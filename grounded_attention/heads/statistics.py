@@ -35,8 +35,7 @@ class Comparison:
 def ratio_intervals(
     sums: npt.ArrayLike, items: npt.ArrayLike, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> np.ndarray:
-    """
-    Bootstrap intervals of sum(sums) / sum(items) over images, for each column.
+    """Bootstrap intervals of sum(sums) / sum(items) over images, for each column.
 
     The samples depend only on the seed and the number of images, so intervals with one seed are paired. A single image
     has no interval, because every sample would be that image.

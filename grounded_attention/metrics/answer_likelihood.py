@@ -12,9 +12,7 @@ from grounded_attention.modeling.task_losses import cross_entropy_sum
 
 
 def answer_tokens(outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
-    """
-    Returns the scores and the labels of the tokens to learn.
-    """
+    """Returns the scores and the labels of the tokens to learn."""
     labels = batch["labels"][:, 1:]
     learned = labels >= 0
     return outputs.logits[:, :-1][learned], labels[learned]

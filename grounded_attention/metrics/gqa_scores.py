@@ -25,9 +25,7 @@ Question = Mapping[str, Any]
 
 
 def question_scores(prediction: str, question: Question) -> dict[str, float]:
-    """
-    Scores the answer to one question.
-    """
+    """Scores the answer to one question."""
     if not question["is_balanced"] or not question["answer"]:
         return {}
     right = float(prediction == question["answer"])

@@ -19,9 +19,7 @@ def read_yes_or_no(answer: str) -> str:
 
 
 def count_outcomes(predicted: Sequence[str], gold: Sequence[str]) -> dict[str, int]:
-    """
-    Counts the outcomes of answers.
-    """
+    """Counts the outcomes of answers."""
     names = {(YES, YES): "hit", (YES, NO): "false_alarm", (NO, YES): "miss", (NO, NO): "correct_rejection"}
     counts = dict.fromkeys(OUTCOMES, 0)
     for pair in zip(predicted, gold, strict=True):

@@ -16,9 +16,7 @@ RANKS = (1, 5, 10)
 
 
 def first_hit(ranked: Boxes, gold: Boxes, protocol: str = "any_box", plus_one: bool = False) -> int | None:
-    """
-    The rank (from 1) of the first box that finds the phrase; `None` if no box does.
-    """
+    """The rank (from 1) of the first box that finds the phrase; `None` if no box does."""
     if protocol not in PROTOCOLS:
         raise ValueError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
     gold = np.asarray(gold, dtype=np.float64).reshape(-1, 4)
@@ -33,9 +31,7 @@ PROTOCOLS = ("any_box", "merged_box", "proposal")
 
 
 def recall_at(first_hits: Sequence[int | None], ranks: Sequence[int] = RANKS) -> dict[str, float]:
-    """
-    Computes `recall@k` for each k, and `upper_bound`, the share of phrases that any box finds.
-    """
+    """Computes `recall@k` for each k, and `upper_bound`, the share of phrases that any box finds."""
     ranked = np.array([np.inf if rank is None else rank for rank in first_hits])
     recalls = {f"recall@{k}": float((ranked <= k).mean()) for k in ranks}
     return recalls | {"upper_bound": float(np.isfinite(ranked).mean())}
@@ -120,9 +116,7 @@ def _number(state: Mapping[str, Tensor], key: str) -> float:
 
 
 def rank_boxes(outputs: Any, batch: Mapping[str, Any], example: int, place: int) -> Any:
-    """
-    The boxes (n, 4) of the regions of an example, best first for a phrase; n = 0 for a phrase that was cut.
-    """
+    """The boxes (n, 4) of the regions of an example, best first for a phrase; n = 0 for a phrase that was cut."""
     candidates = batch["region_candidate_mask"][example].bool()
     if not batch["phrase_mask"][example, place].any():
         candidates = torch.zeros_like(candidates)

@@ -32,9 +32,7 @@ CONVENTIONS: dict[str, Convention] = {
 
 
 def get_convention(name: str) -> Convention:
-    """
-    Finds a convention by its name.
-    """
+    """Finds a convention by its name."""
     if name not in CONVENTIONS:
         raise ValueError(f"unknown convention {name!r}; expected one of {', '.join(CONVENTIONS)}")
     return CONVENTIONS[name]

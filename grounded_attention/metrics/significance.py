@@ -27,9 +27,7 @@ class ItemScores:
 
     @classmethod
     def collect(cls, runs: Sequence[Mapping[str, Sequence]], score: str) -> "ItemScores":
-        """
-        Collects the scores of one evaluation per seed.
-        """
+        """Collects the scores of one evaluation per seed."""
         tables = [dict(zip(run["example_id"], run[score], strict=True)) for run in runs]
         images = dict(zip(runs[0]["example_id"], runs[0]["image_id"], strict=True))
         for number, table in enumerate(tables):

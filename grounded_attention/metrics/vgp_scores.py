@@ -21,9 +21,7 @@ def precision_recall_f1(predicted: npt.ArrayLike, gold: npt.ArrayLike) -> dict[s
 
 
 def best_threshold(scores: npt.ArrayLike, gold: npt.ArrayLike) -> float:
-    """
-    The score threshold for a paraphrase with the largest F1; tune it on validation and use it on test.
-    """
+    """The score threshold for a paraphrase with the largest F1; tune it on validation and use it on test."""
     scores, gold = np.asarray(scores, dtype=np.float64), np.asarray(gold, dtype=bool)
     if not gold.any():
         raise ValueError(f"found {len(gold)} pairs without a paraphrase; a threshold needs at least one paraphrase")

@@ -91,9 +91,7 @@ def soft_targets(answers: Iterable[str]) -> dict[str, float]:
 def score_questions(
     predictions: Mapping[Any, str], references: Mapping[Any, Sequence[str]], source: str = "the predictions"
 ) -> dict[Any, float]:
-    """
-    Computes the accuracy of every question.
-    """
+    """Computes the accuracy of every question."""
     missing, unknown = references.keys() - predictions.keys(), predictions.keys() - references.keys()
     for kind, ids in (("has no answer to", missing), ("answers unknown", unknown)):
         if ids:
@@ -107,8 +105,7 @@ def _one_line(text: str) -> str:
 
 
 class VQAAccuracy(evaluate.Metric):
-    """
-    VQA accuracy as an `evaluate` metric: `VQAAccuracy().compute(predictions=[str], references=[[str] * 10])`.
+    """VQA accuracy as an `evaluate` metric: `VQAAccuracy().compute(predictions=[str], references=[[str] * 10])`.
 
     `compute` returns `vqa_accuracy`, the mean in [0, 1]; with `answer_types` or `question_types`, one string per
     question, also the mean of each type as `vqa_accuracy_<type>`.

@@ -30,9 +30,7 @@ class PhraseEncoder(nn.Module):
             self.backward_lstm = nn.LSTM(config.text_hidden_size, size, batch_first=True)
 
     def forward(self, token_states: torch.Tensor, token_mask: torch.Tensor) -> torch.Tensor:
-        """
-        Encodes phrases.
-        """
+        """Encodes phrases."""
         lengths = token_mask.sum(-1, keepdim=True)  # (F, 1)
         encoded = [self._pool(_apply(self.lstm, token_states), token_mask)]
         if self.backward_lstm is not None:
@@ -51,8 +49,7 @@ class PhraseEncoder(nn.Module):
 
 
 class AlignmentHead(nn.Module):
-    """
-    Scores pairs of a phrase and a region (Chou et al., 2022, equation 2): a linear layer and ReLU on each, their
+    """Scores pairs of a phrase and a region (Chou et al., 2022, equation 2): a linear layer and ReLU on each, their
     product or concatenation, and a linear layer.
     """
 
@@ -76,9 +73,7 @@ class AlignmentHead(nn.Module):
         alignment_phrases: torch.Tensor,
         alignment_pairs: torch.Tensor,
     ) -> torch.Tensor:
-        """
-        Scores the pairs, (B, N), before a sigmoid; without meaning for padded pairs.
-        """
+        """Scores the pairs, (B, N), before a sigmoid; without meaning for padded pairs."""
         phrases = self.text_dense(self._read_phrases(text_states, alignment_phrases)).relu()  # (B, P, S)
         regions = self.region_dense(region_states).relu()  # (B, R, S)
         # A row of zeros before both; padding (-1) selects it.

@@ -34,9 +34,7 @@ def attend_query_rows(
     output_attentions: bool | None = None,  # not passed on: SDPA warns about it
     **kwargs: Any,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """
-    SDPA, and the attention of the query rows normalised over the key columns, before dropout.
-    """
+    """SDPA, and the attention of the query rows normalised over the key columns, before dropout."""
     output = ALL_ATTENTION_FUNCTIONS["sdpa"](
         module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
     )[0]

@@ -15,9 +15,7 @@ AUTO_CLASSES = {
 
 
 def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
-    """
-    The `auto_map` of a configuration: the location of each class that is saved with a checkpoint.
-    """
+    """The `auto_map` of a configuration: the location of each class that is saved with a checkpoint."""
     found = {}
     for name in names:
         auto = next((auto for end, auto in AUTO_CLASSES.items() if name.endswith(end)), name)
@@ -37,8 +35,7 @@ CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
 
 
 class PipelineEntry:
-    """
-    Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
+    """Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
 
     This package registers its own pipeline on import, so the entry of a checkpoint is removed on loading. With the
     entry, `pipeline("visual-grounding", model=...)` would require `trust_remote_code`.

@@ -15,8 +15,7 @@ _OF_TRAINING_LOOPS = {rf"^(({_PARTS}|model)\.)+": "", rf"(\.({_PARTS}))+\.": "."
 
 
 class BertStart:
-    """
-    Initialises a model from a BERT checkpoint. A family's `PreTrainedModel` inherits from this class before
+    """Initialises a model from a BERT checkpoint. A family's `PreTrainedModel` inherits from this class before
     [`PretrainingHandover`], which reads weights from BERT too. `_rename_bert_weight` maps the names of the weights.
     """
 
@@ -101,9 +100,7 @@ class BertStart:
 
 
 def read_bert_config(name: str) -> dict:
-    """
-    The configuration fields that a model takes over from a BERT checkpoint.
-    """
+    """The configuration fields that a model takes over from a BERT checkpoint."""
     bert_config = AutoConfig.from_pretrained(name)
     if bert_config.model_type != "bert":
         raise ValueError(

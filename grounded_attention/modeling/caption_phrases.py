@@ -36,9 +36,7 @@ KINDS = (
 
 
 def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = None) -> tuple[list[Phrase], str]:
-    """
-    Finds the phrases of an English caption.
-    """
+    """Finds the phrases of an English caption."""
     if wanted is not None:
         phrases, way = _locate(caption, [wanted] if isinstance(wanted, str) else wanted), GIVEN
     elif _has_spacy():
@@ -91,9 +89,7 @@ def content_words(caption: str) -> list[Phrase]:
 
 
 def unknown_words(tokenizer: Any, caption: str) -> list[str]:
-    """
-    The words of a caption that the tokenizer replaces by [UNK], each once, in order, without punctuation.
-    """
+    """The words of a caption that the tokenizer replaces by [UNK], each once, in order, without punctuation."""
     encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False, split_special_tokens=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
     found = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]

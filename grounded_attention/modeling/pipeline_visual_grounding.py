@@ -31,8 +31,7 @@ _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions
 
 
 def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:
-    """
-    The layers to read attention from, counted from 0: the requested layer, or the upper half.
+    """The layers to read attention from, counted from 0: the requested layer, or the upper half.
 
     In the first layers the words do not contain their context yet, so these layers cannot distinguish two objects
     with the same name.

@@ -22,8 +22,7 @@ _PLACE = "cache_dir force_download local_files_only proxies revision subfolder t
 
 
 class PretrainingHandover:
-    """
-    Extends `from_pretrained` to checkpoints of another class of the same family: the base model is loaded, and the
+    """Extends `from_pretrained` to checkpoints of another class of the same family: the base model is loaded, and the
     heads that the class declares. A checkpoint of the same class, or of an unknown class, is loaded as in
     transformers.
 
@@ -176,9 +175,7 @@ class PretrainingHandover:
         return adapted
 
     def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
-        """
-        Sets weights that are computed, not copied, from the weights of another class.
-        """
+        """Sets weights that are computed, not copied, from the weights of another class."""
         return set()
 
     def _copy_bert_weights(self, name: str, only: set[str] | None = None) -> set[str]:
@@ -230,9 +227,7 @@ def _find_new(info: Mapping[str, Any]) -> set[str]:
 
 
 def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | None:
-    """
-    Describes in one line which weights of a model are taken from a checkpoint and new, and which were left.
-    """
+    """Describes in one line which weights of a model are taken from a checkpoint and new, and which were left."""
     if "handover" in info or not (info["unexpected_keys"] or _find_new(info)):
         return info.get("handover")
     return _describe(model, name, None, info, {})

@@ -30,18 +30,14 @@ def model_files() -> list[str]:
 
 
 def find_config(name: str) -> Any:
-    """
-    The configuration class of `configuration_<name>.py`.
-    """
+    """The configuration class of `configuration_<name>.py`."""
     module = import_module(f".configuration_{name}", __package__)
     kinds = [value for value in vars(module).values() if isinstance(value, type)]
     return next(kind for kind in kinds if kind.__module__ == module.__name__ and issubclass(kind, PreTrainedConfig))
 
 
 def model_classes(name: str) -> dict[str, type[PreTrainedModel]]:
-    """
-    The classes of `modeling_<name>.py` that are saved with a checkpoint, by their keys in `config.auto_map`.
-    """
+    """The classes of `modeling_<name>.py` that are saved with a checkpoint, by their keys in `config.auto_map`."""
     module = import_module(f".{_PREFIX}{name}", __package__)
     places = find_config(name).code_places.items()
     return {auto: getattr(module, place.partition(".")[2]) for auto, place in places if place.startswith(_PREFIX)}
@@ -49,9 +45,7 @@ def model_classes(name: str) -> dict[str, type[PreTrainedModel]]:
 
 @cache
 def model_code(name: str, pixels: bool) -> dict[str, str]:
-    """
-    The files that are saved beside a configuration.
-    """
+    """The files that are saved beside a configuration."""
     config = find_config(name)
     files: dict[str, dict[str, str]] = {}
     for auto, place in config.code_places.items():

@@ -27,9 +27,7 @@ UNREAD_INPUTS = (
 
 
 def asking_tokens(phrase_mask: torch.Tensor, words: str) -> torch.Tensor:
-    """
-    The tokens of each phrase (..., T) that ask for it: all of them ("mean"), only its "last" or only its "first".
-    """
+    """The tokens of each phrase (..., T) that ask for it: all ("mean"), only its "last" or only its "first"."""
     if words == "mean":
         return phrase_mask
     places = torch.arange(1, phrase_mask.shape[-1] + 1, device=phrase_mask.device)
@@ -39,9 +37,7 @@ def asking_tokens(phrase_mask: torch.Tensor, words: str) -> torch.Tensor:
 
 
 def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """
-    The keyword arguments without [`UNREAD_INPUTS`].
-    """
+    """The keyword arguments without [`UNREAD_INPUTS`]."""
     if kwargs.get("region_token_type_ids") is not None:
         raise ValueError(
             "region_token_type_ids are given (regions of several images), but this model takes one image: use a model "
@@ -53,9 +49,7 @@ def drop_unread(kwargs: Mapping[str, Any]) -> dict[str, Any]:
 def embed_words(
     word_embeddings: nn.Module, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None
 ) -> torch.Tensor:
-    """
-    Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged.
-    """
+    """Word embeddings `(B, T, D)`: those of `input_ids`, or `inputs_embeds` unchanged."""
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("Give exactly one of input_ids and inputs_embeds.")
     note = "; a model for multiple choice takes several texts for each image"
@@ -70,9 +64,7 @@ def check_text(
     longest: int,
     reason: str,
 ) -> None:
-    """
-    Checks the shapes of the text inputs, and that the text is not too long for the model.
-    """
+    """Checks the shapes of the text inputs, and that the text is not too long for the model."""
     batch_size, text_length = inputs_embeds.shape[:2]
     if text_length > longest:
         raise ValueError(
@@ -91,9 +83,7 @@ def check_region_shapes(
     field: str,
     width: int,
 ) -> None:
-    """
-    Checks the shapes of the given region inputs.
-    """
+    """Checks the shapes of the given region inputs."""
     num_regions: int | str = "num_regions"
     note = f"; this model's {field} is {width}"
     check_shape("region_features", region_features, (batch_size, num_regions, width), note)
@@ -135,9 +125,7 @@ def check_directions(grounding_queries: Mapping[str, Any]) -> Mapping[str, Any]:
 def locate_queries(
     grounding_queries: dict[str, tuple[torch.Tensor, torch.Tensor]], text_length: int
 ) -> tuple[tuple[torch.Tensor, torch.Tensor], ...]:
-    """
-    Converts token and region indices to positions in the sequence [text][regions].
-    """
+    """Converts token and region indices to positions in the sequence [text][regions]."""
     check_directions(grounding_queries)
     located = []
     for name, (row_start, column_start) in {

@@ -14,8 +14,7 @@ def count_coordinates(kind: str) -> int:
 
 
 def sine_encoding(region_boxes: torch.Tensor, width: int, kind: str) -> torch.Tensor:
-    """
-    Encodes coordinates as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each coordinate has
+    """Encodes coordinates as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each coordinate has
     `width / count` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
     `10000 ** (2 i * count / width)`.
     """

@@ -6,9 +6,7 @@ from transformers.utils import TransformersKwargs
 
 
 class FamilyInputs(TransformersKwargs, total=False):
-    """
-    Inputs that only some families have: see the `forward` of their base models and `CHOICE_ARGS`.
-    """
+    """Inputs that only some families have: see the `forward` of their base models and `CHOICE_ARGS`."""
 
     pixel_values: torch.Tensor | None
     image_sizes: torch.Tensor | None

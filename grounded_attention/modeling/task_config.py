@@ -197,9 +197,7 @@ class TaskConfig(PreTrainedConfig):
 
 @strict
 class BertTextConfig(TaskConfig):
-    """
-    The base class for a family whose text is embedded and encoded as in BERT: the fields of BERT.
-    """
+    """The base class for a family whose text is embedded and encoded as in BERT: the fields of BERT."""
 
     # The BERT layers read these fields; all families here are encoders.
     is_decoder = False
@@ -270,8 +268,7 @@ class OneStreamConfig(BertTextConfig):
 
 
 class TextFirstPooledConfig:
-    """
-    For a family whose fields `pooler_size`, `pooler_act` and `fusion_method` describe the pooled state; before the
+    """For a family whose fields `pooler_size`, `pooler_act` and `fusion_method` describe the pooled state; before the
     other base classes. `pooling.py` has the modules.
     """
 

@@ -66,8 +66,7 @@ def predict_hidden(
     phrase_scores: Mapping[str, torch.Tensor | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
-    """
-    Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
+    """Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
     belong together.
     """
     packed_text = find_packing(attention_mask, unpad)
@@ -102,8 +101,7 @@ def predict_hidden(
 
 
 def word_losses(logits: torch.Tensor, labels: torch.Tensor | None, text_only: torch.Tensor | None) -> list[Loss]:
-    """
-    The losses of masked words. With `text_only`, one mean for words with images and one for words of text-only rows
+    """The losses of masked words. With `text_only`, one mean for words with images and one for words of text-only rows
     (two data streams, VL-BERT public code).
     """
     check_shape("text_only", text_only, logits.shape[:1])
@@ -140,9 +138,7 @@ def choose_region(
     region_targets: torch.Tensor | None,
     unpad: bool = False,
 ) -> TaskOutput:
-    """
-    Referring expressions: scores every region; [`NO_CANDIDATE`] for padding.
-    """
+    """Referring expressions: scores every region; [`NO_CANDIDATE`] for padding."""
     packed_regions = find_packing(region_attention_mask, unpad)
     logits = apply_packed(head, packed_regions, outputs.region_hidden_state).squeeze(-1)
     padded = None if region_attention_mask is None else ~region_attention_mask.bool()
@@ -159,9 +155,7 @@ def choose_region(
 def score_answers(
     head: Head, outputs: Any, answer_positions: torch.Tensor | None, labels: torch.Tensor | None, form: str
 ) -> TaskOutput:
-    """
-    Visual question answering: scores every answer, from the state of the `[MASK]` that stands for the answer.
-    """
+    """Visual question answering: scores every answer, from the state of the `[MASK]` that stands for the answer."""
     text_states = outputs.text_hidden_state
     if answer_positions is None:
         raise ValueError("answer_positions are missing: give the text column of the [MASK], as the processor does.")
@@ -513,9 +507,7 @@ def split_images(
     whole_image: bool,
     **texts: torch.Tensor | None,
 ) -> dict[str, Any]:
-    """
-    Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both.
-    """
+    """Splits the regions of two images into rows 2i and 2i + 1; the text is the same in both."""
     if grounding_queries is not None or positions is not None:
         raise ValueError("grounding_queries are given, but a text with two images has two rows of attention.")
     rows: dict[str, Any] = {

@@ -22,9 +22,7 @@ NO_CANDIDATE = -10000.0
 
 
 def pool_phrases(text_states: torch.Tensor, phrase_mask: torch.Tensor) -> torch.Tensor:
-    """
-    Max-pooling of token states over each phrase (VGP paper, equation 2).
-    """
+    """Max-pooling of token states over each phrase (VGP paper, equation 2)."""
     tokens, states = phrase_mask.bool(), text_states[:, None]
     # Reading the length of the longest phrase would let a GPU wait, and break the graph of a compiled model.
     if tokens.is_cpu and not torch.compiler.is_compiling():
@@ -201,8 +199,7 @@ class PhraseHeads(AlignmentScorer):
 
 
 class VGPHeads(PhraseHeads):
-    """
-    The heads of a model for visually grounded paraphrases. They predict which caption belongs to the image, the
+    """The heads of a model for visually grounded paraphrases. They predict which caption belongs to the image, the
     relation of phrase pairs and, optionally, the region of each phrase and the box of the object that each word names.
     """
 

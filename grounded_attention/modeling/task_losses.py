@@ -34,33 +34,25 @@ def count_labels(labels: torch.Tensor) -> torch.Tensor:
 
 
 def is_distribution(targets: torch.Tensor) -> torch.Tensor:
-    """
-    Finds the rows to predict: their probabilities sum to 1 within 0.1 (VL-BERT public code).
-    """
+    """Finds the rows to predict: their probabilities sum to 1 within 0.1 (VL-BERT public code)."""
     return (targets.sum(-1) - 1.0).abs() < _PROBABILITY_TOLERANCE
 
 
 def cross_entropy_sum(logits: torch.Tensor, labels: torch.Tensor) -> Loss:
-    """
-    Cross-entropy, summed and counted over the labels that are not -100.
-    """
+    """Cross-entropy, summed and counted over the labels that are not -100."""
     total = F.cross_entropy(logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="sum")
     return total, count_labels(labels)
 
 
 def soft_cross_entropy_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
-    """
-    Cross-entropy with target distributions, summed and counted over the rows that have one (VL-BERT public code).
-    """
+    """Cross-entropy with target distributions, summed and counted over the rows that have one (VL-BERT code)."""
     targets = targets.float()
     valid = is_distribution(targets)
     return -(targets * logits.float().log_softmax(-1) * valid[..., None]).sum(), valid.sum()
 
 
 def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
-    """
-    Binary cross-entropy, summed and counted over the regions that have a target (VL-BERT public code).
-    """
+    """Binary cross-entropy, summed and counted over the regions that have a target (VL-BERT public code)."""
     targets = targets.float()
     valid = targets >= 0
     losses = F.binary_cross_entropy_with_logits(logits.float(), targets.clamp(min=0), reduction="none")
@@ -68,9 +60,7 @@ def region_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 
 
 def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
-    """
-    Loss of soft answer targets, summed over answers and rows, counted over rows.
-    """
+    """Loss of soft answer targets, summed over answers and rows, counted over rows."""
     logits, targets = logits.float(), targets.float()
     if form == "cross_entropy":
         totals = targets.sum(dim=-1, keepdim=True)
@@ -82,9 +72,7 @@ def answer_sum(logits: torch.Tensor, targets: torch.Tensor, form: str) -> Loss:
 
 
 def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
-    """
-    Loss of the right choice among several, summed and counted over the labelled rows.
-    """
+    """Loss of the right choice among several, summed and counted over the labelled rows."""
     if form == "softmax":
         return cross_entropy_sum(logits, labels)
     choices = torch.arange(logits.shape[1], device=labels.device)
@@ -105,9 +93,7 @@ def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor)
 
 
 def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
-    """
-    Divergence from target distributions, summed and counted over the rows that have one (ViLBERT public code).
-    """
+    """Divergence from target distributions, summed and counted over the rows that have one (ViLBERT public code)."""
     targets = targets.float()
     valid = is_distribution(targets)
     rows = F.kl_div(logits.float().log_softmax(-1), targets, reduction="none").sum(-1)
@@ -115,9 +101,7 @@ def divergence_sum(logits: torch.Tensor, targets: torch.Tensor) -> Loss:
 
 
 def feature_error_sum(predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor) -> Loss:
-    """
-    Mean squared error over the width of features, summed and counted over regions (ViLBERT public code).
-    """
+    """Mean squared error over the width of features, summed and counted over regions (ViLBERT public code)."""
     wanted = wanted.bool()
     rows = F.mse_loss(predicted.float(), features.float(), reduction="none").mean(-1)
     return rows.masked_fill(~wanted, 0.0).sum(), wanted.sum()
@@ -150,8 +134,7 @@ def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
 def contrast_sum(
     predicted: torch.Tensor, features: torch.Tensor, wanted: torch.Tensor, negatives: torch.Tensor
 ) -> Loss:
-    """
-    Cross-entropy of a region's own feature among others, scored by products with the prediction; summed and counted
+    """Cross-entropy of a region's own feature among others, scored by products with the prediction; summed and counted
     over regions (ViLBERT public code, "NCE").
     """
     wanted = wanted.bool()
@@ -170,9 +153,7 @@ def region_classes_sum(
     mask: torch.Tensor | None,
     normalizer: float | None,
 ) -> Loss:
-    """
-    Weighted cross-entropy of the classes of regions (LXMERT).
-    """
+    """Weighted cross-entropy of the classes of regions (LXMERT)."""
     losses = F.cross_entropy(
         logits.float().flatten(0, -2), labels.flatten(), ignore_index=UNLABELLED, reduction="none"
     ).view(labels.shape)
@@ -208,9 +189,7 @@ def _over_regions(
 
 
 def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:
-    """
-    The loss of masked regions for `config.visual_target`; `None` without its targets.
-    """
+    """The loss of masked regions for `config.visual_target`; `None` without its targets."""
     labels, probs, wanted = (
         targets.get(name) for name in ("region_labels", "region_label_probs", "predicted_regions")
     )

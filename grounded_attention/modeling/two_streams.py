@@ -25,8 +25,7 @@ from .unpadding import needs_packed_keys as needs_packed_keys
 
 
 class ConfigView:
-    """
-    A configuration with other values for some fields. The layers of one stream read their sizes from it, and
+    """A configuration with other values for some fields. The layers of one stream read their sizes from it, and
     everything else, such as the attention back end, from the model's configuration.
     """
 
@@ -71,9 +70,7 @@ class StreamLayer(GradientCheckpointingLayer):
     def forward(
         self, states: torch.Tensor, mask: Any = None, packing: Packing | None = None, **kwargs: Any
     ) -> tuple[torch.Tensor, Any]:
-        """
-        Computes the layer.
-        """
+        """Computes the layer."""
         attended, report = self.attention(states, mask, packing, **kwargs)
         return self.output(self.intermediate(attended), attended), report
 
@@ -158,8 +155,7 @@ class TwoStreams:
         self.update({stream: states}, [report])
 
     def run_cross(self, layer: nn.Module, calls: Sequence[AttentionCall]) -> None:
-        """
-        Runs a layer in which both streams attend to each other; `calls` are its attention calls. The layer gets the
+        """Runs a layer in which both streams attend to each other; `calls` are its attention calls. The layer gets the
         states of text and regions, and by name `masks`, `packing` and `requests`, a dictionary (query stream, key
         stream) -> arguments of the attention function. It returns the new states and the reports of the calls.
         """
@@ -237,9 +233,7 @@ def check_two_stream_regions(
     width: int,
     kwargs: Mapping[str, Any],
 ) -> None:
-    """
-    Checks the region inputs; features and boxes belong together.
-    """
+    """Checks the region inputs; features and boxes belong together."""
     if kwargs.get("pixel_values") is not None:
         raise ValueError("pixel_values are given, but the model has no pixel network: give region_features.")
     check_region_shapes(region_features, region_boxes, region_attention_mask, batch_size, field, width)
@@ -261,9 +255,7 @@ def take_region_inputs(
     inputs_embeds: torch.Tensor,
     width: int,
 ) -> RegionInputs:
-    """
-    The checked region inputs. Without regions there is one column of zeros, which the mask hides.
-    """
+    """The checked region inputs. Without regions there is one column of zeros, which the mask hides."""
     if region_features is None or region_boxes is None or region_features.shape[1] == 0:
         batch_size = len(inputs_embeds)
         features, boxes = (inputs_embeds.new_zeros(batch_size, 1, size) for size in (width, 4))

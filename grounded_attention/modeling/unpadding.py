@@ -51,9 +51,7 @@ class Packing(NamedTuple):
 
 
 def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | None:
-    """
-    Finds the packing of a mask.
-    """
+    """Finds the packing of a mask."""
     # An exported graph has no data-dependent sizes, so it computes with padding. torch 2.6 has no `is_exporting`.
     exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
     if mask is None or not wanted or exporting():
@@ -63,18 +61,14 @@ def find_packing(mask: torch.Tensor | None, wanted: bool = True) -> Packing | No
 
 
 def apply_packed(function: Callable[..., torch.Tensor], packing: Packing | None, *states: Any) -> torch.Tensor:
-    """
-    Applies a function that is independent for each column to the valid columns only.
-    """
+    """Applies a function that is independent for each column to the valid columns only."""
     if packing is None:
         return function(*states)
     return packing.unpack(function(*(packing.pack(state) for state in states)))
 
 
 def unpack_recorded(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """
-    Decorates a `forward` with `capture_outputs`, whose hooks record what the layers compute: packed states.
-    """
+    """Decorates a `forward` with `capture_outputs`, whose hooks record what the layers compute: packed states."""
 
     @wraps(forward)
     def wrapper(self: Any, *args: Any, return_dict: bool | None = None, **kwargs: Any) -> Any:
@@ -122,9 +116,7 @@ def attend(
     key_packing: Packing | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, Any]:
-    """
-    One attention call with the back end of the configuration.
-    """
+    """One attention call with the back end of the configuration."""
     heads = [
         (states if packing is None else packing.unpack(states)).unflatten(-1, (module.num_attention_heads, -1))
         for states, packing in ((query, query_packing), (key, key_packing), (value, key_packing))
@@ -163,9 +155,7 @@ def attend_packed_keys(
     mask: torch.Tensor,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """
-    FlashAttention of one stream to the other: the padded keys are removed, the queries stay.
-    """
+    """FlashAttention of one stream to the other: the padded keys are removed, the queries stay."""
     batch_size, _, length, _ = query.shape
     valid = mask.bool()
     packed_query = query.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)  # (1, H, B * Q, d)
@@ -195,8 +185,7 @@ class StreamAttention(nn.Module):
     num_key_value_groups = 1
 
     def __init__(self, config: Any, layer_idx: int, is_cross_attention: bool = False):
-        r"""
-        config: sizes `hidden_size`, `num_attention_heads` and `attention_probs_dropout_prob`.
+        r"""config: sizes `hidden_size`, `num_attention_heads` and `attention_probs_dropout_prob`.
         layer_idx (`int`): number of the layer.
         is_cross_attention (`bool`, *optional*, defaults to `False`): whether keys are those of the other stream.
         """
@@ -230,9 +219,7 @@ class UnpaddedLayer(BertLayer):
     def forward(  # type: ignore[override]
         self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
     ) -> torch.Tensor:
-        """
-        Computes the layer.
-        """
+        """Computes the layer."""
         packings = {"query_packing": packing, "key_packing": packing}
         context, _ = self.attention.self(hidden_states, hidden_states, attention_mask, **packings, **kwargs)
         attended = self.attention.output(context, hidden_states)
@@ -253,9 +240,7 @@ class UnpaddedEncoder(nn.Module):
     def forward(
         self, hidden_states: torch.Tensor, attention_mask: Any = None, packing: Packing | None = None, **kwargs: Any
     ) -> torch.Tensor:
-        """
-        Encodes the sequence.
-        """
+        """Encodes the sequence."""
         states = hidden_states if packing is None else packing.pack(hidden_states)
         for layer in self.layer:
             states = layer(states, attention_mask, packing, **kwargs)

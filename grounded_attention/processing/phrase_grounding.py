@@ -154,8 +154,7 @@ def phrase_arrays(
 def ground_phrases(
     flat: FlatPhrases, regions: RegionColumns, match: BoxMatch, images: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """
-    Computes how much each region column is gold of each phrase (1 or 0, with a mask the share of it that the mask
+    """Computes how much each region column is gold of each phrase (1 or 0, with a mask the share of it that the mask
     covers), which phrases lost all of theirs, and how sure they are. With `regions`, `boxes` are ignored; `images`
     (F,) are the images of the boxes, -1 for any.
     """
@@ -265,8 +264,7 @@ def _match_boxes(
     match: BoxMatch,
     images: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """
-    Marks in `given` (F, G) the regions that match a gold box of the phrase. Returns the box and the region of each
+    """Marks in `given` (F, G) the regions that match a gold box of the phrase. Returns the box and the region of each
     match, int64.
     """
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)

@@ -23,9 +23,7 @@ _IMAGES = Part("image_processing_fast_rcnn", {"FastRCNNImageProcessor": "AutoIma
 
 @cache
 def processor_code(place: str, pixels: bool) -> dict[str, str]:
-    """
-    The files that are saved with a processor.
-    """
+    """The files that are saved with a processor."""
     file, _, name = place.partition(".")
     part = Part(file, {name: "AutoProcessor"})
     absent = () if pixels else ("image_processing_fast_rcnn", "image_regions", "load_extractor", "open_images")

@@ -45,9 +45,7 @@ class Labelled:
 
 
 def contact_sheet(items: Sequence[Labelled], path: str | Path) -> None:
-    """
-    Draws a contact sheet.
-    """
+    """Draws a contact sheet."""
     column = (WIDTH - 2 * MARGIN - (COLUMNS - 1) * GAP) / COLUMNS
     rows = [items[start : start + COLUMNS] for start in range(0, len(items), COLUMNS)]
     heights = [max(_height(item, column) + LINE * len(item.lines()) for item in row) + GAP for row in rows]

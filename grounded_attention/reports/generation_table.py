@@ -39,9 +39,7 @@ NOTES = {
 
 
 def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """
-    Makes a Markdown table, aligned for a terminal.
-    """
+    """Makes a Markdown table, aligned for a terminal."""
     lines = [(name, split, figures) for name, splits in models.items() for split, figures in _measured(splits)]
     columns = [name for name in COLUMNS if any(name in figures for _, _, figures in lines)]
     rows = [[name, split, *(_shown(figures.get(column)) for column in columns)] for name, split, figures in lines]

@@ -24,9 +24,7 @@ def measured_heads(history: Sequence[Mapping[str, Any]]) -> dict[int, np.ndarray
 def heads_over_time_figure(
     measured: Mapping[str, Mapping[int, np.ndarray]], path: str | Path, layers: Sequence[str] | None = None
 ) -> Figure:
-    """
-    Draws one heat map for each method: steps on x, heads on y from the first layer at the bottom to the last.
-    """
+    """Draws one heat map for each method: steps on x, heads on y from the first layer at the bottom to the last."""
     shown = {name: steps for name, steps in measured.items() if steps}
     if not shown:
         raise ValueError("no head was measured during the training: set training.eval_strategy and eval_steps")

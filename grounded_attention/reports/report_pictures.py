@@ -41,9 +41,7 @@ def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
 
 
 def empty_frame(width: int, height: int, longest: int = LONGEST) -> Picture:
-    """
-    An empty frame with the proportions of a missing image.
-    """
+    """An empty frame with the proportions of a missing image."""
     factor = longest / max(width, height, 1)
     return Picture(max(1, round(width * factor)), max(1, round(height * factor)))
 

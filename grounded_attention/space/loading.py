@@ -159,9 +159,7 @@ def _read_text(text: str, kind: str, hint: str) -> tuple[str, str]:
 
 
 def open_picture(path: str | Path) -> Image.Image:
-    """
-    Opens the picture of a visitor, upright and not larger than needed.
-    """
+    """Opens the picture of a visitor, upright and not larger than needed."""
     try:
         picture = open_image(path)
     except ValueError as error:

@@ -137,8 +137,7 @@ class GQA(AnsweringTask):
         write_predictions(path, answers)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
-        """
-        It may have answers to more questions than the split, as a file about all
+        """It may have answers to more questions than the split, as a file about all
         questions has beside the balanced ones.
         """
         if not any(rows["answer"]):

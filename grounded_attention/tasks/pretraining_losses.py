@@ -98,9 +98,7 @@ def text_word_loss(outputs: Any, batch: Batch) -> Tensor:
 
 
 def answer_objective(begin: float) -> LossComponent:
-    """
-    Makes the loss of answers to questions.
-    """
+    """Makes the loss of answers to questions."""
 
     def total(outputs: Any, batch: Batch) -> Tensor:
         labels = batch.get("answer_labels")
@@ -110,9 +108,7 @@ def answer_objective(begin: float) -> LossComponent:
 
 
 def region_objectives(targets: RegionTargets) -> tuple[LossComponent, ...]:
-    """
-    Makes the losses of masked regions of a family.
-    """
+    """Makes the losses of masked regions of a family."""
     if targets.separate_heads:
         return _separate_objectives(targets)
     if targets.classes:

@@ -34,9 +34,7 @@ class FileError(ValueError):
 
 
 def open_data(path: _Path) -> io.BufferedReader:
-    """
-    Opens a data file for reading, as bytes.
-    """
+    """Opens a data file for reading, as bytes."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path}: not a regular file, expected a file with data")
     file = open(path, "rb", opener=_open_at_once)
@@ -54,9 +52,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
-    """
-    Reads a file of at most `limit` bytes.
-    """
+    """Reads a file of at most `limit` bytes."""
     with open_data(path) as file:
         # Not read(limit + 1), which reserves that many bytes.
         content = file.read() if os.fstat(file.fileno()).st_size <= limit else None
@@ -66,16 +62,12 @@ def read_data(path: _Path, limit: int = MAX_DATA_BYTES) -> bytes:
 
 
 def read_text(path: _Path, limit: int = MAX_DATA_BYTES) -> str:
-    """
-    Reads a UTF-8 text; a byte order mark at its start is skipped.
-    """
+    """Reads a UTF-8 text; a byte order mark at its start is skipped."""
     return decode_text(read_data(path, limit), path)
 
 
 def decode_text(content: bytes, source: object, first_line: int = 1) -> str:
-    """
-    Decodes UTF-8.
-    """
+    """Decodes UTF-8."""
     content = content.removeprefix(BOM)
     try:
         text = content.decode("utf-8")
@@ -90,9 +82,7 @@ def decode_text(content: bytes, source: object, first_line: int = 1) -> str:
 
 
 def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
-    """
-    Parses JSON.
-    """
+    """Parses JSON."""
     try:
         return json.loads(decode_text(text, source) if isinstance(text, bytes) else text, **options)
     except FileError:
@@ -117,16 +107,12 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
-    """
-    Reads a JSON file.
-    """
+    """Reads a JSON file."""
     return parse_json(read_text(path, limit), path, **options)
 
 
 def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.SafeLoader) -> Any:
-    """
-    Parses YAML.
-    """
+    """Parses YAML."""
     if len(text) > MAX_CONFIG_BYTES:
         raise FileError(f"{source}: too long, found {len(text):,} characters, expected at most {MAX_CONFIG_BYTES:,}")
     if sum(text.count(mark) for mark in ",[{\n") > MAX_VALUES // 2:  # PyYAML needs 0.1 ms for each

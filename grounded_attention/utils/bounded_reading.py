@@ -21,8 +21,7 @@ class _TooLong(Exception):
 
 @contextmanager
 def bounded(source: object, size: int = 0) -> Iterator[None]:
-    """
-    Reads something of `size` bytes; what needs far more memory or time than that is worth is a `FileError`.
+    """Reads something of `size` bytes; what needs far more memory or time than that is worth is a `FileError`.
 
     Memory is bounded on Linux, for all threads; time in the main thread, between two instructions of Python. Inside of
     another bound, that one holds.

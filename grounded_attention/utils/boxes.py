@@ -16,9 +16,7 @@ IOU_THRESHOLD = 0.5
 def box_iou(
     boxes: Boxes, others: Boxes, plus_one: bool = False, dtype: type[np.floating] = np.float64
 ) -> npt.NDArray[np.floating]:
-    """
-    Computes the intersection over union of every box with every other box.
-    """
+    """Computes the intersection over union of every box with every other box."""
     first, second = (np.asarray(array, dtype=dtype).reshape(-1, 4) for array in (boxes, others))
     top_left = np.maximum(first[:, None, :2], second[None, :, :2])
     bottom_right = np.minimum(first[:, None, 2:], second[None, :, 2:])

@@ -49,9 +49,7 @@ _ARGUMENT = re.compile(r"[\w, ]+ \(.*\).*:$")
 
 @dataclass(frozen=True)
 class Part:
-    """
-    A file of a bundle.
-    """
+    """A file of a bundle."""
 
     name: str
     classes: Mapping[str, str]
@@ -85,9 +83,7 @@ class _Source:
 
 
 def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: bool = False) -> dict[str, str]:
-    """
-    Bundles what the classes of some files need.
-    """
+    """Bundles what the classes of some files need."""
     placed: dict[tuple[str, int], str] = {}  # statement -> part
     files = {}
     for part in parts:

@@ -5,9 +5,7 @@ import torch
 
 
 def check_finite(model: torch.nn.Module, source: str) -> None:
-    """
-    Checks that every weight of a model is a number.
-    """
+    """Checks that every weight of a model is a number."""
     bad = not_finite(model)
     if bad:
         raise ValueError(

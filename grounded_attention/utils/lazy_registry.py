@@ -9,9 +9,7 @@ T = TypeVar("T")
 
 
 class LazyRegistry(Mapping[str, T]):
-    """
-    A mapping from names to objects of modules. Listing the names imports nothing, so that `--help` stays fast.
-    """
+    """A mapping from names to objects of modules. Listing the names imports nothing, so that `--help` stays fast."""
 
     def __init__(self, package: str, places: Mapping[str, str]):
         self._package, self._places = package, dict(places)

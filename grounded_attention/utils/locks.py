@@ -45,9 +45,7 @@ def require_locks(folder: str | os.PathLike[str]) -> None:
 
 @contextmanager
 def folder_lock(folder: str | os.PathLike[str], *, doing: str, hint: str, wait: bool = False) -> Iterator[None]:
-    """
-    Context in which no other process is in the same context with the same folder.
-    """
+    """Context in which no other process is in the same context with the same folder."""
     path = Path(folder) / LOCK
     descriptor, tries = _take(path), 0
     while descriptor is None:

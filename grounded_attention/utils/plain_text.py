@@ -21,9 +21,7 @@ _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 def printable(text: str, length: int = 4000) -> str:
-    """
-    Replaces control and direction characters, and shortens the text in its middle.
-    """
+    """Replaces control and direction characters, and shortens the text in its middle."""
     if len(text) > length:
         text = f"{text[: length // 2 - 1]}…{text[-(length // 2) :]}"
     return "".join(REPLACEMENT if unicodedata.category(character) in HIDDEN else character for character in text)
@@ -51,9 +49,7 @@ def has_surrogates(text: str) -> bool:
 
 
 def visible(text: str) -> str:
-    """
-    Writes control and direction characters as JSON does, such as `\\u202e`; line feeds and tabs stay.
-    """
+    """Writes control and direction characters as JSON does, such as `\\u202e`; line feeds and tabs stay."""
     return "".join(
         json.dumps(character)[1:-1]
         if character not in "\n\t" and unicodedata.category(character) in HIDDEN
@@ -63,9 +59,7 @@ def visible(text: str) -> str:
 
 
 def markdown_text(text: str, length: int = 200) -> str:
-    """
-    Makes a text that Markdown shows as it is, in one line; also inside a table.
-    """
+    """Makes a text that Markdown shows as it is, in one line; also inside a table."""
     return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length)))
 
 
@@ -87,8 +81,7 @@ def markdown_code(text: str, length: int = 200) -> str:
 
 
 def short_names(paths: Sequence[str], parts: int = 1) -> list[str]:
-    """
-    Names checkpoints by the last parts of their paths: as few as possible, and no two names are equal.
+    """Names checkpoints by the last parts of their paths: as few as possible, and no two names are equal.
 
     A path that is given twice gets a number: `direct`, `direct (2)`.
 

@@ -28,9 +28,7 @@ def recipe_summaries() -> dict[str, str]:
 
 
 def find_recipe(name: str) -> Path:
-    """
-    Finds the file of a recipe.
-    """
+    """Finds the file of a recipe."""
     path = Path(name)
     if path.exists() or path.suffix not in ("", ".yaml"):
         return path

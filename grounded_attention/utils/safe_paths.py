@@ -12,9 +12,7 @@ WHOLE = ("I16", "I32", "I64", "U16", "U32", "U64", "BOOL")  # quantised weights 
 
 
 def path_below(folder: str | os.PathLike[str], name: str) -> Path:
-    """
-    Joins a folder and a name from a data file.
-    """
+    """Joins a folder and a name from a data file."""
     parts = name.replace("\\", "/").split("/")
     if not name or "\0" in name or ".." in parts or not parts[0] or ":" in parts[0][1:2]:
         raise ValueError(
@@ -25,9 +23,7 @@ def path_below(folder: str | os.PathLike[str], name: str) -> Path:
 
 
 def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> None:
-    """
-    Checks that the files of a command are different ones, so that none is written over another.
-    """
+    """Checks that the files of a command are different ones, so that none is written over another."""
     seen: dict[str, str] = {}
     for name, path in files.items():
         if path is None:
@@ -65,9 +61,7 @@ def check_weight_index(folder: str | os.PathLike[str]) -> None:
 
 
 def own_files(folder: Path) -> list[Path]:
-    """
-    All files below a folder that is pushed, sorted.
-    """
+    """All files below a folder that is pushed, sorted."""
     root, files = folder.resolve(), sorted(path for path in folder.rglob("*") if path.is_file())
     for path in files:
         target = path.resolve()
@@ -77,8 +71,7 @@ def own_files(folder: Path) -> list[Path]:
 
 
 def refuse_links(folder: Path, written: Collection[str] | None = None) -> None:
-    """
-    Checks that no symbolic link leads output out of its folder; the folder itself may be one, and so may be what is
+    """Checks that no symbolic link leads output out of its folder; the folder itself may be one, and so may be what is
     not `written` to the folder, such as a link that the user put there.
     """
     root = os.path.realpath(folder)

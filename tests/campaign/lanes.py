@@ -85,8 +85,7 @@ def digest_of_sources() -> str:
 def run_lanes(
     units: Sequence[Unit], results: Results, folder: Path, lanes: int, tell: Callable[[Result], None]
 ) -> int:
-    """
-    Runs the units that `results` lacks in `lanes` processes that take one after another; tells each new result.
+    """Runs the units that `results` lacks in `lanes` processes that take one after another; tells each new result.
 
     Returns the number of cases without a result, because a process of the campaign itself ended early.
     """

@@ -45,8 +45,7 @@ def damaged(content: bytes, source: random.Random) -> bytes:
 
 
 def outcomes(path: Path, count: int, seed: int, work) -> list[str]:
-    """
-    What `work` ends with for each damaged content of a file: "ok", "DataError" or another error.
+    """What `work` ends with for each damaged content of a file: "ok", "DataError" or another error.
 
     All of it is in one process of its own; the last is "died" if this process did.
     """

@@ -118,9 +118,7 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
 
 
 def check_device(training: Mapping[str, Any], prefix: str) -> None:
-    """
-    Checks that the machine supports the training arguments, and that they have an effect.
-    """
+    """Checks that the machine supports the training arguments, and that they have an effect."""
     found = torch.accelerator.is_available()
     none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
     if training.get("use_cpu") is False and not found:

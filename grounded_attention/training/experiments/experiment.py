@@ -36,18 +36,14 @@ from .trainers import TrainingTime, check_best_metric, fit, make_trainer, seal_f
 
 @dataclass(frozen=True)
 class Outcome:
-    """
-    A finished run.
-    """
+    """A finished run."""
 
     results: dict[str, Any]
     data: PreparedData
 
 
 def run(recipe: Recipe) -> Outcome:
-    """
-    Trains and evaluates the methods of a recipe; writes all files to `output_dir`.
-    """
+    """Trains and evaluates the methods of a recipe; writes all files to `output_dir`."""
     join_processes(recipe.training)
     plain_bars(is_quiet(recipe))
     check_places(recipe)
@@ -93,8 +89,7 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
 
 
 def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
-    """
-    Makes the Trainer of every unfinished training, one after another, without training.
+    """Makes the Trainer of every unfinished training, one after another, without training.
 
     Errors in a model, a checkpoint, the region width, the options of a method or task, or the training arguments
     appear here, before any file is written. Checks that need the trained start model are skipped.

@@ -39,9 +39,7 @@ def load_extractor(
     dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> RegionExtractor:
-    """
-    Loads a detector and a feature model by their names; `options` are those of `RegionExtractor`.
-    """
+    """Loads a detector and a feature model by their names; `options` are those of `RegionExtractor`."""
     source: BoxSource
     if not isinstance(detector, str):
         source = detector
@@ -63,8 +61,7 @@ def load_extractor(
 
 
 def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | None, quiet: bool, cpu: bool) -> str:
-    """
-    Extracts the regions of all images of the rows, or finds them; a broken run is continued. Returns the folder.
+    """Extracts the regions of all images of the rows, or finds them; a broken run is continued. Returns the folder.
 
     Every process of a launch makes the same call.
     """

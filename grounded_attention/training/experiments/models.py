@@ -92,9 +92,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTrainedModel:
-    """
-    Makes the model of a recipe: from a checkpoint, from a BERT, or with random weights.
-    """
+    """Makes the model of a recipe: from a checkpoint, from a BERT, or with random weights."""
     model_class = head_class(head, model)
     if is_vision_language(model):
         return make_vlm(model, processor)
@@ -112,9 +110,7 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
 
 
 def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) -> tuple[PreTrainedModel, set[str]]:
-    """
-    Loads the checkpoint `model.source` as a model of a class.
-    """
+    """Loads the checkpoint `model.source` as a model of a class."""
     if is_vision_language(model):
         return load_vlm(model)
     loaded, found = _load(model_class, model, config)
@@ -168,9 +164,7 @@ def other_answers(model: PreTrainedModel, checkpoint: str) -> list[str] | None:
 
 @torch.no_grad()
 def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) -> str:
-    """
-    Copies the rows of the answers that a checkpoint has too, and initialises the rows of other answers.
-    """
+    """Copies the rows of the answers that a checkpoint has too, and initialises the rows of other answers."""
     rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
     wanted = [plain_answer(answer) for answer in model.config.answers]
     pairs = [(row, rows[answer]) for row, answer in enumerate(wanted) if answer in rows]
@@ -188,9 +182,7 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
 
 
 def fit_tokenizer(model: PreTrainedModel, processor: Any) -> None:
-    """
-    Checks that the model knows every token of the processor, which then cuts texts where the model ends.
-    """
+    """Checks that the model knows every token of the processor, which then cuts texts where the model ends."""
     if isinstance(processor, GroundedProcessor):
         fit_text_length(processor, model.config)
     highest = max(processor.tokenizer.get_vocab().values(), default=0)
@@ -203,9 +195,7 @@ def fit_tokenizer(model: PreTrainedModel, processor: Any) -> None:
 
 
 def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
-    """
-    Checks that the region features have the width that the model and the processor need.
-    """
+    """Checks that the region features have the width that the model and the processor need."""
     appended = processor.model_feature_size - processor.region_feature_size
     sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
     for key, wanted in sizes.items():
@@ -232,9 +222,7 @@ def _has_width(model: Model) -> bool:
 
 
 def check_pixels(model: PreTrainedModel, images: str | None) -> None:
-    """
-    Checks that a model that reads pixels has images, and that a model that reads features has none.
-    """
+    """Checks that a model that reads pixels has images, and that a model that reads features has none."""
     reads_pixels = getattr(model.config, "vision_config", None) is not None
     if reads_pixels and images is None:
         raise RecipeError(
@@ -248,9 +236,7 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
 
 
 def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
-    """
-    Records in the processor which model computed the region features, if all tables have the same source.
-    """
+    """Records in the processor which model computed the region features, if all tables have the same source."""
     tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
     found = [feature_source(table.provenance) for table in tables]
     if not found or found[0] is None or found.count(found[0]) < len(found):

@@ -53,9 +53,7 @@ WRITTEN = (
 
 
 def check_output(recipe: Recipe) -> None:
-    """
-    Checks that the output directory is free for the recipe; writes nothing.
-    """
+    """Checks that the output directory is free for the recipe; writes nothing."""
     output = Path(recipe.output_dir)
     taken = next((path for path in (output, *output.parents) if path.exists() and not path.is_dir()), None)
     if taken is not None:
@@ -80,8 +78,7 @@ def _wanted(recipe: Recipe) -> dict[str, Any]:
 
 
 def open_output(recipe: Recipe) -> Path:
-    """
-    Creates the output directory and writes `recipe.json`.
+    """Creates the output directory and writes `recipe.json`.
 
     From then on the directory belongs to this recipe, so all user errors must be checked before. `check_output` must
     have accepted the directory.
@@ -113,9 +110,7 @@ def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
 
 
 def run_entries(output: Path) -> list[Path]:
-    """
-    The files and folders of an earlier run in its output directory; `recipe.json`, which names them, is the last.
-    """
+    """The files and folders of an earlier run in its output folder; `recipe.json`, which names them, is last."""
     there = sorted(path for path in output.glob("*") if path.name != LOCK)
     found = read_json(output / RECIPE)
     known: set[str] = set()
@@ -231,9 +226,7 @@ def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
 
 
 def read_run(folder: Path, remedy: str) -> Recipe:
-    """
-    Reads what a finished run says of itself.
-    """
+    """Reads what a finished run says of itself."""
     path = folder / RECIPE
     content = read_json(path)
     if content is None:
@@ -283,9 +276,7 @@ BEFORE = (
 
 
 def foreign_files(folder: Path) -> list[Path]:
-    """
-    Files below the folder of a method, or of one of its checkpoints, that no run wrote.
-    """
+    """Files below the folder of a method, or of one of its checkpoints, that no run wrote."""
     return sorted(_foreign(folder))
 
 

@@ -31,8 +31,7 @@ WORDS_SHOWN = 4
 def draw_pictures(
     results: Mapping[str, Any], recipe: Recipe, data: PreparedData, directory: Path
 ) -> dict[str, list[ExampleAttention]]:
-    """
-    Draws one picture per image: rows are methods, columns are words of a caption; each method uses its best layer.
+    """Draws one picture per image: rows are methods, columns are words of a caption; each method uses its best layer.
     Returns the attention of all heads of each method in these captions.
 
     The images are the first of the test split whose caption has several grounded phrases and whose file
@@ -77,9 +76,7 @@ def track_pictures(trainer: Trainer, recipe: Recipe, data: PreparedData, name: s
 def draw_examples(
     model: Any, processor: Any, recipe: Recipe, data: PreparedData, name: str, layer: int, directory: Path
 ) -> list[Path]:
-    """
-    Draws the same pictures of validation images for one model, such as one that is being trained.
-    """
+    """Draws the same pictures of validation images for one model, such as one that is being trained."""
     regions, training = cast(RegionTable, data.regions), model.training
     model.eval()
     try:
@@ -108,9 +105,7 @@ def _rows_to_show(data: PreparedData, recipe: Recipe, split: str) -> list[tuple[
 def word_attention(
     model: Any, processor: Any, row: Mapping[str, Any], regions: Any, layer: int
 ) -> list[WordAttention]:
-    """
-    The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens.
-    """
+    """The attention of each grounded phrase of the row's first caption in `layer`, mean over heads and tokens."""
     inputs = processor(
         text=[row["caption1"]],
         text_pair=[row["caption2"]],

@@ -43,9 +43,7 @@ from .processes import say_once
 
 @dataclasses.dataclass
 class PreparedData:
-    """
-    The data for training and evaluation.
-    """
+    """The data for training and evaluation."""
 
     splits: dict[str, datasets.Dataset]
     regions: RegionTable | JoinedRegions | None
@@ -63,8 +61,7 @@ class PreparedData:
 
 
 def prepare_data(recipe: Recipe) -> PreparedData:
-    """
-    Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables.
+    """Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables.
 
     One process does the work; the others wait and read its files.
     """

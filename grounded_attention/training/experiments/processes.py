@@ -17,9 +17,7 @@ from grounded_attention.utils.locks import FolderInUse, folder_lock
 
 
 def join_processes(training: Mapping[str, Any]) -> None:
-    """
-    Connects the processes that torchrun or accelerate has started, so that one of them prepares the data.
-    """
+    """Connects the processes that torchrun or accelerate has started, so that one of them prepares the data."""
     if os.environ.get("ACCELERATE_USE_DEEPSPEED", "false").lower() in ("true", "1"):
         raise RecipeError(
             "DeepSpeed is not supported: launch without it, and give training.fsdp=true to shard weights"
@@ -35,8 +33,7 @@ def join_processes(training: Mapping[str, Any]) -> None:
 
 @contextmanager
 def only_process(output: Path) -> Iterator[None]:
-    """
-    Context in which no other run or study uses the output directory, which is created if needed.
+    """Context in which no other run or study uses the output directory, which is created if needed.
 
     The processes of one launch are one run: the main process holds the lock.
     """

@@ -169,9 +169,7 @@ def write_run_page(
     table: str,
     examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
 ) -> Path:
-    """
-    Writes `run.html` to the output folder of a run, with the explorer if there are examples.
-    """
+    """Writes `run.html` to the output folder of a run, with the explorer if there are examples."""
     output = Path(recipe.output_dir)
     sentence, best = _conclusion(results)
     parts = {

@@ -36,9 +36,7 @@ from .prepared_data import PreparedData
 
 @dataclass(frozen=True)
 class Scored:
-    """
-    The scores of one split on one track.
-    """
+    """The scores of one split on one track."""
 
     split: str
     track: str
@@ -53,9 +51,7 @@ class Scored:
 
 
 def read_config(checkpoint: str, task: Task) -> Any:
-    """
-    Reads the configuration of a checkpoint and checks that it has the head of the task.
-    """
+    """Reads the configuration of a checkpoint and checks that it has the head of the task."""
     if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
         raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
     try:
@@ -86,9 +82,7 @@ def _head(checkpoint: str, model_type: str, architecture: str) -> str | None:
 
 
 def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: str) -> GroundingTrainer:
-    """
-    Makes a Trainer that only measures.
-    """
+    """Makes a Trainer that only measures."""
     task, source = TASKS[recipe.task], Model(source=checkpoint)
     processor = make_processor(source)
     model, missing = load_model(head_class(task.head, source), source)
@@ -128,9 +122,7 @@ def tables(data: PreparedData) -> dict[str, Any]:
 
 
 def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterator[Scored]:
-    """
-    Scores every split on every track.
-    """
+    """Scores every split on every track."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_scorer(recipe, checkpoint, data, directory)
         for split, rows in data.splits.items():
@@ -171,9 +163,7 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 
 
 def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
-    """
-    Scores an official file of predictions.
-    """
+    """Scores an official file of predictions."""
     found = task.score_predictions(path, task.read_predictions(path), split, rows)
     return Scored(split, "", found.figures, found.judged, found.items)
 

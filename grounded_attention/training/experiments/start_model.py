@@ -41,9 +41,7 @@ def preserves(section: Preserve) -> bool:
 
 
 def check_preserve(recipe: Recipe) -> None:
-    """
-    Checks the `preserve` section.
-    """
+    """Checks the `preserve` section."""
     section = recipe.preserve
     check_options(TASKS[pretraining_recipe(recipe).task], section.options, "preserve.options")
     if preserves(section):
@@ -78,9 +76,7 @@ def _starts_with_heads(recipe: Recipe) -> bool:
 
 
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:
-    """
-    Makes the losses of the `preserve` section. The start must be trained (`model.source` is set).
-    """
+    """Makes the losses of the `preserve` section. The start must be trained (`model.source` is set)."""
     section, task = recipe.preserve, TASKS[recipe.task]
     if not preserves(section):
         return None

@@ -34,9 +34,7 @@ from .start_model import make_preservation
 def make_trainer(
     recipe: Recipe, method_name: str, data: PreparedData, processor: Any, directory: Path, hub: HubPush | None = None
 ) -> GroundingTrainer:
-    """
-    Makes the Trainer of one method, with a new model.
-    """
+    """Makes the Trainer of one method, with a new model."""
     task = TASKS[recipe.task].configure(data.options)
     method = recipe_method(recipe, method_name)
     set_seed(recipe.seed)
@@ -126,9 +124,7 @@ def _check_fit(model: PreTrainedModel, processor: Any, recipe: Recipe, data: Pre
 
 @dataclass(frozen=True)
 class TrainingTime:
-    """
-    The duration of a training.
-    """
+    """The duration of a training."""
 
     seconds: float
     after_step: int

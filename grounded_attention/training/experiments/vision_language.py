@@ -38,9 +38,7 @@ VISION = r"\.?(vision_tower|vision_model|visual)\."
 
 
 def check_vision_language(model: Model) -> None:
-    """
-    Checks the keys of a vision-language model in a recipe.
-    """
+    """Checks the keys of a vision-language model in a recipe."""
     model_type = vision_language_type(model)
     if model.bert or model.family_config:
         key = "bert" if model.bert else "family_config"
@@ -98,9 +96,7 @@ def make_vlm_processor(model: Model) -> PatchGroundingProcessor:
 
 
 def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
-    """
-    Makes the model of a recipe: a checkpoint, with an adapter if the recipe has one, or random weights.
-    """
+    """Makes the model of a recipe: a checkpoint, with an adapter if the recipe has one, or random weights."""
     if not model.source:
         return _freeze(_new(model, processor), model.freeze)
     made, missing = load_vlm(model)
@@ -158,9 +154,7 @@ def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGr
 
 
 def load_vlm(model: Model) -> tuple[Any, set[str]]:
-    """
-    Loads the checkpoint `model.source`; a folder with an adapter is loaded with its base model.
-    """
+    """Loads the checkpoint `model.source`; a folder with an adapter is loaded with its base model."""
     # Small steps vanish in 16 bits. Frozen weights keep the type of their file.
     loading = {"dtype": "auto" if model.adapter else "float32", **model.config}
     model_class = VLM.model_class(vision_language_type(model))
@@ -207,9 +201,7 @@ SHOWN = 16
 
 
 def check_adapter(model: Model) -> None:
-    """
-    Checks `model.adapter`, and that `model.source` is no adapter itself.
-    """
+    """Checks `model.adapter`, and that `model.source` is no adapter itself."""
     if model.source and base_of(model.source) != model.source:
         raise RecipeError(
             f"model.source {model.source} contains an adapter of {base_of(model.source)}: give that model, or the "
@@ -231,9 +223,7 @@ def check_adapter(model: Model) -> None:
 
 
 def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, whole: Iterable[str] = ()) -> Any:
-    """
-    Adds a LoRA to a model and prints how many parameters are trained.
-    """
+    """Adds a LoRA to a model and prints how many parameters are trained."""
     given = {TARGETS: linear_layers(model, prefix), **options}
     if whole:
         given["modules_to_save"] = sorted({*whole, *(options.get("modules_to_save") or ())})

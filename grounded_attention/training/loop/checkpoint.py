@@ -76,9 +76,7 @@ def _checkpoints(output_dir: Path) -> list[Path]:
 
 
 def rotate(output_dir: Path, limit: int | None, step: int, best: str | None) -> None:
-    """
-    Deletes the oldest checkpoints. The order is that of the steps: a clock that is set back changes nothing.
-    """
+    """Deletes the oldest checkpoints. The order is that of the steps: a clock that is set back changes nothing."""
     checkpoints = sorted(_checkpoints(output_dir), key=lambda path: (step_of(path) <= step, step_of(path)))
     kept = {f"checkpoint-{step}", Path(best).name if best else ""}
     extra = [path for path in checkpoints if path.name not in kept]
@@ -97,9 +95,7 @@ def _delete(path: Path) -> None:
 
 
 def snapshot(directory: Path, target: Path) -> Path:
-    """
-    Copies a checkpoint with hard links where the file system allows them.
-    """
+    """Copies a checkpoint with hard links where the file system allows them."""
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(directory, target, copy_function=_link)
     return target

@@ -71,9 +71,7 @@ def read_choice(heads: Any) -> HeadChoice | None:
 
 
 def check_heads(recipe: Recipe) -> None:
-    """
-    Checks that the methods support the choice of heads, and that the model has these heads.
-    """
+    """Checks that the methods support the choice of heads, and that the model has these heads."""
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
         return
@@ -154,9 +152,7 @@ def measure_heads(trainer: GroundingTrainer, seed: int) -> dict[str, Any]:
 
 
 def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
-    """
-    Reads a measurement that an earlier process wrote.
-    """
+    """Reads a measurement that an earlier process wrote."""
     try:
         content = read_json(path)
         accuracy = np.array(content["accuracy"], dtype=np.float64)
@@ -176,9 +172,7 @@ def read_heads(path: Path, layers: int, heads: int) -> dict[str, Any] | None:
 
 
 def supervise_chosen(recipe: Recipe, measured: Mapping[str, Any]) -> tuple[Recipe, dict[str, Any]]:
-    """
-    Restricts the methods of a recipe, or the parts of them that choose heads, to the chosen heads.
-    """
+    """Restricts the methods of a recipe, or the parts of them that choose heads, to the chosen heads."""
     choice = read_choice(recipe.supervision.heads)
     if choice is None:
         return recipe, {}

@@ -36,9 +36,7 @@ class NotFiniteError(ValueError):
 
 @dataclass
 class MicroBatch:
-    """
-    What a step remembers of a micro-batch.
-    """
+    """What a step remembers of a micro-batch."""
 
     keys: list[str] = field(default_factory=list)
     loss: Tensor = field(default_factory=lambda: torch.zeros(()))

@@ -21,9 +21,7 @@ Row = Mapping[str, Any]
 def join_labels(
     rows: Sequence[Row], table: PseudoLabelTable, records: Sequence[Any] | None = None, training: bool = True
 ) -> list[Row]:
-    """
-    Gives rows the phrases of their captions.
-    """
+    """Gives rows the phrases of their captions."""
     return [
         _join(row, table, None if records is None else records[place])
         if training or row.get("phrases") is None
@@ -49,9 +47,7 @@ def _join(row: Row, table: PseudoLabelTable, record: Any) -> Row:
 
 
 def check_label_rows(splits: Mapping[str, Any], trained: Sequence[str], table: PseudoLabelTable) -> None:
-    """
-    Checks before training that every caption that needs labels has some.
-    """
+    """Checks before training that every caption that needs labels has some."""
     for name, rows in splits.items():
         if "caption_id" not in rows.column_names:
             expected, columns = "rows of captions", ", ".join(rows.column_names)
@@ -140,8 +136,7 @@ REMEMBERED = 10_000  # images in the cache; a split has several rows of each ima
 
 
 class ShuffledTargets:
-    """
-    Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`.
+    """Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`.
 
     The donor row is drawn from the split and depends only on the seed and the image id. All rows of an image have the
     same donor, in every epoch, process and batch.
@@ -152,9 +147,7 @@ class ShuffledTargets:
         self._known: OrderedDict[str, Sequence[np.ndarray]] = OrderedDict()
 
     def __call__(self, image_id: str) -> Sequence[np.ndarray]:
-        """
-        The targets of the donor of an image.
-        """
+        """The targets of the donor of an image."""
         if image_id not in self._known:
             self._known[image_id] = self._draw(image_id)
             if len(self._known) > REMEMBERED:

@@ -115,9 +115,7 @@ class _HalfSquares(torch.autograd.Function):
 
 
 def state_distance(states: Tensor, start: Tensor, mask: Tensor) -> Tensor:
-    """
-    Squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True.
-    """
+    """Squared difference of states (B, T + R, D), mean over D, summed where the mask (B, T + R) is True."""
     return F.mse_loss(states[mask].float(), start[mask].float(), reduction="none").mean(-1).sum()
 
 
@@ -177,9 +175,7 @@ def _loss(model: nn.Module, task: Task, batch: Mapping[str, Any]) -> Tensor:
 
 
 def single_batches(rows: Any, collate: Callable[[list], Mapping[str, Any]], device: Any, quiet: bool) -> Iterable:
-    """
-    Yields batches of one row each, on a device, and shows progress.
-    """
+    """Yields batches of one row each, on a device, and shows progress."""
     with phase("Fisher information", len(rows), quiet) as advance:
         for row in rows:
             yield {k: v.to(device) if isinstance(v, Tensor) else v for k, v in collate([row]).items()}

@@ -32,8 +32,7 @@ from grounded_attention.utils.whole_files import write_json
 
 
 def prepare_resume(trainer: Any, checkpoint: Path) -> None:
-    """
-    Makes the steps of a training those of the checkpoint, and reports what differs.
+    """Makes the steps of a training those of the checkpoint, and reports what differs.
 
     With another number of processes, each step has the same rows: the batch of one process and the accumulation are
     changed. Draws of dropout depend on the process, so they differ. The number of threads is that of the checkpoint:
@@ -79,9 +78,7 @@ MAX_NAMED = 5  # files in a message
 
 
 def environment(arguments: TrainingArguments, sharded: bool) -> dict[str, Any]:
-    """
-    Describes this training.
-    """
+    """Describes this training."""
     return {
         "processes": arguments.world_size,
         "batch": arguments.per_device_train_batch_size,
@@ -135,9 +132,7 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 
 def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tuple[int, int]:
-    """
-    The batch of one process and the accumulation with which a step has the same rows as before.
-    """
+    """The batch of one process and the accumulation with which a step has the same rows as before."""
     together = before["processes"] * before["batch"] * before["accumulation"]
     if together % processes:
         fitting = [str(n) for n in range(1, 2 * before["processes"] + 1) if together % n == 0]
@@ -151,9 +146,7 @@ def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tup
 
 
 def check_sharding(before: dict[str, Any], sharded: bool, checkpoint: Path) -> None:
-    """
-    Checks that the state of the optimizer can be read.
-    """
+    """Checks that the state of the optimizer can be read."""
     if before["sharded"] != sharded:
         was, now = ("with", "without") if before["sharded"] else ("without", "with")
         how = "continue with at least 2 processes" if before["sharded"] else "continue with 1 process"
@@ -169,9 +162,7 @@ TOTAL = "loss"
 
 @dataclass(frozen=True)
 class UnloggedLosses:
-    """
-    Sums of losses of one process.
-    """
+    """Sums of losses of one process."""
 
     loss: Tensor
     logged: float
@@ -190,9 +181,7 @@ class UnloggedLosses:
 
     @classmethod
     def load(cls, checkpoint: Path, rank: int, processes: int) -> "UnloggedLosses | None":
-        """
-        Reads the sums of a process. With another number of processes than before, each gets an equal share.
-        """
+        """Reads the sums of a process. With another number of processes than before, each gets an equal share."""
         paths = sorted(checkpoint.glob(FILE.format(rank="*")))
         if len(paths) == processes:
             return _read(checkpoint / FILE.format(rank=rank))

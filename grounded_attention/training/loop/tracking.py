@@ -21,9 +21,7 @@ DrawExamples = Callable[[Any, int, Path], Sequence[Path]]
 
 
 class PictureTracking(TrainerCallback):
-    """
-    Sends pictures after each evaluation that has measured heads.
-    """
+    """Sends pictures after each evaluation that has measured heads."""
 
     def __init__(self, trainer: Trainer, name: str, layers: Sequence[str], examples: DrawExamples | None = None):
         self.trainer, self.name, self.layers, self.examples = trainer, name, list(layers), examples
@@ -59,9 +57,7 @@ def tracks_pictures(trainer: Trainer) -> bool:
 
 
 def send_picture(trainer: Trainer, name: str, path: Path, step: int) -> None:
-    """
-    Sends a picture to TensorBoard and trackio, whichever of them receives the logs.
-    """
+    """Sends a picture to TensorBoard and trackio, whichever of them receives the logs."""
     for callback in trainer.callback_handler.callbacks:
         if isinstance(callback, TensorBoardCallback) and callback.tb_writer is not None:
             pixels = np.asarray(Image.open(path, formats=["PNG"]).convert("RGB"))

@@ -165,9 +165,7 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         return self.count_step(batch_samples, device) or None
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        """
-        Total loss (equation 9): the sum of each component over this micro-batch, divided by its count in the step.
-        """
+        """Total loss (equation 9): the sum of each component over this micro-batch, over its count in the step."""
         outputs = self.run_model(model, inputs)
         counts = num_items_in_batch or self.count_step([inputs], self.args.device)
         loss = self.add_up(outputs, inputs, counts, model.training) * self.accelerator.num_processes
@@ -401,8 +399,7 @@ def _needs_half(model: nn.Module) -> bool:
 
 
 def prepare_sharding(accelerator: Accelerator, plugin: FullyShardedDataParallelPlugin, model: nn.Module) -> None:
-    """
-    Makes accelerate shard the weights, before the model is prepared.
+    """Makes accelerate shard the weights, before the model is prepared.
 
     accelerate shards over GPUs only and ignores the settings otherwise; sharding over CPU processes works too. It
     makes a unit of the word embeddings, so no other unit may contain them.
@@ -425,8 +422,7 @@ def unit_names(model: nn.Module) -> list[str]:
 
 
 def name_plainly(model: nn.Module) -> None:
-    """
-    Gives the class of a sharded model the names of the class that it extends; any other model stays as it is.
+    """Gives the class of a sharded model the names of the class that it extends; any other model stays as it is.
 
     PyTorch makes a class of its own for each sharded class. `save_pretrained` copies the file of the class and writes
     its name into the configuration, and cards show it: without this, PyTorch's file and name instead of the model's.

@@ -63,9 +63,7 @@ def result_table(figures: Figures) -> str:
 
 
 def with_text_only(card: str, figures: Figures) -> str:
-    """
-    Adds a column to the table of results of a card: the accuracies of the model that reads words alone.
-    """
+    """Adds a column to the table of results of a card: the accuracies of the model that reads words alone."""
     lines = card.split("\n")
     head = _line(COLUMNS)
     if head not in lines:
@@ -125,9 +123,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
-    """
-    The figures for `model-index`; `None` if there are none.
-    """
+    """The figures for `model-index`; `None` if there are none."""
     found = [
         EvalResult(
             task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
@@ -138,9 +134,7 @@ def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) 
 
 
 def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:
-    """
-    The figures for `.eval_results`, which needs a Hub data set; empty without one.
-    """
+    """The figures for `.eval_results`, which needs a Hub data set; empty without one."""
     if dataset_id is None:
         return []
     entries = [

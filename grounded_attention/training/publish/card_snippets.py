@@ -23,9 +23,7 @@ def place_line(name: str, revision: str | None = None) -> str:
 
 
 def move_card(text: str, name: str, revision: str | None = None) -> str:
-    """
-    Changes the snippets of a card to load from `name`; a card without our line is not changed.
-    """
+    """Changes the snippets of a card to load from `name`; a card without our line is not changed."""
     line = place_line(name, revision)
     return _LINE.sub(lambda _: line, text)
 

@@ -80,8 +80,7 @@ class HubRepo:
 
 
 def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
-    """
-    The repositories of the runs of a recipe.
+    """The repositories of the runs of a recipe.
 
     One method is pushed to `training.hub_model_id`, several to `<hub_model_id>-<method>`; the default id is the name
     of the output directory. The start is pushed with `start.training.push_to_hub`; the text-only baseline is never
@@ -119,9 +118,7 @@ def _repo(training: Mapping[str, Any], default: str, prefix: str) -> HubRepo:
 
 
 def prepare_repos(recipe: Recipe) -> dict[str, HubRepo]:
-    """
-    Creates the repositories of `plan_repos` and checks, before any training, that they are writable.
-    """
+    """Creates the repositories of `plan_repos` and checks, before any training, that they are writable."""
     planned = plan_repos(recipe)
     return on_main_process(lambda: {name: prepare_repo(repo) for name, repo in planned.items()}) if planned else {}
 
@@ -214,9 +211,7 @@ class HubPush:
         enable_progress_bars()
 
     def finish(self) -> None:
-        """
-        Pushes the finished run: the files of its directory, except checkpoints and scores of single examples.
-        """
+        """Pushes the finished run: the files of its directory, except checkpoints and scores of single examples."""
         on_main_process(self._finish)
 
     def _finish(self) -> None:
@@ -227,9 +222,7 @@ class HubPush:
 
 
 def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str:
-    """
-    Pushes a model directory; retries after `WAITS` seconds where a retry may help.
-    """
+    """Pushes a model directory; retries after `WAITS` seconds where a retry may help."""
     kept: dict[str, Path | bytes] = {}
     for path in own_files(directory):
         name = path.relative_to(directory).as_posix()
@@ -254,8 +247,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
 
 
 def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:
-    """
-    Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
+    """Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
     address.
     """
     api = HfApi(token=repo.token)
@@ -275,9 +267,7 @@ def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """
-    The files of a checkpoint that belong to the model, without those of the Trainer.
-    """
+    """The files of a checkpoint that belong to the model, without those of the Trainer."""
     files = {path.name: path for path in folder.iterdir() if path.is_file()}
     files = {k: p for k, p in files.items() if p.suffix not in TRAINER_SUFFIXES and k not in TRAINER_FILES}
     configured = "config.json" in files or ADAPTER_CONFIG_NAME in files

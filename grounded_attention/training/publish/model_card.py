@@ -117,9 +117,7 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
 
 
 def progress_card(recipe: Recipe, name: str, data: PreparedData, step: int) -> str:
-    """
-    The card of a model during training: `name` is the name of its run, `step` its current step.
-    """
+    """The card of a model during training: `name` is the name of its run, `step` its current step."""
     metadata = _metadata(recipe, name, data)
     model_class = head_class(TASKS[recipe.task].head, recipe.model).__name__
     content = {
@@ -401,9 +399,7 @@ _VLM_EXAMPLE = {"text": "a red ball", "box": [0.1, 0.2, 0.5, 0.6], "phrases": []
 def vlm_content(
     trained: Trained, source: str | None, kinds: list[str], options: GroundedGenerationOptions
 ) -> dict[str, Any]:
-    """
-    The variables of the template that only vision-language models have.
-    """
+    """The variables of the template that only vision-language models have."""
     kind = next((kind for kind in (CAPTION, EXPRESSION, QUESTION) if kind in kinds), CAPTION)
     example = {**_VLM_EXAMPLE, "kind": kind, "answer": ""}
     if kind == QUESTION:

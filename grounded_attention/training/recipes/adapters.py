@@ -53,9 +53,7 @@ def is_adapter(source: str) -> bool:
 
 
 def import_peft() -> Any:
-    """
-    Imports PEFT.
-    """
+    """Imports PEFT."""
     try:
         import peft
     except ImportError as error:

@@ -13,9 +13,7 @@ MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
 
 
 def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
-    """
-    Checks the fields of a model configuration before a model is made.
-    """
+    """Checks the fields of a model configuration before a model is made."""
     _check_general(config, prefix)
     for name, value in config.items():
         if isinstance(value, Mapping):

@@ -15,9 +15,7 @@ from .recipe import Model, RecipeError, check_names, recipe_key_errors
 
 
 def family_name(model: Model) -> str:
-    """
-    The family of a recipe's model: that of its checkpoint, else `model.family`, else VL-BERT.
-    """
+    """The family of a recipe's model: that of its checkpoint, else `model.family`, else VL-BERT."""
     if model.family is not None:
         check_names([model.family], [*FAMILIES, VLM.name], "model.family=")
     if not model.source:
@@ -59,9 +57,7 @@ def is_vision_language(model: Model) -> bool:
 
 
 def vision_language_type(model: Model) -> str:
-    """
-    The `model_type` of a recipe's vision-language model: that of its checkpoint, else `model.config.model_type`.
-    """
+    """The `model_type` of a recipe's vision-language model: that of its checkpoint, else `model.config.model_type`."""
     if model.source:
         return _source_type(model.source)
     found = model.config.get("model_type")
@@ -81,9 +77,7 @@ def family_title(model: Model) -> str:
 
 
 def head_class(head: str, model: Model) -> type[PreTrainedModel]:
-    """
-    The model class with this head in the family of the model.
-    """
+    """The model class with this head in the family of the model."""
     name = family_name(model)
     if name == VLM.name and head == VLM.head:
         return VLM.model_class(vision_language_type(model))
@@ -98,9 +92,7 @@ def head_class(head: str, model: Model) -> type[PreTrainedModel]:
 
 
 def check_family_config(model: Model) -> None:
-    """
-    Checks `model.family_config`.
-    """
+    """Checks `model.family_config`."""
     check_names(model.family_config, FAMILIES, "model.family_config.")
     for name, fields in model.family_config.items():
         key, config = f"model.family_config.{name}", FAMILIES[name].config_class()

@@ -35,9 +35,7 @@ CHECKPOINT_HINTS = {
 
 
 def check_places(recipe: Recipe) -> None:
-    """
-    Checks that the files and folders of a recipe exist, and that its checkpoints exist on disk or on the Hub.
-    """
+    """Checks that the files and folders of a recipe exist, and that its checkpoints exist on disk or on the Hub."""
     check_data(recipe.data, "data.")
     if recipe.start is not None:
         check_data(recipe.start.data, "start.data.")
@@ -101,9 +99,7 @@ def data_places(data: Data) -> Iterator[tuple[str, str]]:
 
 
 def check_checkpoints(model: Model, data: Data) -> None:
-    """
-    Checks that each checkpoint is a folder or exists on the Hub. The Hub is not queried for cached repositories.
-    """
+    """Checks that each checkpoint is a folder or exists on the Hub. The Hub is not queried for cached repositories."""
     for name in CHECKPOINT_HINTS:
         wanted = getattr(model, name)
         if not wanted or Path(wanted).exists() or is_drawn(wanted, data):

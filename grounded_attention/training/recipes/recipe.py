@@ -42,9 +42,7 @@ class RecipeError(ValueError):
 
 @dataclass
 class ScenesData(Section):
-    """
-    Scenes to generate if `data_dir` contains none.
-    """
+    """Scenes to generate if `data_dir` contains none."""
 
     images: int = 1000
     seed: Seed = 0
@@ -53,9 +51,7 @@ class ScenesData(Section):
 
 @dataclass
 class MadeRegions(Section):
-    """
-    Regions that are extracted when they are first needed, and kept.
-    """
+    """Regions that are extracted when they are first needed, and kept."""
 
     features: str
     detector: str = "grid"
@@ -93,9 +89,7 @@ class Data(Section):
 
 @dataclass
 class Model(Section):
-    """
-    The model to train. It starts from a checkpoint (`source`), from a BERT (`bert`), or from random weights.
-    """
+    """The model to train. It starts from a checkpoint (`source`), from a BERT (`bert`), or from random weights."""
 
     family: str | None = None
     source: str | None = None
@@ -116,9 +110,7 @@ class Model(Section):
 
 @dataclass
 class SupervisionSection(Section):
-    """
-    How attention is supervised.
-    """
+    """How attention is supervised."""
 
     weight: Weight = 1.0
     labels: Annotated[str, Of(LABELS)] = "gold"
@@ -128,9 +120,7 @@ class SupervisionSection(Section):
 
 @dataclass
 class Preserve(Section):
-    """
-    Losses that keep a model close to its start model (`training/loop/preserve.py`); a weight of 0 disables a loss.
-    """
+    """Losses that keep a model close to its start model (`training/loop/preserve.py`); weight 0 disables a loss."""
 
     distillation: Weight = 0.0
     l2: Weight = 0.0
@@ -141,9 +131,7 @@ class Preserve(Section):
 
 @dataclass
 class Card(Section):
-    """
-    Facts of a model card that the code cannot derive.
-    """
+    """Facts of a model card that the code cannot derive."""
 
     license: str | None = None
     name: str | None = None
@@ -152,9 +140,7 @@ class Card(Section):
 
 @dataclass
 class Recipe(Section):
-    """
-    One experiment.
-    """
+    """One experiment."""
 
     task: Annotated[str, Of(tuple(TASKS))] = "vgp"
     options: dict[str, Any] = field(default_factory=dict)

@@ -35,9 +35,7 @@ BILLING = "https://huggingface.co/settings/billing"
 
 @dataclass(frozen=True)
 class Flavour:
-    """
-    A machine of the Hub.
-    """
+    """A machine of the Hub."""
 
     name: str
     title: str = ""
@@ -47,9 +45,7 @@ class Flavour:
 
 @contextmanager
 def job_errors(doing: str) -> Iterator[None]:
-    """
-    Turns errors of the Hub's client into one line.
-    """
+    """Turns errors of the Hub's client into one line."""
     try:
         yield
     except DataError:
@@ -68,9 +64,7 @@ def _explained(error: BaseException) -> str:
 
 
 def check_client() -> None:
-    """
-    Checks that the client knows prices.
-    """
+    """Checks that the client knows prices."""
     if not hasattr(HfApi, "list_jobs_hardware"):
         raise HubError(
             f"--job needs huggingface-hub {OLDEST} or newer, found {huggingface_hub.__version__}: "
@@ -79,9 +73,7 @@ def check_client() -> None:
 
 
 def find_flavour(api: HfApi, name: str) -> Flavour:
-    """
-    Asks the Hub for a machine and its price.
-    """
+    """Asks the Hub for a machine and its price."""
     try:
         listed: dict[str, Any] = {str(each.name): each for each in api.list_jobs_hardware()}
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, CONNECTION_LOST) as error:
@@ -118,9 +110,7 @@ def start_job(
     seconds: int,
     namespace: str,
 ) -> StartedJob:
-    """
-    Starts a job.
-    """
+    """Starts a job."""
     doing = f"the start of a job on {flavour}"
     try:
         job = api.run_job(
@@ -139,9 +129,7 @@ def start_job(
 
 
 def follow(api: HfApi, job: StartedJob, write: Callable[[str], None], warn: Callable[[str], None]) -> tuple[str, str]:
-    """
-    Passes on the lines of a job until it ends.
-    """
+    """Passes on the lines of a job until it ends."""
     known = inspect.signature(api.fetch_job_logs).parameters
     options: dict[str, Any] = {"follow": True} if "follow" in known else {}  # older clients always follow
     try:
@@ -186,9 +174,7 @@ CHECKPOINTS = {
 
 
 def check_destination(recipe: Recipe) -> None:
-    """
-    Checks that the trained models are pushed: the disk of a job is deleted at its end.
-    """
+    """Checks that the trained models are pushed: the disk of a job is deleted at its end."""
     keys = {"push_to_hub": "true", "hub_model_id": "ORG/NAME"}
     missing = [f"training.{key}={value}" for key, value in keys.items() if not recipe.training.get(key)]
     if missing:
@@ -229,9 +215,7 @@ def _options(recipe: Recipe, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def check_data_on_hub(recipe: Recipe, api: HfApi) -> None:
-    """
-    Checks that the data sets on the Hub exist and that the token may read them.
-    """
+    """Checks that the data sets on the Hub exist and that the token may read them."""
     for data in (recipe.data, *([recipe.start.data] if recipe.start else [])):
         for name, revision in hub_data(data):
             with hub_errors("reading the data", name):

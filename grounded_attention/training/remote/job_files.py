@@ -29,9 +29,7 @@ _DATE = (1980, 1, 1, 0, 0, 0)  # the same files make the same wheel, which is th
 
 
 def job_recipe(path: Path, overrides: Sequence[str]) -> bytes:
-    """
-    The recipe of a job as YAML: what it extends and the overrides are in it, the token is not.
-    """
+    """The recipe of a job as YAML: what it extends and the overrides are in it, the token is not."""
     content = read_recipe(path)
     for override in overrides:
         apply_override(content, override)
@@ -41,9 +39,7 @@ def job_recipe(path: Path, overrides: Sequence[str]) -> bytes:
 
 
 def package_wheel() -> tuple[str, bytes]:
-    """
-    Packs the package that is running, with local changes, as a wheel.
-    """
+    """Packs the package that is running, with local changes, as a wheel."""
     stem = f"{NAME.replace('-', '_')}-{__version__}"
     info = f"{stem}.dist-info"
     files = {**dict(_package_files()), **{f"{info}/{name}": text.encode() for name, text in _metadata().items()}}
@@ -87,9 +83,7 @@ def _digest(content: bytes) -> str:
 
 
 def requirements(further: Sequence[str]) -> list[str]:
-    """
-    What a job installs beside the package: the versions of this machine, and further packages.
-    """
+    """What a job installs beside the package: the versions of this machine, and further packages."""
     pinned = []
     for name in dict.fromkeys([*SAME_VERSION, *further]):
         try:

@@ -31,9 +31,7 @@ OF_THE_MACHINE = ("use_cpu", "fp16", "bf16", "tf32", "fp16_full_eval", "bf16_ful
 
 @dataclass(frozen=True)
 class RemoteRun:
-    """
-    A checked job that has not started.
-    """
+    """A checked job that has not started."""
 
     recipe: Recipe
     files: dict[str, bytes]
@@ -56,9 +54,7 @@ class RemoteRun:
 
 
 def check_remote(recipe: Recipe) -> None:
-    """
-    Checks a recipe on this machine as far as that is possible before it runs on another.
-    """
+    """Checks a recipe on this machine as far as that is possible before it runs on another."""
     plan_repos(recipe)
     start = None if recipe.start is None else _elsewhere(recipe.start)
     check(replace(_elsewhere(recipe), start=start))
@@ -80,9 +76,7 @@ def plan(
     namespace: str,
     api: HfApi,
 ) -> RemoteRun:
-    """
-    Puts a job together; nothing is written to the Hub.
-    """
+    """Puts a job together; nothing is written to the Hub."""
     _check_machine(recipe, flavour)
     check_data_on_hub(recipe, api)
     wheel, content = package_wheel()
@@ -121,9 +115,7 @@ def _check_machine(recipe: Recipe, flavour: Flavour) -> None:
 
 
 def start(run: RemoteRun, secrets: dict[str, str]) -> StartedJob:
-    """
-    Makes the repositories of the models, uploads the files of the job, and starts it.
-    """
+    """Makes the repositories of the models, uploads the files of the job, and starts it."""
     prepare_repos(run.recipe)
     api = HfApi(token=secrets["HF_TOKEN"])
     commit = _upload(api, run)

@@ -94,9 +94,7 @@ def _run_missing(
 
 
 def check_study_places(study: Study) -> None:
-    """
-    Checks that the data and then the checkpoints of a study exist.
-    """
+    """Checks that the data and then the checkpoints of a study exist."""
     rows = {name: study.known_rows[name] for name in study.rows}
     recipes = {"original": study.original} if study.uses_original and not study.checkpoint else {}
     recipes |= {f"starts.{name}": recipe for name, recipe in study.used_starts.items()}
@@ -122,9 +120,7 @@ def _section_errors(place: str) -> Iterator[None]:
 
 
 def check_cells(study: Study, cells: Sequence[Cell]) -> None:
-    """
-    Checks the recipes of the cells before any training.
-    """
+    """Checks the recipes of the cells before any training."""
     for cell in cells:
         if cell.seed in (None, study.seeds[0]):  # cells of other seeds differ only in the seed
             try:
@@ -146,9 +142,7 @@ def _checkable(cell: Cell) -> Recipe:
 
 
 def cell_list(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """
-    One line per cell with its state, and the number of finished cells.
-    """
+    """One line per cell with its state, and the number of finished cells."""
     width = max(len(cell.name) for cell in cells)
     lines = [f"  {cell.name.ljust(width)}  {states[cell.name]}{_seconds_text(cell)}" for cell in cells]
     done = sum(state == FINISHED for state in states.values())
@@ -161,9 +155,7 @@ def _seconds_text(cell: Cell) -> str:
 
 
 def time_left(cells: Sequence[Cell], states: Mapping[str, str], workers: int = 1) -> str:
-    """
-    The number of remaining cells and their estimated time in minutes, from finished cells of the same stage.
-    """
+    """The number of remaining cells and their estimated time in minutes, from finished cells of the same stage."""
     durations: dict[str, list[float]] = {}
     for cell in cells:
         seconds = (cell.record or {}).get("seconds") if states[cell.name] == FINISHED else None
@@ -234,9 +226,7 @@ def _train_rows(outcome: Outcome | None) -> int | None:
 
 
 def zero_visual_scales(checkpoint: Path) -> None:
-    """
-    Sets the scales of the visual normalisation to 0, their initial value in a model made from BERT weights.
-    """
+    """Sets the scales of the visual normalisation to 0, their initial value in a model made from BERT weights."""
     path = checkpoint / "model.safetensors"
     weights = load_file(path)
     scales = [name for name in weights if name.endswith(VISUAL_NORMS)]
@@ -258,9 +248,7 @@ def _ends_a_seed(cell: Cell, cells: Sequence[Cell], states: Mapping[str, str]) -
 
 
 def write_report(study: Study, cells: Sequence[Cell], states: Mapping[str, str]) -> str:
-    """
-    Writes the report of the finished cells, from the main process only, once a downstream task has finished.
-    """
+    """Writes the report of the finished cells, from the main process only, once a downstream task has finished."""
     judged = any(cell.stage in study.downstream and states[cell.name] == FINISHED for cell in cells)
     if not PartialState().is_main_process or not judged:
         return ""

@@ -30,9 +30,7 @@ FINE_TUNING = "fine_tuning"
 
 @dataclass
 class Column(Section):
-    """
-    One column of the table: the mean of a score on a split of a downstream task, or of the rows' own training.
-    """
+    """One column of the table: the mean of a score on a split of a downstream task, or of the rows' own training."""
 
     task: str
     split: str
@@ -94,8 +92,7 @@ class Study:
 
 
 def load_study(path: str | Path, overrides: Sequence[str] = ()) -> Study:
-    """
-    Reads a study recipe and applies overrides.
+    """Reads a study recipe and applies overrides.
 
     Each section with a recipe may extend a recipe file (`extends`, relative to the study recipe). It takes the task,
     options, data, methods, supervision, preserve and training of that file; `original` and starts also take the

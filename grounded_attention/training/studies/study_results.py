@@ -29,9 +29,7 @@ Items = Mapping[str, list]
 
 
 def study_results(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, Any]:
-    """
-    All figures of the finished cells.
-    """
+    """All figures of the finished cells."""
     cells = list(cells)
     judged = {(c.row, c.seed, c.stage): c for c in cells if c.row is not None and states[c.name] == FINISHED}
     figures: dict[str, dict[str, Any]] = {row: {} for row in study.rows}
@@ -87,9 +85,7 @@ def _has_column(study: Study, cell: Cell) -> bool:
 
 
 def check_scores(study: Study, cell: Cell) -> None:
-    """
-    Checks, after a cell has finished, that it has written the scores of all its columns.
-    """
+    """Checks, after a cell has finished, that it has written the scores of all its columns."""
     for column in study.columns:
         if column.task == cell.stage and _has_column(study, cell):
             _scores(cell, column)
@@ -195,9 +191,7 @@ def count_parameters(checkpoint: Path) -> int:
 def study_costs(
     study: Study, cells: Iterable[Cell], states: Mapping[str, str]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """
-    The costs of the finished cells.
-    """
+    """The costs of the finished cells."""
     found: dict[str, dict[str, list[Cell]]] = {row: {} for row in study.rows}
     for cell in cells:
         if cell.row is not None and cell.stage != START:

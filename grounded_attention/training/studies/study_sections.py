@@ -77,9 +77,7 @@ class _Extended:
 
 
 def read_sections(path: str | Path, overrides: Sequence[str]) -> Sections:
-    """
-    Reads and checks the sections of a study recipe.
-    """
+    """Reads and checks the sections of a study recipe."""
     source = str(path)
     content = _read_study(Path(path))
     for override in overrides:
@@ -95,9 +93,7 @@ def read_sections(path: str | Path, overrides: Sequence[str]) -> Sections:
 
 
 def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """
-    The content of a study recipe merged over the one it extends; also reads the recipes that its sections extend.
-    """
+    """A study recipe merged over the one it extends; also reads the recipes that its sections extend."""
     if path.resolve() in below:
         raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
     content = read_yaml(path)
