@@ -124,7 +124,7 @@ def _numbered(sources: Sequence[Any], format: str, feature_size: int) -> Iterato
 def _copy(
     records: Iterator[tuple[int, SourceRecord]], writer: RegionTableWriter, on_error: str, bar: tqdm
 ) -> ImportSummary:
-    """Writes the records that the table does not contain yet; rows skipped before an interruption are checked again."""
+    """Writes the records that the table does not contain yet; rows skipped before an interruption are read again."""
     summary = ImportSummary()
     known = {row: image_id for image_id, row in writer.written.items()}
     for number, record in records:
