@@ -49,7 +49,8 @@ _REGIONS_AT_ONCE = 128
 )
 @dataclass
 class FastRCNNOutput(ModelOutput):
-    r"""region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`):
+    r"""
+    region_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`):
     One feature per region, zeros for padded regions.
     """
 

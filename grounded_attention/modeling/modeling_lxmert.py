@@ -217,7 +217,8 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
     _other_names = ("LxmertModel",)
 
     def __init__(self, config: LXMERTConfig, add_pooling_layer: bool = True):
-        r"""add_pooling_layer (`bool`, *optional*, defaults to `True`):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
         Whether to add the poolers.
         """
         super().__init__(config)
@@ -287,7 +288,8 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
 )
 @dataclass
 class LXMERTPreTrainingOutput(PreTrainingOutput):
-    r"""loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
         Sum of the losses of the given targets.
     mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
         Scores of the vocabulary for every text token.

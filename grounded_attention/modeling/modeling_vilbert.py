@@ -361,7 +361,8 @@ class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
 )
 class ViLBertModel(ViLBertPreTrainedModel):
     def __init__(self, config: ViLBertConfig, add_pooling_layer: bool = True):
-        r"""add_pooling_layer (`bool`, *optional*, defaults to `True`):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
         Whether to add the poolers.
         """
         super().__init__(config)
@@ -672,7 +673,8 @@ class ViLBertForPhraseGrounding(GroundingTask, ViLBertPreTrainedModel):
 )
 @dataclass
 class ViLBertMultiTaskOutput(ModelOutput):
-    r"""answer_logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+    r"""
+    answer_logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
         Scores of the answers of VQA (`config.answers`).
     gqa_logits (`torch.FloatTensor` of shape `(batch_size, num_gqa_labels)`):
         Scores of the answers of GQA.

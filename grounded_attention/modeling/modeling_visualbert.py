@@ -214,7 +214,8 @@ class VisualBERTModel(TextFirstPooling, VisualBERTPreTrainedModel):
     _other_names = ("VisualBertModel",)
 
     def __init__(self, config: VisualBERTConfig, add_pooling_layer: bool = True):
-        r"""add_pooling_layer (`bool`, *optional*, defaults to `True`):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
         Whether to add the poolers.
         """
         super().__init__(config)

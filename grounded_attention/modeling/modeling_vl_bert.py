@@ -87,7 +87,8 @@ _PIXEL_TOLERANCE = 1e-3
 )
 @dataclass
 class VLBertModelOutput(ModelOutput):
-    r"""last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
         Last-layer states of the whole sequence, columns `[text][regions][END]`.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
         Dense layer and tanh on the last state of the first attended token; `None` without a pooler.
@@ -363,7 +364,8 @@ class VLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
 )
 class VLBertModel(VLBertPreTrainedModel):
     def __init__(self, config: VLBertConfig, add_pooling_layer: bool | None = None):
-        r"""add_pooling_layer (`bool`, *optional*):
+        r"""
+        add_pooling_layer (`bool`, *optional*):
         Whether to add a pooler; `config.use_pooler` decides when not given.
         """
         super().__init__(config)

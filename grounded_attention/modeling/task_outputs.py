@@ -18,7 +18,8 @@ from transformers.utils import ModelOutput, auto_docstring
 )
 @dataclass
 class GroundedModelOutput(ModelOutput):
-    r"""last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
         Last-layer states of the whole sequence, columns `[text][regions]`.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
         One state for text and image together; `None` without a pooler.
@@ -45,7 +46,8 @@ class GroundedModelOutput(ModelOutput):
 )
 @dataclass
 class TwoStreamModelOutput(GroundedModelOutput):
-    r"""last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, text_hidden_size)`):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, text_hidden_size)`):
         Last-layer states of the text's stream, the text first.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_hidden_size)`):
         One state for text and image together; `None` without a pooler.
@@ -77,7 +79,8 @@ class TwoStreamModelOutput(GroundedModelOutput):
 )
 @dataclass
 class PreTrainingOutput(ModelOutput):
-    r"""loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
         Sum of the losses of the given targets.
     mlm_logits (`torch.FloatTensor` of shape `(batch_size, text_length, vocab_size)`):
         Scores of the vocabulary for every text token.
@@ -110,7 +113,8 @@ class PreTrainingOutput(ModelOutput):
 )
 @dataclass
 class VGPOutput(ModelOutput):
-    r"""loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when labels are given):
         Identification loss plus phrase-pair loss, each a plain mean over its labelled items.
     identification_logits (`torch.FloatTensor` of shape `(batch_size, num_identification_labels)`):
         Scores of the classes: both captions belong to the image, the first, the second.
@@ -144,7 +148,8 @@ class VGPOutput(ModelOutput):
 )
 @dataclass
 class TaskOutput(ModelOutput):
-    r"""loss (`torch.FloatTensor` of shape `()`, *optional*, returned when the targets are given):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when the targets are given):
         The loss of the head.
     logits (`torch.FloatTensor`):
         The scores of the head: `(batch_size, num_labels)` of answers or classes, `(batch_size, num_regions)` of a
@@ -169,7 +174,8 @@ class TaskOutput(ModelOutput):
 )
 @dataclass
 class MultipleChoiceOutput(ModelOutput):
-    r"""loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
+    r"""
+    loss (`torch.FloatTensor` of shape `()`, *optional*, returned when any target is given):
         Sum of the losses of choices and region classes, if their targets are given.
     logits (`torch.FloatTensor` of shape `(batch_size, num_choices)`):
         Score of every choice.

@@ -185,7 +185,8 @@ class StreamAttention(nn.Module):
     num_key_value_groups = 1
 
     def __init__(self, config: Any, layer_idx: int, is_cross_attention: bool = False):
-        r"""config: sizes `hidden_size`, `num_attention_heads` and `attention_probs_dropout_prob`.
+        r"""
+        config: sizes `hidden_size`, `num_attention_heads` and `attention_probs_dropout_prob`.
         layer_idx (`int`): number of the layer.
         is_cross_attention (`bool`, *optional*, defaults to `False`): whether keys are those of the other stream.
         """

@@ -32,7 +32,8 @@ BGR_MEAN = (102.9801, 115.9465, 122.7717)
 
 
 class FastRCNNImageKwargs(ImagesKwargs, total=False):
-    r"""fixed_padding (`bool`, *optional*, defaults to `False`):
+    r"""
+    fixed_padding (`bool`, *optional*, defaults to `False`):
     Pad every image to the largest landscape or portrait canvas instead of to the largest image of the batch.
     """
 
@@ -58,7 +59,8 @@ class FastRCNNImageProcessor(BaseImageProcessor):
         fixed_padding: bool = False,
         **kwargs,  # without annotation, which transformers 5.4 would treat as a TypedDict
     ) -> None:
-        r"""size (`dict[str, int]`, *optional*, defaults to `{"shortest_edge": 600, "longest_edge": 1000}`):
+        r"""
+        size (`dict[str, int]`, *optional*, defaults to `{"shortest_edge": 600, "longest_edge": 1000}`):
             Length of the shorter side after resizing, and the largest length of the longer side, in pixels.
         image_mean (`list[float]`, *optional*, defaults to `(102.9801, 115.9465, 122.7717)`):
             Means of blue, green and red, subtracted from pixels of 0 to 255.

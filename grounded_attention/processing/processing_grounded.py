@@ -83,7 +83,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
         iou_threshold: float = IOU_THRESHOLD,
         region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
-        r"""image_processor ([`FastRCNNImageProcessor`] or `dict`, *optional*):
+        r"""
+        image_processor ([`FastRCNNImageProcessor`] or `dict`, *optional*):
             Makes the pixels for a model that computes region features; a dictionary contains its settings.
         max_regions (`int`, *optional*, defaults to 100):
             Number of regions that an image keeps, without the whole image. Without `region_scores` the first ones

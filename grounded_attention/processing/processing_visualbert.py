@@ -49,7 +49,8 @@ class VisualBERTProcessor(GroundedProcessor):
         spatial_features: bool = False,
         region_feature_source: Mapping[str, str] | None = None,
     ) -> None:
-        r"""max_regions (`int`, *optional*, defaults to 100):
+        r"""
+        max_regions (`int`, *optional*, defaults to 100):
             Number of regions that an image keeps. Without `region_scores` the first ones stay, so sort regions by the
             detector's confidence.
         region_feature_size (`int`, *optional*, defaults to 2048):
