@@ -48,7 +48,7 @@ def capture(options: argparse.Namespace) -> ExampleAttention:
     from .image_options import load_pipeline, open_input, read_regions
 
     logging.disable_progress_bar()
-    image, known = open_input(options), read_regions(options)
+    image, known = open_input(options), read_regions(options, Path(options.image).stem)
     pipe = load_pipeline(options)
     return capture_image(pipe, image, options.caption, Path(options.image).stem, **known)
 

@@ -28,6 +28,9 @@ examples:
   grounded-attention ground data/scenes/flickr30k-images/10004.jpg "the red ball" --model runs/scenes_vgp/direct \\
       --regions data/scenes/regions --phrases "the red ball" --json
 
+  # rows of a data set, with the overlap of what is found and their boxes
+  grounded-attention ground --data lmms-lab/RefCOCO --split val --max-rows 8 --model runs/my_vlm --output rows.png
+
   # a vision-language model with heads.json beside it
   grounded-attention ground dog.jpg "the red ball" --model runs/my_vlm --output ball.png
 """
@@ -38,17 +41,20 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .command_line import make_parser, run
 from .image_options import add_region_options
 from .number_options import not_negative
+from .rows_options import add_source_options, refuse_row_options, rows_from
 from .vlm_options import add_vlm_options, is_vision_language_model, read_model_type
 
 if TYPE_CHECKING:
+    import numpy as np
     from PIL import Image
 
     from grounded_attention.heads.heads_file import ChosenHeads
@@ -59,23 +65,86 @@ def ground(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
     from transformers.utils import logging
 
-    from .image_options import open_input
-
     if options.output is not None:
         import_module("matplotlib")  # or the model would work for nothing
 
     logging.disable_progress_bar()
-    options.phrases = split_phrases(options.phrases)
-    image = open_input(options)
+    inputs = read_inputs(options)
     tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
     check_options(options, tokens)
-    grounded = (ground_in_tokens if tokens else ground_in_regions)(options, image)
-    for remark in grounded.remarks:
-        print(f"warning: {remark}", file=sys.stderr)
+    results, texts = [], []
+    found = (ground_in_tokens if tokens else ground_in_regions)(options, inputs)
+    for given, grounded in zip(inputs, found, strict=True):
+        for remark in grounded.remarks:
+            print(f"warning: {remark}", file=sys.stderr)
+        compare(grounded.grounding, given)
+        about = {"caption": given.caption, **grounded.about, "warnings": grounded.remarks}
+        results.append({**about, "grounding": grounded.grounding})
+        named = f"{given.name}: {given.caption}\n" if given.name else ""
+        texts.append(f"{named}{grounded.heading}\n{table(grounded.grounding)}")
     if options.json:
-        about = {**grounded.about, "warnings": grounded.remarks, "grounding": grounded.grounding}
-        return json.dumps({"caption": options.caption, **about})
-    return f"{grounded.heading}\n{table(grounded.grounding)}"
+        return json.dumps(results if len(results) > 1 else results[0])
+    return "\n\n".join(texts)
+
+
+@dataclass
+class Input:
+    """An image and its caption; of a row also its name, its phrases and their gold boxes in [0, 1]."""
+
+    image: Image.Image
+    image_id: str
+    caption: str
+    phrases: Sequence[Any] | None
+    output: str | None
+    name: str = ""
+    gold: Mapping[tuple[int, int], Any] = field(default_factory=dict)  # by start and end
+
+    def gold_of(self, phrase: Mapping[str, Any]) -> np.ndarray:
+        """The gold boxes of a phrase, (n, 4) in [0, 1]; none if the row has none."""
+        import numpy as np
+
+        return np.asarray(self.gold.get((phrase["start"], phrase["end"]), ()), dtype=float).reshape(-1, 4)
+
+
+def read_inputs(options: argparse.Namespace) -> list[Input]:
+    """The image and caption of the command line, or those of rows."""
+    from grounded_attention.processing.phrase import row_texts
+
+    from .image_options import open_input
+
+    phrases = split_phrases(options.phrases)
+    if options.data is None:
+        refuse_row_options(options, "split", "images", "columns", "max_rows", "row")
+        if options.caption is None:
+            raise ValueError("give an image and a caption, or --data")
+        return [Input(open_input(options), Path(options.image).stem, options.caption, phrases, options.output)]
+    if options.image is not None:
+        raise ValueError(f"{options.image}: image and caption are those of --data; remove it")
+    found: list[Input] = []
+    rows, options.boxes = rows_from(options), None  # how rows write boxes; it names no regions
+    for number, row in enumerate(rows, options.row):
+        # The text and the picture of the first phrase with boxes.
+        first = next((phrase for phrase in row["phrases"] if phrase["boxes"]), {"sentence": 0, "image": 0})
+        told = [each for each in row["phrases"] if all(each[key] == first[key] for key in ("sentence", "image"))]
+        spans = {(each["start"], each["end"]): each["boxes"] for each in told}
+        image = (row.get("images") or [row["image"]])[first["image"]]
+        path = None if options.output is None else Path(options.output)
+        if path is not None and found:
+            path = path.with_stem(f"{path.stem}_{number}")
+        given = phrases or list(spans) or None
+        caption = row_texts(row)[first["sentence"]]
+        found.append(Input(image, row["image_id"], caption, given, path and str(path), f"row {number}", spans))
+    return found
+
+
+def compare(grounding: Sequence[dict[str, Any]], given: Input) -> None:
+    """Adds the overlap with the gold boxes of a row to what was found."""
+    from grounded_attention.utils.boxes import box_iou
+
+    for one in grounding:
+        if len(boxes := given.gold_of(one)):
+            pixels = boxes * (given.image.size * 2)
+            one["iou"] = round(float(box_iou([[*one["box"].values()]], pixels).max()), 3)
 
 
 @dataclass
@@ -88,7 +157,7 @@ class Grounded:
     remarks: list[str]
 
 
-def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Grounded:
+def ground_in_regions(options: argparse.Namespace, inputs: Sequence[Input]) -> Iterator[Grounded]:
     """The regions of a detector that a model of this project looks at."""
     from accelerate import PartialState
     from transformers.utils import logging
@@ -101,11 +170,11 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
     from .device_options import find_device
     from .image_options import load_pipeline, read_regions
 
-    phrases, way = find_phrases(options.caption, options.phrases)
-    known = read_regions(options)
+    named = [find_phrases(given.caption, given.phrases) for given in inputs]
+    regions = [read_regions(options, given.image_id) for given in inputs]
     pipe = load_pipeline(options, find_device(options.device, PartialState()))
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
-    settings: dict[str, Any] = {"phrases": [(phrase.start, phrase.end) for phrase in phrases], "top_k": None}
+    settings: dict[str, Any] = {"top_k": None}
     if options.heads is None:
         layers = choose_layers(pipe.model.config.grounding_calls, options.layer, options.head)
         settings |= {"layer": options.layer, "head": options.head}
@@ -117,18 +186,21 @@ def ground_in_regions(options: argparse.Namespace, image: Image.Image) -> Ground
         chosen.check(pipe.model)
         settings |= {"heads": chosen.heads, "words": chosen.settings.words}
         where, about = name_chosen(chosen)
-    ranked = pipe(image, options.caption, **known, **settings)
-    count = len(ranked) // len(phrases)
-    if options.output is not None:
-        from grounded_attention.reports.attention_pictures import attention_figure
+    for given, (phrases, way), known in zip(inputs, named, regions, strict=True):
+        spans = [(phrase.start, phrase.end) for phrase in phrases]
+        ranked = pipe(given.image, given.caption, phrases=spans, **known, **settings)
+        count = len(ranked) // len(phrases)
+        if given.output is not None:
+            from grounded_attention.reports.attention_pictures import attention_figure
 
-        pictures = [to_picture(ranked[start : start + count], image.size) for start in range(0, len(ranked), count)]
-        attention_figure(image, options.caption, pictures, options.output, notes=pipe.remarks)
-    about = {"phrases": way, **about, "regions": count}
-    return Grounded(ranked[::count], f"{count} regions; phrases: {way}; {where}", about, pipe.remarks)
+            parts = [ranked[start : start + count] for start in range(0, len(ranked), count)]
+            pictures = [to_picture(part, given) for part in parts]
+            attention_figure(given.image, given.caption, pictures, given.output, notes=pipe.remarks)
+        told = {"phrases": way, **about, "regions": count}
+        yield Grounded(ranked[::count], f"{count} regions; phrases: {way}; {where}", told, list(pipe.remarks))
 
 
-def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounded:
+def ground_in_tokens(options: argparse.Namespace, inputs: Sequence[Input]) -> Iterator[Grounded]:
     """The boxes that a few heads of a vision-language model give."""
     from transformers.utils import logging
 
@@ -143,17 +215,19 @@ def ground_in_tokens(options: argparse.Namespace, image: Image.Image) -> Grounde
         model, processor=processor.processor, heads=heads, device=model.device, task="visual-grounding"
     )
     pipe.patches = processor
-    outputs = pipe.forward(pipe.preprocess({"image": image, "caption": options.caption, "phrases": options.phrases}))
-    grounding = pipe.postprocess(outputs)
-    if options.output is not None:
-        from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
+    for given in inputs:
+        asked = {"image": given.image, "caption": given.caption, "phrases": given.phrases}
+        outputs = pipe.forward(pipe.preprocess(asked))
+        grounding = pipe.postprocess(outputs)
+        if given.output is not None:
+            from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
-        maps = [
-            PatchAttention(one["text"], place.map, place.frame, place.box, place.share)
-            for one, place in zip(grounding, outputs["items"][0]["boxes"], strict=True)
-        ]
-        patch_figure(image, maps, options.output)
-    return Grounded(grounding, *name_chosen(pipe.chosen), [])
+            maps = [
+                PatchAttention(one["text"], place.map, place.frame, place.box, place.share)
+                for one, place in zip(grounding, outputs["items"][0]["boxes"], strict=True)
+            ]
+            patch_figure(given.image, maps, given.output, gold=[given.gold_of(one) for one in grounding])
+        yield Grounded(grounding, *name_chosen(pipe.chosen), [])
 
 
 def name_chosen(chosen: ChosenHeads) -> tuple[str, dict[str, Any]]:
@@ -192,6 +266,8 @@ def check_options(options: argparse.Namespace, tokens: bool) -> None:
         check_family(options)
     if not tokens and options.detector is None and options.boxes is None and options.regions is None:
         raise ValueError(f"--model {options.model} reads regions: give --detector, --boxes or --regions")
+    if options.boxes is not None and (options.detector is not None or options.regions is not None):
+        raise ValueError("--boxes, --detector, --regions: give one source of regions")
     if unwanted:
         raise ValueError(f"{unwanted}: only for vision-language models such as LLaVA; remove these options")
     if options.heads is not None and (options.layer is not None or options.head is not None):
@@ -211,16 +287,18 @@ def check_family(options: argparse.Namespace) -> None:
             raise ValueError(f"--model {options.model}: {error}") from None
 
 
-def to_picture(regions: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> WordAttention:
-    """Makes the input of `attention_figure`: all regions of one phrase, best first; none is gold."""
+def to_picture(regions: Sequence[Mapping[str, Any]], given: Input) -> WordAttention:
+    """Makes the input of `attention_figure`: all regions of one phrase, best first."""
     import numpy as np
 
     from grounded_attention.reports.attention_pictures import WordAttention
+    from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-    boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(size, 2)
+    boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(given.image.size, 2)
     weights = np.array([region["score"] for region in regions])
     span = (regions[0]["start"], regions[0]["end"])
-    return WordAttention(regions[0]["text"], span, boxes, weights, np.zeros(len(boxes), dtype=bool))
+    gold = box_iou(boxes, given.gold_of(regions[0])).max(axis=1, initial=0) >= IOU_THRESHOLD
+    return WordAttention(regions[0]["text"], span, boxes, weights, gold)
 
 
 def table(grounding: Sequence[Mapping[str, Any]]) -> str:
@@ -229,6 +307,7 @@ def table(grounding: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(
         f"{one['text']:{width}}  box {', '.join(f'{value:g}' for value in one['box'].values())}"
         f"{'  ' + one['label'] if one['label'] else ''}  {one['score']:.0%}"
+        f"{f'  IoU {iou:.2f} with the box of the row' if (iou := one.get('iou')) is not None else ''}"
         for one in grounding
     )
 
@@ -241,10 +320,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention ground", __doc__)
     add = parser.add_argument
-    add("image", metavar="IMAGE", help="file of the image")
-    add("caption", metavar="CAPTION", help="text that the model reads")
+    add("image", nargs="?", metavar="IMAGE", help="file of the image")
+    add("caption", nargs="?", metavar="CAPTION", help="text that the model reads")
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
-    add_region_options(parser, required=False)
+    add_region_options(parser, with_rows=True)
+    add_source_options(parser, "pictures, texts, and phrases with boxes to compare with", some=True)
     add_vlm_options(parser)
     add(
         "--heads",

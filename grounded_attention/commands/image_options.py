@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 SUFFIXES = (".jpg", ".jpeg", ".png")
 
 
-def add_region_options(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Adds the options that select the source of the regions and of their features; the source may be required."""
-    source = parser.add_mutually_exclusive_group(required=required)
+def add_region_options(parser: argparse.ArgumentParser, with_rows: bool = False) -> None:
+    """Adds the options that select the source of the regions and of their features: one, or with rows perhaps none,
+    for then `--boxes` says how rows write their boxes."""
+    source = parser.add_mutually_exclusive_group(required=not with_rows)
     source.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, or "scenes"')
-    source.add_argument(
-        "--boxes", metavar="FILE", help="JSON file: image file name without suffix -> boxes x1 y1 x2 y2 in pixels"
+    (parser if with_rows else source).add_argument(
+        "--boxes",
+        metavar="FILE",
+        help="JSON file: image file name without suffix -> boxes x1 y1 x2 y2 in pixels"
+        + ('; with --data how boxes are written, such as "xywh pixels"' if with_rows else ""),
     )
     source.add_argument("--regions", metavar="DIR", help="folder of a region table that contains the image")
     add = parser.add_argument
@@ -82,11 +86,10 @@ def load_pipeline(options: argparse.Namespace, device: str | torch.device = "cpu
     return VisualGroundingPipeline(model.eval(), processor=processor, device=device, task="visual-grounding", **finds)
 
 
-def read_regions(options: argparse.Namespace) -> dict[str, Any]:
-    """Reads the known regions of the image: a record of a table, or boxes of a file; empty with a detector."""
+def read_regions(options: argparse.Namespace, image_id: str) -> dict[str, Any]:
+    """Reads the known regions of an image: a record of a table, or boxes of a file; empty with a detector."""
     from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
-    image_id = Path(options.image).stem
     if options.regions is not None:
         return {"regions": _from_table(options.regions, image_id)}
     if options.boxes is None:

@@ -15,6 +15,9 @@ examples:
   # the difference of two pictures; one head; a given answer instead of a generated one
   grounded-attention look before.png after.png "What changed?" --model runs/my_vlm --heads 14-3 --answer "a red ball"
 
+  # rows of a data set, on one page
+  grounded-attention look --data lmms-lab/RefCOCO --split val --max-rows 4 --model Qwen/Qwen2.5-VL-3B-Instruct
+
   # another model beside it on the same page
   grounded-attention look dog.jpg "What does the dog hold?" --model runs/my_vlm --beside runs/other_vlm
 """
@@ -31,6 +34,7 @@ from grounded_attention.lens import FORMS
 
 from .command_line import make_parser, run
 from .number_options import positive
+from .rows_options import add_source_options, refuse_row_options, rows_from
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
@@ -45,48 +49,65 @@ def look(options: argparse.Namespace) -> str:
 
     logging.disable_progress_bar()
     output = check_suffix(options.output)
-    if options.beside is not None and output.suffix != ".html":
-        raise ValueError(f"--output {output}: two models need a page, a name that ends in .html")
-    names, lenses = [options.model], [_look(options)]
+    inputs = _read_inputs(options)
+    if len(inputs) * (1 if options.beside is None else 2) > 1 and output.suffix != ".html":
+        raise ValueError(f"--output {output}: two models or rows need a page, a name that ends in .html")
+    models = [options]
     if options.beside is not None:
-        names.append(options.beside)
         # Adapter and revision are those of --model.
         second = {"model": options.beside, "adapter": None, "revision": None}
-        lenses.append(_look(argparse.Namespace(**vars(options) | second)))
-    if options.beside is None:
+        models.append(argparse.Namespace(**vars(options) | second))
+    looks = [_look(each, inputs) for each in models]
+    lenses = [lens for of_row in zip(*looks, strict=True) for lens in of_row]
+    names = [
+        ": ".join(filter(None, (row, each.model if options.beside else ""))) for row, *_ in inputs for each in models
+    ]
+    if len(lenses) == 1:
         lenses[0].save(output)
     else:
         write_text(output, lens_page(lenses, names))
     if options.json:
-        return json.dumps([lens.to_dict() for lens in lenses] if options.beside is not None else lenses[0].to_dict())
+        return json.dumps([lens.to_dict() for lens in lenses] if len(lenses) > 1 else lenses[0].to_dict())
     lines = []
     for name, lens in zip(names, lenses, strict=True):
-        lines += [f"{name}: {lens.answer}" if len(names) > 1 else lens.answer]
+        lines += [f"{name}: {lens.answer}" if name else lens.answer]
         if lens.second is not None:
             lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
         lines.append(f"heads: {_named(lens)} ({lens.heads_from})")
     return "\n".join([*lines, f"open {output}"])
 
 
-def _look(options: argparse.Namespace) -> Any:
-    from grounded_attention.lens.look import look as look_at
+def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]]:
+    """Name, pictures and question of each row, or of the command line, where the name is empty."""
+    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
+    from grounded_attention.processing.phrase import row_texts
     from grounded_attention.utils.open_images import open_image
+
+    given = options.images_and_question
+    if options.data is None:
+        refuse_row_options(options, "split", "images", "columns", "boxes", "max_rows", "row")
+        if len(given) < 2:
+            raise ValueError("give images and a question, or --data")
+        return [("", [open_image(path, path) for path in given[:-1]], given[-1])]
+    if len(given) > 1:
+        raise ValueError(f"{given[0]}: the images are those of --data; give a question alone, or none")
+    found = []
+    for number, row in enumerate(rows_from(options), options.row):
+        question = given[0] if given else row_texts(row)[0].replace(IMAGE_MARK, "").strip()
+        found.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
+    return found
+
+
+def _look(options: argparse.Namespace, inputs: Sequence[tuple[str, list[Any], str]]) -> list[Any]:
+    """What a model looks at in each input."""
+    from grounded_attention.lens.look import look as look_at
 
     from .vlm_options import load_vlm, read_heads
 
-    images = [open_image(path, path) for path in options.images]
     model, processor = load_vlm(options)
-    return look_at(
-        model,
-        processor,
-        images,
-        options.question,
-        answer=options.answer,
-        heads=read_heads(options.heads),
-        form=options.form,
-        again=options.again,
-        max_new_tokens=options.max_new_tokens,
-    )
+    asked = {name: getattr(options, name) for name in ("answer", "form", "again", "max_new_tokens")}
+    heads = read_heads(options.heads)
+    return [look_at(model, processor, images, question, heads=heads, **asked) for _, images, question in inputs]
 
 
 def _named(lens: Any) -> str:
@@ -96,14 +117,15 @@ def _named(lens: Any) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), look, arguments, explain_error=explain_error)
+    return run(build_parser(), look, arguments, explain_error=explain_error, intermixed=True)
 
 
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention look", __doc__)
     add = parser.add_argument
-    add("images", nargs="+", metavar="IMAGE", help="files of images")
-    add("question", metavar="QUESTION", help="words of the user")
+    words = "files of images, then the words of the user; with --data words alone (default: the text of each row)"
+    add("images_and_question", nargs="*", metavar="IMAGE ... QUESTION", help=words)
+    add_source_options(parser, "pictures and texts", some=True)
     add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
     add("--beside", metavar="NAME_OR_DIR", help="a second model, without --adapter and --revision, on the same page")
     add_vlm_options(parser)

@@ -4,13 +4,40 @@
 import argparse
 import os
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
+
+from .number_options import not_negative, positive
 
 
 def add_rows_options(add: Any) -> None:
     """Adds the options that say how rows are read."""
     add("--columns", nargs="+", default=[], metavar="WHAT=COLUMN", help="what columns are: text=answer boxes=bbox")
     add("--boxes", metavar="HOW", help='how boxes are written, such as "xywh pixels", if the data do not tell')
+
+
+def add_source_options(parser: argparse.ArgumentParser, takes: str, some: bool = False) -> None:
+    """Adds `--data` and its options, without those that the parser has already.
+
+    Args:
+        parser: The parser.
+        takes: What the command takes of the rows.
+        some: Whether it takes one row by default, from `--row` on, and not all.
+    """
+    known = {name for action in parser._actions for name in action.option_strings}
+
+    def add(*names: str, **settings: Any) -> None:
+        if names[0] not in known:
+            parser.add_argument(*names, **settings)
+
+    add("--data", metavar="SOURCE", help=f"rows as for `data show`: {takes}")
+    add("--split", metavar="NAME", help="split of --data (default: all)")
+    add("--images", metavar="DIR", help="folder of the pictures that rows of --data name")
+    add_rows_options(add)
+    if some:
+        add("--row", type=not_negative, default=0, metavar="N", help="the first row of --data, from 0 (default: 0)")
+    default = "1" if some else "all"
+    add("--max-rows", type=positive, metavar="N", help=f"the most rows of --data (default: {default})")
 
 
 def read_columns(words: Sequence[str]) -> dict[str, Any]:
@@ -29,6 +56,13 @@ def read_columns(words: Sequence[str]) -> dict[str, Any]:
     return columns
 
 
+def refuse_row_options(options: argparse.Namespace, *names: str) -> None:
+    """Refuses options that say how `--data` is read where it is not given."""
+    for name in names:
+        if getattr(options, name):
+            raise ValueError(f"--{name.replace('_', '-')} is for rows: give --data")
+
+
 def open_rows(source: str, options: argparse.Namespace, **more: Any) -> Any:
     """The rows of a source, with the options of `add_rows_options` and the command; those of the Hub are streamed."""
     from grounded_attention.dataset_scripts.rows import grounded_rows
@@ -43,3 +77,13 @@ def open_rows(source: str, options: argparse.Namespace, **more: Any) -> Any:
         options.boxes,
         **{"images": images, "config": config, "revision": revision, **more},
     )
+
+
+def rows_from(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of `--data` from `--row` on, as many as `--max-rows` says, one by default, each with a picture."""
+    end = options.row + (options.max_rows or 1)
+    rows = open_rows(options.data, options, split=options.split, max_rows=end)
+    found = [row for row in islice(rows, options.row, None) if row.keys() & {"image", "images"}]
+    if not found:
+        raise ValueError(f"--data {options.data}: no picture in the rows from {options.row} to {end - 1}")
+    return found

@@ -5,6 +5,7 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -39,19 +40,24 @@ class PatchAttention:
     share: float
 
 
-def patch_figure(image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None) -> Figure:
-    """Draws one panel for each phrase: the image, coloured by where the phrase attends, and the box."""
+def patch_figure(
+    image: Image.Image,
+    phrases: Sequence[PatchAttention],
+    path: str | Path | None = None,
+    gold: Sequence[np.ndarray] = (),
+) -> Figure:
+    """Draws one panel for each phrase: the image, coloured by where the phrase attends, the box, and gold boxes."""
     across = min(len(phrases), 3)
     down = math.ceil(len(phrases) / across)
     width = min(WIDTH / DPI, 4.2 * across)
     height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, phrase in zip(panels, phrases, strict=False):
-        _draw(axes, image, phrase)
+    for axes, phrase, boxes in zip_longest(panels[: len(phrases)], phrases, gold, fillvalue=()):
+        _draw(axes, image, phrase, boxes)
     for axes in panels[len(phrases) :]:
         axes.set_axis_off()
-    _draw_legend(figure)
+    _draw_legend(figure, any(map(len, gold)))
     return figure if path is None else save(figure, path)
 
 
@@ -69,15 +75,14 @@ def patch_comparison_figure(
     panels = figure.subplots(down, across, squeeze=False)
     for row, (name, phrases) in zip(panels, phrases_by_model.items(), strict=True):
         for axes, phrase, boxes in zip(row, phrases, gold, strict=True):
-            _draw(axes, image, phrase)
-            for box in boxes:
-                _draw_box(axes, box, image.size, edgecolor=BLUE, linestyle=(0, (4, 2)), linewidth=2.0)
+            _draw(axes, image, phrase, boxes)
         row[0].set_ylabel(name, fontsize=11)
-    _draw_legend(figure, "\nsolid: the box that the attention gives; dashed: the box of the object")
+    _draw_legend(figure, with_gold=True)
     return save(figure, path)
 
 
-def _draw_legend(figure: Figure, more: str = "") -> None:
+def _draw_legend(figure: Figure, with_gold: bool) -> None:
+    more = "\nsolid: the box that the attention gives; dashed: the box of the object" if with_gold else ""
     scale = ScalarMappable(PowerNorm(0.5, 0, 1), "cividis")
     bar = figure.colorbar(
         scale, ax=figure.axes, location="bottom", shrink=0.6, ticks=[0, 0.25, 1], fraction=0.03, aspect=40
@@ -93,7 +98,7 @@ def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, in
     axes.add_patch(drawn)
 
 
-def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
+def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention, gold: Sequence[np.ndarray] | np.ndarray) -> None:
     width, height = image.size
     scale = LONGEST / max(width, height)
     size = max(4, round(width * scale)), max(4, round(height * scale))
@@ -101,6 +106,8 @@ def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention) -> None:
     overlay = attention_overlay(image, cells, weights, size, float(weights.max()))
     axes.imshow(np.asarray(overlay), extent=(0, width, height, 0), aspect="equal")
     _draw_box(axes, phrase.box, image.size, edgecolor=VERMILLION, linewidth=2.5)
+    for box in gold:
+        _draw_box(axes, box, image.size, edgecolor=BLUE, linestyle=(0, (4, 2)), linewidth=2.0)
     axes.set_xlim(0, width)
     axes.set_ylim(height, 0)
     axes.set_xticks([])

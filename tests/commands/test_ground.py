@@ -19,6 +19,7 @@ from grounded_attention.modeling.caption_phrases import content_words, find_phra
 from grounded_attention.modeling.pipeline_visual_grounding import choose_layers
 from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.tiny_vgp import FEATURE_SIZE, tiny_model, tiny_processor
@@ -132,6 +133,45 @@ def test_boxes_ground(files, capsys):
     assert found["regions"] == 3 and found["layers"] == [1] and found["head"] is None
     assert not any("box" in line for line in found["warnings"])
     assert {tuple(one["box"].values()) for one in found["grounding"]} <= {(0, 0, 40, 30), (20, 15, 80, 60)}
+
+
+def test_rows_ground_and_are_compared_with_their_boxes(files, tmp_path, capsys):
+    """Regions of a detector: the picture of each row, the text of its phrases, their overlap with its boxes."""
+    rows = []
+    for number, name in enumerate(("dog", "dog", "cat")):
+        phrases = [{"text": "c", "boxes": [[20, 15, 80, 60 - number]]}, {"text": "a b", "boxes": []}]
+        rows.append({"image": str(files / f"{name}.png"), "image_id": name, "text": CAPTION, "phrases": phrases})
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    source = [
+        "--model",
+        str(files / "model"),
+        "--regions",
+        str(files / "table"),
+        "--data",
+        str(tmp_path / "rows.jsonl"),
+    ]
+    given = [*source, "--boxes", "xyxy pixels", "--max-rows", "2", "--output", str(tmp_path / "found.png")]
+    assert main([*given, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert run(files, "--regions", files / "table", "--phrases", "c,a b", "--json") == 0
+    alone = json.loads(capsys.readouterr().out)["grounding"]
+    for number, row in enumerate(found):
+        assert [{**one, "iou": None} for one in row["grounding"]] == [{**one, "iou": None} for one in alone]
+        boxes = [[*one["box"].values()] for one in row["grounding"]]
+        assert "iou" not in row["grounding"][0]  # a b has no box
+        assert row["grounding"][1]["iou"] == pytest.approx(
+            box_iou(boxes[1:], [[20, 15, 80, 60 - number]])[0, 0], abs=1e-3
+        )
+    assert Image.open(tmp_path / "found.png").size == Image.open(tmp_path / "found_1.png").size
+    for wrong, named in [
+        (["--row", "2"], "no regions for this image"),
+        (["--max-rows", "1", str(files / "dog.png"), CAPTION], "--data"),
+        (["--row", "7"], "no picture"),
+    ]:
+        assert main([*source, "--boxes", "xyxy pixels", *wrong]) == 2
+        assert named in capsys.readouterr().err
+    assert main([*source[:4], "--split", "val", str(files / "dog.png"), CAPTION]) == 2
+    assert main([*source[:4]]) == 2
 
 
 def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_path, capsys):

@@ -11,6 +11,7 @@ from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main
 from grounded_attention.commands.vlm_options import read_heads
+from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava
 
 
@@ -61,6 +62,23 @@ def test_the_adapter_is_that_of_the_first_model(folder, image, tmp_path, capsys)
     alone = json.loads(run_look(capsys, *given)[1])
     first, second = json.loads(run_look(capsys, *given, "--adapter", adapter, "--beside", folder)[1])
     assert second["words"] == alone["words"] != first["words"]
+
+
+def test_rows_are_looked_at(folder, tmp_path, capsys):
+    rows, page = write_rows(tmp_path / "own", 4), tmp_path / "lens.html"
+    given = ["--model", folder, "--answer", "a cat", "--heads", "all", "--json", "--output", page]
+    source = ["--data", rows, "--boxes", "xyxy pixels", "--row", 2]
+    status, printed, _ = run_look(capsys, *given, *source, "--max-rows", 2)
+    found = json.loads(printed)
+    assert status == 0 and page.read_text().count('"name":') == len(found) == 2
+    question = "a red ball and a blue cube"
+    alone = json.loads(run_look(capsys, *given, tmp_path / "own" / "2.png", question)[1])
+    assert found[0]["words"] == alone["words"] != found[1]["words"]
+    asked = json.loads(run_look(capsys, *given, *source, "what ?")[1])
+    assert "what" in {word["text"] for word in asked["words"]}
+    for wrong in ([*source, "a.png", "what ?"], [*source[:4], "--row", 9], ["--split", "val", rows, "what ?"], [rows]):
+        status, _, error = run_look(capsys, *given, *wrong)
+        assert status == 2 and error.count("\n") == 1 and "--data" in error
 
 
 @pytest.mark.parametrize(
