@@ -131,9 +131,11 @@ def read_inputs(options: argparse.Namespace) -> list[Input]:
         path = None if options.output is None else Path(options.output)
         if path is not None and found:
             path = path.with_stem(f"{path.stem}_{number}")
-        given = phrases or list(spans) or None
+        given: Any = phrases or list(spans) or None
         caption = row_texts(row)[first["sentence"]]
-        found.append(Input(image, row["image_id"], caption, given, path and str(path), f"row {number}", spans))
+        found.append(
+            Input(image, row["image_id"], caption, given, None if path is None else str(path), f"row {number}", spans)
+        )
     return found
 
 

@@ -5,7 +5,6 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,7 @@ def patch_figure(
     image: Image.Image,
     phrases: Sequence[PatchAttention],
     path: str | Path | None = None,
-    gold: Sequence[np.ndarray] = (),
+    gold: Sequence[Any] = (),
 ) -> Figure:
     """Draws one panel for each phrase: the image, coloured by where the phrase attends, the box, and gold boxes."""
     across = min(len(phrases), 3)
@@ -53,7 +52,7 @@ def patch_figure(
     height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
     figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
     panels = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, phrase, boxes in zip_longest(panels[: len(phrases)], phrases, gold, fillvalue=()):
+    for axes, phrase, boxes in zip(panels, phrases, gold or [()] * len(phrases), strict=False):
         _draw(axes, image, phrase, boxes)
     for axes in panels[len(phrases) :]:
         axes.set_axis_off()
@@ -98,7 +97,7 @@ def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, in
     axes.add_patch(drawn)
 
 
-def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention, gold: Sequence[np.ndarray] | np.ndarray) -> None:
+def _draw(axes: Axes, image: Image.Image, phrase: PatchAttention, gold: Any) -> None:
     width, height = image.size
     scale = LONGEST / max(width, height)
     size = max(4, round(width * scale)), max(4, round(height * scale))
