@@ -15,6 +15,7 @@ LEVEL = 0.95
 DRAWS = 2000
 # With fewer seeds the interval has too little information about chance in training for a claim.
 FEWEST_SEEDS = 5
+_LEAST = 1e-12  # nothing to divide by gives 0
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,33 @@ class ItemScores:
     def mean(self) -> float:
         """Mean over seeds and items."""
         return float(self.scores.mean())
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean or a ratio of sums, its interval (NaN for one image alone), and the number of items."""
+
+    value: float
+    low: float
+    high: float
+    count: int
+
+
+def estimate_ratio(
+    parts: npt.ArrayLike, wholes: npt.ArrayLike | None, image_ids: Sequence[str], draws: int = DRAWS, seed: int = 0
+) -> Estimate:
+    """
+    The sum of `parts` over the sum of `wholes` (1 each by default) with its bootstrap interval, clustered by image; 0
+    where the wholes are.
+    """
+    values = np.asarray(parts, dtype=np.float64)
+    sizes = np.ones_like(values) if wholes is None else np.asarray(wholes, dtype=np.float64)
+    value = float(values.sum() / sizes.sum()) if sizes.sum() else 0.0
+    low = high = float("nan")
+    if len(set(image_ids)) > 1:
+        means = _resampled_means(values[None], image_ids, draws, np.random.default_rng(seed), sizes)
+        low, high = (float(each) for each in np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]))
+    return Estimate(value, low, high, len(values))
 
 
 @dataclass(frozen=True)
@@ -89,18 +117,22 @@ def paired_difference(
 
 
 def _resampled_means(
-    values: npt.NDArray[np.float64], image_ids: Sequence[str], draws: int, rng: np.random.Generator
+    values: npt.NDArray[np.float64],
+    image_ids: Sequence[str],
+    draws: int,
+    rng: np.random.Generator,
+    wholes: npt.NDArray[np.float64] | None = None,
 ) -> npt.NDArray[np.float64]:
-    """The mean of values (S, n) in each draw of seeds and images: (draws,) float64."""
+    """The mean of values (S, n), or their ratio to `wholes` (n,), in each draw of seeds and images: (draws,)."""
     _, image = np.unique(np.asarray(image_ids), return_inverse=True)
     images, seeds = int(image.max()) + 1, len(values)
     sums = np.stack([np.bincount(image, row, images) for row in values])  # (S, images)
-    sizes = np.bincount(image, minlength=images)
+    sizes = np.bincount(image, wholes, images)
     means = np.empty(draws)
     for draw in range(draws):
         drawn = np.bincount(rng.integers(images, size=images), minlength=images)
         rows = rng.integers(seeds, size=seeds)
-        means[draw] = (sums[rows] @ drawn).mean() / (sizes @ drawn)
+        means[draw] = (sums[rows] @ drawn).mean() / max(sizes @ drawn, _LEAST)
     return means
 
 

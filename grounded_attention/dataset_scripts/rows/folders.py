@@ -16,6 +16,7 @@ from grounded_attention.dataset_scripts.files.image_files import SUFFIXES
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.utils.bounded_files import parse_yaml, read_json, read_text
 
+from .probes import is_amber, open_amber
 from .readings import PIXELS, Reading
 from .sources import FILES, SAME_SPLIT, Record, Source, open_files, split_of
 
@@ -35,6 +36,8 @@ def open_folder(folder: Path) -> Source:
     Raises:
         DataError: Nothing in it is known.
     """
+    if is_amber(folder):
+        return open_amber(folder)
     if metadata := _below(folder, _METADATA):
         return open_files(metadata, folder, str(folder))
     if found := next((folder / name for name in ("data.yaml", "data.yml") if (folder / name).is_file()), None):

@@ -7,7 +7,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 
-from . import captions, conversations, detection, questions, referring
+from . import captions, conversations, detection, probes, questions, referring
 from .raw import BOX_NAMES, RawRow
 from .readings import Reading
 
@@ -61,6 +61,13 @@ SHAPES: Sequence[Shape] = (
     Shape("GRIT", "zzliang/GRIT", "caption, noun_chunks, ref_exps", captions.has_chunks, captions.read_chunks),
     Shape("grounding", "ODVG", "grounding", captions.has_grounding, captions.read_grounding),
     Shape("narratives", "Localized Narratives", "timed_caption, traces", captions.has_traces, captions.read_traces),
+    Shape("foils", "VALSE, SugarCrepe", "caption, foil or negative_caption", probes.has_foil, probes.read_foil),
+    Shape("options", "What'sUp", "caption_options", probes.has_options, probes.read_options),
+    Shape("two pairs", "facebook/winoground", "image_0, image_1, caption_0, caption_1", probes.has_two_pairs,
+          probes.read_two_pairs),
+    Shape("statement", "cambridgeltl/vsr_random", "caption, label, relation", probes.has_statement,
+          probes.read_statement),
+    Shape("yes or no", "POPE, AMBER", "a question, yes or no", probes.has_verdict, probes.read_verdict),
     Shape("samples", "moondream/refcoco-m", "samples", referring.has_samples, referring.read_samples),
     Shape("conversation", "LLaVA, Qwen, ms-swift, LLaMA-Factory, GUI-Actor, UGround", "conversations or messages",
           conversations.matches, conversations.read),

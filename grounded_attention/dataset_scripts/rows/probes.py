@@ -1,0 +1,132 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Probes: pictures with a true caption and foils, statements that are true or not, and yes-or-no questions.
+
+A row to match has `captions`, the right one first, and in `more` the `label` (1; 0 for a statement that is false), the
+`group` of its author's tables, and the `pair` of rows that are scored together. A question has `answer` and `sampling`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.streaming import json_elements
+
+from .raw import RawRow, RowError, first_of, structured, texts_of
+from .referring import make_row
+from .sources import Record, Source
+
+if TYPE_CHECKING:
+    from .shapes import Columns, Context
+
+FOILS = ("foil", "negative_caption")
+FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
+
+
+def _match(record: "Columns", captions: list[str], group: Any = "", label: int = 1, **about: Any) -> RawRow:
+    pair = about.pop("pair", "")
+    row = make_row(record, {"captions": captions}, [], **about)
+    row.more |= {"label": label, "group": str(group or ""), "pair": str(pair)}
+    return row
+
+
+def has_foil(record: "Columns") -> bool:
+    return isinstance(record.get("caption"), str) and isinstance(record.get(first_of(record, FOILS) or ""), str)
+
+
+def read_foil(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """VALSE, SugarCrepe, the foils of scenes."""
+    votes = structured(record.get("mturk"), "mturk")
+    if isinstance(votes, Mapping) and int(votes.get("caption", 0)) < FEWEST_VOTES:
+        context.leave_out(f"captions that fewer than {FEWEST_VOTES} people chose over the foil")
+        return
+    group = first_of(record, ("linguistic_phenomena", "group"))
+    yield _match(record, [record["caption"], record[first_of(record, FOILS) or ""]], record.get(group or ""))
+
+
+def has_options(record: "Columns") -> bool:
+    return isinstance(record.get("caption_options"), (list, str))
+
+
+def read_options(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """What'sUp: the first caption is the right one."""
+    captions = texts_of(structured(record["caption_options"], "caption_options"), "caption_options")
+    if len(captions) < 2:
+        raise RowError("bad caption_options", found=captions, expected="different texts, the right one first")
+    yield _match(record, captions)
+
+
+def has_two_pairs(record: "Columns") -> bool:
+    return {"image_0", "image_1", "caption_0", "caption_1"} <= record.keys()
+
+
+def read_two_pairs(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """Winoground: a row for each picture, with its own caption first; both rows have the `pair`."""
+    captions = [record["caption_0"], record["caption_1"]]
+    if not all(isinstance(each, str) and each for each in captions) or record.get("id") is None:
+        raise RowError("bad captions or id", found=[record.get("id"), *captions], expected="an id and two texts")
+    for number, own in enumerate(captions):
+        about = {"images": [record[f"image_{number}"]], "pair": record["id"]}
+        yield _match(record, [own, captions[1 - number]], record.get("collapsed_tag"), **about)
+
+
+def has_statement(record: "Columns") -> bool:
+    return {"caption", "label", "relation"} <= record.keys()
+
+
+def read_statement(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """VSR: a statement, and whether it is true."""
+    label = str(record["label"])
+    if label not in ("0", "1", "True", "False") or not isinstance(record["caption"], str):
+        raise RowError("bad label or caption", found=[label, record["caption"]], expected="0 or 1, and a text")
+    yield _match(record, [record["caption"]], record["relation"], int(label in ("1", "True")))
+
+
+def has_verdict(record: "Columns") -> bool:
+    verdict = str(record.get("truth", record.get("label", record.get("answer")))).lower()
+    marked = {"hallu", "sampling", "image_source"} & record.keys() or {"text", "label"} <= record.keys()
+    return verdict in ("yes", "no") and bool(marked) and first_of(record, ("question", "query", "text")) is not None
+
+
+def read_verdict(record: "Columns", context: "Context") -> Iterator[RawRow]:
+    """POPE (its own files, lmms-lab's copy) and AMBER's questions: yes or no; `sampling` is the group."""
+    name = first_of(record, ("question", "query", "text")) or ""
+    row = make_row(record, {"text": record[name]}, [])
+    row.more |= {
+        "answer": str(record.get("truth", record.get("label", record.get("answer")))).lower(),
+        "sampling": str(next((record[key] for key in ("sampling", "category", "type") if record.get(key)), "all")),
+    }
+    row.more.pop("text", None)
+    yield row
+
+
+# AMBER
+
+
+def is_amber(folder: Path) -> bool:
+    return (folder / "annotations.json").is_file() and (folder / "query").is_dir()
+
+
+def open_amber(folder: Path) -> Source:
+    """AMBER's `data` folder: queries and annotations are joined by id; those for a free description are left out."""
+    whole = folder / "query" / "query_all.json"
+    files = [whole] if whole.is_file() else sorted((folder / "query").glob("*.json"))
+
+    def read() -> Iterator[Record]:
+        annotations = folder / "annotations.json"
+        known = {each["id"]: each for _, _, each in json_elements(annotations, "expected id, type, truth and hallu")}
+        for path in files:
+            for _, index, query in json_elements(path, "expected id, image and query"):
+                about = known.get(query.get("id"))
+                if about is None:
+                    raise DataError(
+                        "no annotation of a query", file=path, where=f"element {index}", found=query.get("id"),
+                        expected=f"an id of {annotations}",
+                    )  # fmt: skip
+                kind = re.sub(r"^discriminative-", "", str(about.get("type")))
+                joined = {"image": query.get("image"), "query": query.get("query"), "id": query["id"]}
+                if str(about.get("truth")).lower() in ("yes", "no"):
+                    yield path, f"element {index}", {**joined, "truth": about["truth"], "hallu": "", "type": kind}
+
+    return Source(str(folder), {"": [read]}, folder, kind="AMBER")

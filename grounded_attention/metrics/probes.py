@@ -1,0 +1,143 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Probes scored as their authors do: pairs of captions, statements, hallucination, boxes; with intervals over images.
+
+Each function returns name -> [`Estimate`]. A tie is a wrong choice in all of them.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+
+from .object_hallucination import YES
+from .significance import Estimate, estimate_ratio
+
+# Ref-L4's mAcc: the mean of the accuracies at these thresholds.
+THRESHOLDS = np.arange(10) * 0.05 + 0.5
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The scores of the captions of a picture, the right one first; of a statement, its probability and its label."""
+
+    image_id: str
+    scores: Sequence[float]
+    label: int = 1
+    group: str = ""
+    pair: str = ""
+
+
+def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
+    """
+    Scores captions and statements.
+
+    `accuracy`: the right caption has the largest score (VALSE's pairwise accuracy, SugarCrepe, What'sUp), or the
+    probability of a statement is on the side of its label, 0.5 counted as true (VSR). `text`, `image` and `group`: of
+    Winoground's pairs, both pictures choose their caption, both captions their picture, and both of these.
+    `accuracy, GROUP`: of each group, if there are several.
+    """
+    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    pairs: dict[str, list[Matched]] = defaultdict(list)
+    for row in rows:
+        if row.pair:
+            pairs[row.pair].append(row)
+            continue
+        right = row.scores[0] > max(row.scores[1:]) if len(row.scores) > 1 else (row.scores[0] >= 0.5) == row.label
+        for name in ("accuracy", f"accuracy, {row.group}"):
+            found[name].append((row.image_id, float(right)))
+    for pair, both in pairs.items():
+        if len(both) != 2:
+            raise ValueError(f"pair {pair}: {len(both)} rows, expected 2")
+        (own0, other0), (own1, other1) = (row.scores for row in both)
+        text, image = own0 > other0 and own1 > other1, own0 > other1 and own1 > other0
+        for name, right in (("text", text), ("image", image), ("group", text and image)):
+            found[name].append((pair, float(right)))
+    single = len(found) <= 2
+    return {
+        name: estimate_ratio([value for _, value in values], None, [image for image, _ in values])
+        for name, values in found.items()
+        if not name.startswith("accuracy, ") or not (single or name == "accuracy, ")
+    }
+
+
+def verdict_metrics(
+    predicted: Sequence[str], gold: Sequence[str], image_ids: Sequence[str], positive: str = YES
+) -> dict[str, Estimate]:
+    """
+    `accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE, no for AMBER, whose positive case
+    is the hallucination; `yes_share`, the share of the answer yes.
+    """
+    said = np.array([each == positive for each in predicted], dtype=float)
+    true = np.array([each == positive for each in gold], dtype=float)
+    hit = said * true
+    parts = {
+        "accuracy": (1.0 * (said == true), None),
+        "precision": (hit, said),
+        "recall": (hit, true),
+        "f1": (2 * hit, said + true),
+        "yes_share": (said if positive == YES else 1 - said, None),
+    }
+    return {name: estimate_ratio(*pair, image_ids) for name, pair in parts.items()}
+
+
+def amber_score(chair: float, f1: float) -> float:
+    """AMBER's one number: the mean of F1 and of 1 - CHAIR, all in [0, 1]."""
+    return (1 - chair + f1) / 2
+
+
+def invention_metrics(
+    named: Sequence[set[str]], truth: Sequence[set[str]], inventions: Sequence[set[str]], image_ids: Sequence[str]
+) -> dict[str, Estimate]:
+    """
+    AMBER's measures of a free description, of the objects that it names: `chair`, the share of them that are not in the
+    picture; `cover`, the share of its objects that are named; `hal`, the share of descriptions with one that is not;
+    `cog`, the share that people often imagine. As AMBER does, each is a mean of descriptions.
+    """
+    shares = {
+        "chair": [len(a - t) / len(a) if a else 0.0 for a, t in zip(named, truth, strict=True)],
+        "cover": [len(a & t) / len(t) if t else 0.0 for a, t in zip(named, truth, strict=True)],
+        "hal": [float(bool(a - t)) for a, t in zip(named, truth, strict=True)],
+        "cog": [len(a & h) / len(a) if a else 0.0 for a, h in zip(named, inventions, strict=True)],
+    }
+    return {name: estimate_ratio(values, None, image_ids) for name, values in shares.items()}
+
+
+def box_metrics(
+    predicted: Sequence[Sequence[float] | None],
+    gold: Sequence[Sequence[float]],
+    image_ids: Sequence[str],
+    wrong: Sequence[bool] | None = None,
+) -> dict[str, Estimate]:
+    """
+    `accuracy` (IoU of at least 0.5), `iou` (its mean), `center` (lmms-eval's Center_ACC: the middle of the predicted
+    box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95). A missing box is
+    a miss. With `wrong`, references that reviewers refused, each is given again as `NAME, reviewed` without them.
+    """
+    overlaps = np.array(
+        [
+            0.0 if box is None else float(box_iou([box], [right])[0, 0])
+            for box, right in zip(predicted, gold, strict=True)
+        ]
+    )
+    values = {
+        "accuracy": overlaps >= IOU_THRESHOLD,
+        "iou": overlaps,
+        "center": np.array([_holds_middle(*pair) for pair in zip(predicted, gold, strict=True)]),
+        "mean_accuracy": (overlaps[:, None] >= THRESHOLDS - 1e-9).mean(1),
+    }
+    kept = np.ones(len(overlaps), dtype=bool) if wrong is None else ~np.asarray(wrong, dtype=bool)
+    images = np.asarray(image_ids)
+    found = {name: estimate_ratio(each, None, image_ids) for name, each in values.items()}
+    if not kept.all() and kept.any():
+        found |= {f"{name}, reviewed": estimate_ratio(each[kept], None, images[kept]) for name, each in values.items()}
+    return found
+
+
+def _holds_middle(box: Sequence[float] | None, gold: Sequence[float]) -> bool:
+    if box is None:
+        return False
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    return gold[0] <= x <= gold[2] and gold[1] <= y <= gold[3]

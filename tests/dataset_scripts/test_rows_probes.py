@@ -1,0 +1,88 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Rows of probes, each written with the columns of its own files."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from grounded_attention import grounded_rows
+
+TRUE, FALSE = "a dog chases a cat", "a cat chases a dog"
+VALSE = {"dataset": "coco", "linguistic_phenomena": "actant swap", "image_file": "p.png", "caption": TRUE,
+         "foil": FALSE, "mturk": {"caption": 3, "foil": 0, "other": 0}}  # fmt: skip
+# Probe -> the content of its file, and captions, label and group of its rows.
+CASES = {
+    "VALSE": ({"v1": VALSE, "v2": {**VALSE, "mturk": {"caption": 1, "foil": 2, "other": 0}}},
+              [([TRUE, FALSE], 1, "actant swap")]),
+    "SugarCrepe": ({"0": {"filename": "p.png", "caption": TRUE, "negative_caption": FALSE}}, [([TRUE, FALSE], 1, "")]),
+    "What'sUp": ([{"image_path": "p.png", "caption_options": [TRUE, FALSE, "a dog"]}],
+                 [([TRUE, FALSE, "a dog"], 1, "")]),
+    "VSR": ([{"image": "p.png", "image_link": "http://x/p.png", "caption": TRUE, "label": 0, "relation": "under"}],
+            [([TRUE], 0, "under")]),
+    "Winoground": ([{"id": 7, "image_0": "p.png", "image_1": "q.png", "caption_0": TRUE, "caption_1": FALSE,
+                     "collapsed_tag": "Object"}],
+                   [([TRUE, FALSE], 1, "Object"), ([FALSE, TRUE], 1, "Object")]),
+}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("p.png", "q.png"):
+        Image.new("RGB", (8, 6), name[0] == "p" and "red" or "blue").save(tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("probe", CASES)
+def test_captions_to_match(probe, folder):
+    content, expected = CASES[probe]
+    (folder / "probe.json").write_text(json.dumps(content))
+    rows = grounded_rows(folder / "probe.json")
+    read = list(rows)
+    assert [(row["captions"], row["label"], row["group"]) for row in read] == expected
+    assert all(row["image"].size == (8, 6) and row["phrases"] == [] for row in read)
+    if probe == "VALSE":  # a caption that people did not choose is no probe
+        assert sum(rows.report.dropped.values()) == 1
+    if probe == "Winoground":
+        assert [row["pair"] for row in read] == ["7", "7"] and len({row["image_id"] for row in read}) == 2
+        assert [row["image"].getpixel((0, 0)) for row in read] == [(255, 0, 0), (0, 0, 255)]
+
+
+ASKED = "Is there a dog in the image?"
+
+
+@pytest.mark.parametrize(
+    ("record", "sampling"),
+    [
+        ({"question_id": 1, "image": "p.png", "text": ASKED, "label": "no"}, "all"),
+        ({"question_id": "1", "question": ASKED, "answer": "no", "image_source": "p", "image": "p.png",
+          "category": "popular"}, "popular"),
+    ],
+)  # fmt: skip
+def test_questions_of_pope(record, sampling, folder):
+    (folder / "probe.jsonl").write_text(json.dumps(record))
+    [row] = grounded_rows(folder / "probe.jsonl")
+    assert (row["text"], row["answer"], row["sampling"]) == (ASKED, "no", sampling)
+
+
+def test_amber_joins_its_files(folder):
+    (folder / "query").mkdir()
+    queries = [{"id": n, "image": "p.png", "query": q} for n, q in ((1, "Describe this image."), (1005, ASKED))]
+    (folder / "query" / "query_all.json").write_text(json.dumps(queries))
+    about = [
+        {"id": 1, "type": "generative", "truth": ["dog"], "hallu": ["cat"]},
+        {"id": 1005, "type": "discriminative-attribute-state", "truth": "no", "hallu": []},
+    ]
+    (folder / "annotations.json").write_text(json.dumps(about))
+    rows = grounded_rows(folder)
+    assert [(row["text"], row["answer"], row["sampling"]) for row in rows] == [(ASKED, "no", "attribute-state")]
+    (folder / "annotations.json").write_text(json.dumps(about[:1]))
+    with pytest.raises(ValueError, match="1005"):
+        list(grounded_rows(folder))
+
+
+def test_reviewed_references_keep_their_flag(folder):
+    lines = [{"image": "p.png", "caption": TRUE, "bbox": [1, 1, 3, 4], "ori_category_id": "1", "caption_quality": q}
+             for q in (0, 1)]  # fmt: skip
+    (folder / "probe.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    assert [row["caption_quality"] for row in grounded_rows(folder / "probe.jsonl")] == [0, 1]

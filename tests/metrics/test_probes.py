@@ -1,0 +1,96 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Probes against golden cases that were counted by hand by the authors' rules."""
+
+import numpy as np
+import pytest
+
+from grounded_attention.metrics.probes import (
+    Matched,
+    amber_score,
+    box_metrics,
+    invention_metrics,
+    match_metrics,
+    verdict_metrics,
+)
+from grounded_attention.metrics.significance import estimate_ratio
+
+
+def values(found):
+    return {name: pytest.approx(each.value) for name, each in found.items()}
+
+
+def test_foils_are_a_pairwise_choice_and_ties_are_wrong():
+    rows = [
+        Matched("a", [0.9, 0.2], group="existence"),
+        Matched("b", [0.1, 0.2], group="existence"),
+        Matched("b", [0.5, 0.5], group="plurals"),  # a constant model earns nothing
+        Matched("c", [0.7, 0.1, 0.6, 0.2], group="plurals"),
+    ]
+    expected = {"accuracy": 0.5, "accuracy, existence": 0.5, "accuracy, plurals": 0.5}
+    assert values(match_metrics(rows)) == expected
+
+
+def test_statements_are_read_at_one_half():
+    rows = [Matched("a", [0.5], 1), Matched("b", [0.6], 0), Matched("c", [0.4], 0), Matched("d", [0.3], 1)]
+    assert values(match_metrics(rows)) == {"accuracy": 0.5}
+
+
+def test_winoground_pairs():
+    """Scores s(caption, image) written as the paper's Figure 2 does; each pair has a row for each picture."""
+
+    def pair(name, c0i0, c1i0, c0i1, c1i1):
+        return [Matched(f"{name}0", [c0i0, c1i0], pair=name), Matched(f"{name}1", [c1i1, c0i1], pair=name)]
+
+    rows = [
+        *pair("both", 0.9, 0.1, 0.2, 0.8),
+        *pair("text alone", 0.9, 0.8, 0.95, 0.99),  # caption 0 likes picture 1 more
+        *pair("image alone", 0.5, 0.6, 0.3, 0.9),  # picture 0 likes caption 1 more
+        *pair("neither", 0.5, 0.5, 0.5, 0.5),
+    ]
+    assert values(match_metrics(rows)) == {"text": 0.5, "image": 0.5, "group": 0.25}
+    with pytest.raises(ValueError, match="both"):
+        match_metrics(rows[1:])
+
+
+def test_yes_or_no():
+    predicted, gold = ["yes", "yes", "no", "no", "no"], ["yes", "no", "no", "yes", "no"]
+    images = list("aabbc")
+    pope = {"accuracy": 0.6, "precision": 0.5, "recall": 0.5, "f1": 0.5, "yes_share": 0.4}
+    amber = {"accuracy": 0.6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "yes_share": 0.4}
+    assert values(verdict_metrics(predicted, gold, images)) == pope
+    assert values(verdict_metrics(predicted, gold, images, positive="no")) == amber
+
+
+def test_amber_descriptions():
+    named = [{"dog", "cat"}, {"sun"}, set()]
+    truth, often = [{"dog", "tree"}, {"sun"}, {"sea"}], [{"cat", "ball"}, {"moon"}, {"boat"}]
+    found = invention_metrics(named, truth, often, list("abc"))
+    assert values(found) == {"chair": 0.5 / 3, "cover": 0.5, "hal": 1 / 3, "cog": 0.5 / 3}
+    assert amber_score(0.1, 0.8) == pytest.approx(0.85)
+
+
+def test_boxes_with_and_without_wrong_references():
+    gold = [(0, 0, 10, 10)] * 4
+    predicted = [(0, 0, 10, 10), (0, 0, 10, 5), (8, 8, 12, 12), None]
+    found = values(box_metrics(predicted, gold, list("abcd"), [False, False, False, True]))
+    # IoU 1, 0.5, 4/112, none; the middle of the third box lies on the corner of the right one.
+    iou = (1 + 0.5 + 4 / 112) / 4
+    assert {name: found[name] for name in ("accuracy", "iou", "center", "mean_accuracy")} == {
+        "accuracy": 0.5, "iou": iou, "center": 0.75, "mean_accuracy": (1 + 0.1) / 4,
+    }  # fmt: skip
+    assert found["accuracy, reviewed"] == 2 / 3 and found["center, reviewed"] == 1.0
+    assert "accuracy, reviewed" not in box_metrics(predicted, gold, list("abcd"))
+
+
+def test_intervals_resample_images():
+    """Items of one image count as one: an interval over 20 images of 50 equal items is that of 20 items."""
+    rng = np.random.default_rng(0)
+    right = rng.integers(2, size=20).astype(float)
+    few = estimate_ratio(right, None, [*map(str, range(20))])
+    many = estimate_ratio(np.repeat(right, 50), None, np.repeat(np.arange(20), 50).astype(str).tolist())
+    assert (few.low, few.high) == pytest.approx((many.low, many.high)) and few.low < few.value < few.high
+    spread = 1.96 * np.sqrt(few.value * (1 - few.value) / 20)
+    assert few.high - few.low == pytest.approx(2 * spread, rel=0.15)
+    alone = estimate_ratio([1.0, 0.0], None, ["a", "a"])
+    assert alone.value == 0.5 and np.isnan(alone.low)
+    assert estimate_ratio([0.0], [0.0], ["a"]).value == 0.0
