@@ -67,8 +67,8 @@ def verdict_metrics(
     predicted: Sequence[str], gold: Sequence[str], image_ids: Sequence[str], positive: str = YES
 ) -> dict[str, Estimate]:
     """
-    `accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE, no for AMBER, whose positive case
-    is the hallucination; `yes_share`, the share of the answer yes.
+    `accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE; no for AMBER, which looks for
+    the hallucination; `yes_share`, the share of the answer yes.
     """
     said = np.array([each == positive for each in predicted], dtype=float)
     true = np.array([each == positive for each in gold], dtype=float)
@@ -92,9 +92,9 @@ def invention_metrics(
     named: Sequence[set[str]], truth: Sequence[set[str]], inventions: Sequence[set[str]], image_ids: Sequence[str]
 ) -> dict[str, Estimate]:
     """
-    AMBER's measures of a free description, of the objects that it names: `chair`, the share of them that are not in the
-    picture; `cover`, the share of its objects that are named; `hal`, the share of descriptions with one that is not;
-    `cog`, the share that people often imagine. As AMBER does, each is a mean of descriptions.
+    AMBER's measures of a free description, of the objects that it names: `chair`, the share of them that are not in
+    the picture; `cover`, the share of its objects that are named; `hal`, the share of descriptions with one that
+    is not; `cog`, the share that people often imagine. As AMBER does, each is a mean of descriptions.
     """
     shares = {
         "chair": [len(a - t) / len(a) if a else 0.0 for a, t in zip(named, truth, strict=True)],
@@ -116,16 +116,12 @@ def box_metrics(
     box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95). A missing box is
     a miss. With `wrong`, references that reviewers refused, each is given again as `NAME, reviewed` without them.
     """
-    overlaps = np.array(
-        [
-            0.0 if box is None else float(box_iou([box], [right])[0, 0])
-            for box, right in zip(predicted, gold, strict=True)
-        ]
-    )
+    pairs = [*zip(predicted, gold, strict=True)]
+    overlaps = np.array([0.0 if box is None else float(box_iou([box], [right])[0, 0]) for box, right in pairs])
     values = {
         "accuracy": overlaps >= IOU_THRESHOLD,
         "iou": overlaps,
-        "center": np.array([_holds_middle(*pair) for pair in zip(predicted, gold, strict=True)]),
+        "center": np.array([_holds_middle(*pair) for pair in pairs]),
         "mean_accuracy": (overlaps[:, None] >= THRESHOLDS - 1e-9).mean(1),
     }
     kept = np.ones(len(overlaps), dtype=bool) if wrong is None else ~np.asarray(wrong, dtype=bool)

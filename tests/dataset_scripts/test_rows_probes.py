@@ -29,7 +29,7 @@ CASES = {
 @pytest.fixture
 def folder(tmp_path):
     for name in ("p.png", "q.png"):
-        Image.new("RGB", (8, 6), name[0] == "p" and "red" or "blue").save(tmp_path / name)
+        Image.new("RGB", (8, 6), "red" if name == "p.png" else "blue").save(tmp_path / name)
     return tmp_path
 
 

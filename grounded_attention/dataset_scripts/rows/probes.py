@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Probes: pictures with a true caption and foils, statements that are true or not, and yes-or-no questions.
 
-A row to match has `captions`, the right one first, and in `more` the `label` (1; 0 for a statement that is false), the
-`group` of its author's tables, and the `pair` of rows that are scored together. A question has `answer` and `sampling`.
+A row to match has `captions`, the right one first, its `label` (1; 0 for a statement that is false), the `group` of
+its authors' tables, and the `pair` of rows that are scored together. A question has `answer` and `sampling`.
 """
 
 import re
