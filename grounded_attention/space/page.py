@@ -32,6 +32,9 @@ QUESTION = "Describe the image."
 HEADS = {"heads that ground": "auto", "all heads": "all"}
 NO_SECOND = "none"
 THUMBNAIL = 144
+MOST_WAITING = 40  # events; a visitor who comes after them reads that the queue is full
+MOST_VISITORS = 100  # whose pictures are kept: at most 8 MB each
+KEPT_SECONDS = 3600  # what a visitor uploads or downloads stays on the disk of the server for an hour or two
 log = logging.getLogger(__name__)
 
 
@@ -47,7 +50,7 @@ def build_page(settings: SpaceSettings) -> gr.Blocks:
     """Builds the page, and captures the first pictures, so that it opens with one."""
     captures, scenes = Captures(settings), read_scenes()
     names = list(settings.models)
-    with gr.Blocks(title=TITLE, analytics_enabled=False) as page:
+    with gr.Blocks(title=TITLE, analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
         gr.Markdown(INTRODUCTION)
         with gr.Tab("Ask a model"):
             asked = _LookTab(captures.look, scenes, [*([settings.vlm] if settings.vlm else []), *SMALL_VLM])
@@ -72,7 +75,8 @@ def _prepare(*waiting: Callable[[Scene], None]) -> None:
 def launch_page(page: gr.Blocks, **options: Any) -> Any:
     """Serves a page of `build_page`, without telemetry; `options` are those of `gr.Blocks.launch`."""
     launched: dict[str, Any] = {"footer_links": [], "max_file_size": "20mb", "ssr_mode": False, "show_error": True}
-    return page.launch(css_paths=HERE / "page.css", theme=gr.themes.Default(font=["system-ui"]), **launched | options)
+    launched |= {"css_paths": HERE / "page.css", "theme": gr.themes.Default(font=["system-ui"])}
+    return page.queue(max_size=MOST_WAITING).launch(state_session_capacity=MOST_VISITORS, **launched | options)
 
 
 class _LookTab:
@@ -194,9 +198,10 @@ class _Tab:
         return choice, view_html(shown.captures, choice) if shown.captures else gr.skip()
 
     def figure(self, shown: Shown, choice: VisitorChoice) -> Any:
-        folder = Path(tempfile.mkdtemp(prefix="grounded_attention_"))
         try:
-            return str(write_figure(shown.captures, choice, folder / "attention.png")), error_line("")
+            with tempfile.TemporaryDirectory(prefix="grounded_attention_") as folder:
+                path = write_figure(shown.captures, choice, Path(folder, "attention.png"))
+                return self.ready.move_resource_to_block_cache(path), error_line("")
         except VisitorError as error:
             return gr.skip(), error_line(str(error))
 

