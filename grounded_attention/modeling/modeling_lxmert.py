@@ -63,7 +63,7 @@ from .task_forward import (
     ReasoningTask,
     ReferringTask,
     VGPTask,
-    word_losses,
+    score_words,
 )
 from .task_heads import ClassificationHead, GroundingHead, PhraseHeads, ReferringHead, TwoLayerHead
 from .task_losses import Loss, cross_entropy_sum, mean_of, region_classes_sum, region_features_sum
@@ -283,7 +283,8 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    Output of LXMERT with the heads of pre-training. Logits at padded columns have no meaning.
+    Output of LXMERT with the heads of pre-training. Logits at padded columns have no meaning. `config.unpad`
+    says which logits a training with labels computes.
     """
 )
 @dataclass
@@ -407,17 +408,10 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
         given = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds)
         outputs = self.lxmert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
-        found: dict[str, Any] = self._predict(outputs, attention_mask, region_attention_mask)
+        found, losses = self._predict(outputs, attention_mask, region_attention_mask, labels, text_only)
         found |= self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs)
-        losses: list[Loss] = []
-        words, pooled = found["mlm_logits"], outputs.pooler_output
-        for name, target, shape in (
-            ("labels", labels, words.shape[:2]),
-            ("relationship_labels", relationship_labels, pooled.shape[:1]),
-            ("answer_labels", answer_labels, pooled.shape[:1]),
-        ):
-            check_shape(name, target, tuple(shape))
-        losses += word_losses(words, labels, text_only)
+        for name, target in (("relationship_labels", relationship_labels), ("answer_labels", answer_labels)):
+            check_shape(name, target, outputs.pooler_output.shape[:1])
         if relationship_labels is not None:
             losses.append(cross_entropy_sum(found["relationship_logits"], relationship_labels))
         if answer_labels is not None:
@@ -434,13 +428,13 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
             loss=mean_of(*losses), hidden_states=outputs.hidden_states, attentions=outputs.attentions, **found
         )
 
-    def _predict(self, outputs: Any, attention_mask: Any, region_attention_mask: Any) -> dict[str, torch.Tensor]:
-        """The scores of all heads, by their names in the output."""
-        packed = find_packing(attention_mask, self.config.unpad)
-        found = {
-            "mlm_logits": apply_packed(self.cls.predictions, packed, outputs.text_hidden_state),
-            "relationship_logits": self.cls.seq_relationship(outputs.pooler_output),
-        }
+    def _predict(
+        self, outputs: Any, attention_mask: Any, region_attention_mask: Any, labels: Any, text_only: Any
+    ) -> tuple[dict[str, Any], list[Loss]]:
+        """The scores of all heads, by their names in the output, and the losses of masked words."""
+        words = (outputs.text_hidden_state, attention_mask, labels, text_only, self.config.unpad)
+        logits, losses = score_words(self.cls.predictions, *words)
+        found = {"mlm_logits": logits, "relationship_logits": self.cls.seq_relationship(outputs.pooler_output)}
         if self.obj_predict_head is not None:
             head, packed = self.obj_predict_head, find_packing(region_attention_mask, self.config.unpad)
             states = apply_packed(head.transform, packed, outputs.region_hidden_state)
@@ -448,7 +442,7 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
             found |= {names[key]: apply_packed(layer, packed, states) for key, layer in head.decoder_dict.items()}
         if self.answer_head is not None:
             found["answer_logits"] = self.answer_head(outputs.pooler_output)
-        return found
+        return found, losses
 
     def _region_losses(
         self, found: Mapping[str, Any], targets: Mapping[str, Any], predicted: Any, features: Any, mask: Any
@@ -525,7 +519,7 @@ class LXMERTForVisualQuestionAnswering(PooledAnsweringTask, LXMERTPreTrainedMode
     def _adapt_pretraining_weights(self, source: Mapping[str, torch.Tensor], config: Any = None) -> set[str]:
         """
         Starts the head from the answer head of pre-training: its first layers, and the rows of the same answers. Rows
-        of other answers are zero (public code). Without `config.qa_answers` there only the first layers are taken.
+        of other answers are zero (public code). Without `qa_answers` only the first layers are taken.
         """
         weights = {name: value for name, value in self.state_dict().items() if name.startswith("answer_head.")}
         if not source:
@@ -533,9 +527,12 @@ class LXMERTForVisualQuestionAnswering(PooledAnsweringTask, LXMERTPreTrainedMode
         adapted = {name for name, value in weights.items() if ".3." not in name and value.shape == source[name].shape}
         for name in adapted:
             weights[name].copy_(source[name])
-        answers = getattr(config, "qa_answers", None)
+        answers = self.config.qa_answers or getattr(config, "qa_answers", None)
         if answers is None:
             return adapted
+        if len(answers) != len(source["answer_head.logit_fc.3.bias"]):
+            scores = len(source["answer_head.logit_fc.3.bias"])
+            raise ValueError(f"qa_answers has {len(answers)} answers, but the checkpoint scores {scores}.")
         # Of answers with the same text the first one is trained.
         rows = {plain_answer(answer): row for row, answer in reversed(list(enumerate(answers)))}
         for name in ("answer_head.logit_fc.3.weight", "answer_head.logit_fc.3.bias"):

@@ -22,6 +22,7 @@ from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -193,7 +194,6 @@ class ViLBertCrossProjections(nn.Module):
         super().__init__()
         self.config, self.layer_idx = config, layer_idx
         self.num_attention_heads = config.bi_num_attention_heads
-        self.scaling = (config.bi_hidden_size // config.bi_num_attention_heads) ** -0.5
         for number, size in ((1, config.v_hidden_size), (2, config.hidden_size)):
             for name in ("query", "key", "value"):
                 self.add_module(f"{name}{number}", nn.Linear(size, config.bi_hidden_size))
@@ -539,7 +539,8 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
             region_attention_mask=region_attention_mask,
             labels=labels,
             text_only=text_only,
-            region_loss=lambda logits: region_target_loss(self.config, logits, targets),
+            region_targets=targets,
+            region_loss=partial(region_target_loss, self.config),
             relationship_labels=relationship_labels,
             phrase_scores=self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs),
             unpad=self.config.unpad,

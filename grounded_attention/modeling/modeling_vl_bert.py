@@ -65,6 +65,7 @@ from .task_forward import (
     predict_hidden,
 )
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead
+from .task_losses import Loss, cross_entropy_sum, soft_cross_entropy_sum
 from .task_outputs import PreTrainingOutput
 from .unpadding import (
     StreamAttention,
@@ -583,6 +584,22 @@ def _see_regions(
     return torch.where((token_regions < 0)[..., None], text_visual_embeds, region_visual_embeds.gather(1, index))
 
 
+def _region_loss(logits: Any, targets: Mapping[str, Any]) -> Loss | None:
+    """The loss of masked regions; `None` without their targets."""
+    labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
+    if labels is None and probs is None:
+        return None
+    if labels is not None and probs is not None:
+        raise ValueError("Give region_labels or region_label_probs, not both.")
+    if logits is None:
+        raise ValueError("Region targets are given, but this model has no region head.")
+    check_shape("region_labels", labels, logits.shape[:2])
+    check_shape("region_label_probs", probs, logits.shape)
+    if labels is not None:
+        return cross_entropy_sum(logits, labels)
+    return soft_cross_entropy_sum(logits, probs)
+
+
 @auto_docstring(
     custom_intro="""
     VL-BERT with the heads of its pre-training: masked words, masked regions and, optionally, whether caption and image
@@ -684,8 +701,8 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
             region_attention_mask=region_attention_mask,
             labels=labels,
             text_only=text_only,
-            region_labels=region_labels,
-            region_label_probs=region_label_probs,
+            region_targets={"region_labels": region_labels, "region_label_probs": region_label_probs},
+            region_loss=_region_loss,
             relationship_labels=relationship_labels,
             phrase_scores=self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs),
             unpad=self.config.unpad,

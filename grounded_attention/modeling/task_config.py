@@ -116,7 +116,8 @@ class TaskConfig(PreTrainedConfig):
         Dropout in the head of referring expressions.
     unpad (`bool`, *optional*, defaults to `False`):
         Whether every layer except the attention itself skips padded columns, with any attention back end. The states
-        of valid columns do not change; the states of padded columns are zeros.
+        of valid columns do not change; the states of padded columns are zeros. Pre-training with labels also scores
+        only the words and regions that have one; all other logits are zeros while the model trains.
     """
 
     # The location of the classes that are saved with a checkpoint, see `make_auto_map`.

@@ -38,9 +38,9 @@ from .task_losses import (
     choice_sum,
     cross_entropy_sum,
     grounding_divergence_sum,
+    is_distribution,
     mean_of,
     region_sum,
-    soft_cross_entropy_sum,
 )
 from .task_outputs import MultipleChoiceOutput, PreTrainingOutput, TaskOutput, VGPOutput
 from .unpadding import apply_packed, find_packing
@@ -52,39 +52,36 @@ Queries = dict[str, tuple[torch.Tensor, torch.Tensor]]
 def predict_hidden(
     outputs: Any,
     *,
-    word_head: Head,
-    region_head: Head | None = None,
+    word_head: nn.Module,
+    region_head: nn.Module | None = None,
     relationship_head: Head | None = None,
     attention_mask: torch.Tensor | None = None,
     region_attention_mask: torch.Tensor | None = None,
     labels: torch.Tensor | None = None,
     text_only: torch.Tensor | None = None,
-    region_labels: torch.Tensor | None = None,
-    region_label_probs: torch.Tensor | None = None,
+    region_targets: Mapping[str, torch.Tensor | None] | None = None,
     relationship_labels: torch.Tensor | None = None,
-    region_loss: Callable[[Any], Loss | None] | None = None,
+    region_loss: Callable[[Any, Mapping[str, Any]], Loss | None] | None = None,
     phrase_scores: Mapping[str, torch.Tensor | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
     """Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
     belong together.
     """
-    packed_text = find_packing(attention_mask, unpad)
-    mlm_logits = apply_packed(word_head, packed_text, outputs.text_hidden_state)
+    states, targets = outputs.text_hidden_state, region_targets or {}
+    mlm_logits, losses = score_words(word_head, states, attention_mask, labels, text_only, unpad)
     region_logits, relationship_logits = None, None
     if region_head is not None:
-        packed_regions = find_packing(region_attention_mask, unpad)
+        wanted = _predicted_regions(targets) if region_head.training else None
+        check_shape("targets of regions", wanted, outputs.region_hidden_state.shape[:2])
+        packed_regions = find_packing(region_attention_mask if wanted is None else wanted, unpad)
         region_logits = apply_packed(region_head, packed_regions, outputs.region_hidden_state)
     if relationship_head is not None:
         relationship_logits = relationship_head(outputs.pooler_output)
 
-    check_shape("labels", labels, mlm_logits.shape[:2])
     check_shape("relationship_labels", relationship_labels, mlm_logits.shape[:1])
-    losses = word_losses(mlm_logits, labels, text_only)
-    if region_loss is not None:
-        losses += [loss for loss in (region_loss(region_logits),) if loss is not None]
-    elif region_labels is not None or region_label_probs is not None:
-        losses.append(_region_class_loss(region_logits, region_labels, region_label_probs))
+    of_regions = None if region_loss is None else region_loss(region_logits, targets)
+    losses += [] if of_regions is None else [of_regions]
     if relationship_labels is not None:
         if relationship_logits is None:
             raise ValueError("relationship_labels are given, but config.relationship_head is False.")
@@ -100,29 +97,34 @@ def predict_hidden(
     )
 
 
-def word_losses(logits: torch.Tensor, labels: torch.Tensor | None, text_only: torch.Tensor | None) -> list[Loss]:
-    """The losses of masked words. With `text_only`, one mean for words with images and one for words of text-only rows
-    (two data streams, VL-BERT public code).
+def score_words(
+    head: nn.Module, states: torch.Tensor, mask: Any, labels: Any, text_only: Any, unpad: bool
+) -> tuple[torch.Tensor, list[Loss]]:
+    """Scores (B, T, V) of the vocabulary, and the losses of masked words. With `text_only`, one mean for words with
+    images and one for words of text-only rows (two data streams, VL-BERT public code). With `unpad`, training scores
+    only words with a label.
     """
-    check_shape("text_only", text_only, logits.shape[:1])
-    if labels is None:
-        return []
-    if text_only is None:
-        return [cross_entropy_sum(logits, labels)]
-    alone = text_only.bool()[:, None]
-    return [cross_entropy_sum(logits, labels.masked_fill(rows, UNLABELLED)) for rows in (alone, ~alone)]
+    check_shape("labels", labels, states.shape[:2])
+    check_shape("text_only", text_only, states.shape[:1])
+    alone = labels is not None and head.training
+    packing = find_packing(labels != UNLABELLED if alone else mask, unpad)
+    scored = head(states if packing is None else packing.pack(states))
+    logits = scored if packing is None else packing.unpack(scored)
+    groups = [] if labels is None else [labels]
+    if labels is not None and text_only is not None:
+        text = text_only.bool()[:, None]
+        groups = [labels.masked_fill(rows, UNLABELLED) for rows in (text, ~text)]
+    if packing is None or not alone:
+        return logits, [cross_entropy_sum(logits, group) for group in groups]
+    return logits, [cross_entropy_sum(scored, packing.pack(group)) for group in groups]  # without rows of zeros
 
 
-def _region_class_loss(logits: Any, labels: torch.Tensor | None, probs: Any) -> Loss:
-    if labels is not None and probs is not None:
-        raise ValueError("Give region_labels or region_label_probs, not both.")
-    if logits is None:
-        raise ValueError("Region targets are given, but this model has no region head.")
-    check_shape("region_labels", labels, logits.shape[:2])
-    check_shape("region_label_probs", probs, logits.shape)
+def _predicted_regions(targets: Mapping[str, Any]) -> torch.Tensor | None:
+    """The regions (B, R) with a target; `None` without targets."""
+    labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
     if labels is not None:
-        return cross_entropy_sum(logits, labels)
-    return soft_cross_entropy_sum(logits, probs)
+        return labels != UNLABELLED
+    return targets.get("predicted_regions") if probs is None else is_distribution(probs)
 
 
 def task_output(outputs: Any, loss: torch.Tensor | None, logits: torch.Tensor, **others: Any) -> TaskOutput:
@@ -554,6 +556,6 @@ __all__ = [
     "leave_untrained",
     "predict_hidden",
     "score_answers",
+    "score_words",
     "split_images",
-    "word_losses",
 ]

@@ -74,7 +74,8 @@ class TwoStreamModelOutput(GroundedModelOutput):
 
 @auto_docstring(
     custom_intro="""
-    Output of a model with the heads of pre-training. Logits at padded columns have no meaning.
+    Output of a model with the heads of pre-training. Logits at padded columns have no meaning. `config.unpad`
+    says which logits a training with labels computes.
     """
 )
 @dataclass

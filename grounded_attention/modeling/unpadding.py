@@ -193,7 +193,6 @@ class StreamAttention(nn.Module):
         super().__init__()
         self.config, self.layer_idx, self.is_cross_attention = config, layer_idx, is_cross_attention
         self.num_attention_heads = config.num_attention_heads
-        self.scaling = (config.hidden_size // config.num_attention_heads) ** -0.5
         self.query = nn.Linear(config.hidden_size, config.hidden_size)
         self.key = nn.Linear(config.hidden_size, config.hidden_size)
         self.value = nn.Linear(config.hidden_size, config.hidden_size)

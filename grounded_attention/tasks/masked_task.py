@@ -24,6 +24,7 @@ class MaskedTask(Task):
     columns = ("image_id", "caption_id", "text")
     head = "pretraining"
     phrases_on_demand = True
+    targets = ("labels",)
     example = """inputs = processor(caption, phrases=[{{"text": "{word}"}}], **seen)
 hidden = inputs["phrase_mask"][0, 0]  # the columns of the word
 inputs["input_ids"][0, hidden] = processor.tokenizer.mask_token_id

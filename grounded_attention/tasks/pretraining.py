@@ -48,7 +48,7 @@ from .pretraining_losses import (
     text_word_loss,
     word_labels,
 )
-from .pretraining_regions import place_regions, region_targets
+from .pretraining_regions import check_classes, place_regions, region_targets
 from .row_phrases import row_phrases
 from .task import TEXT_AND_REGIONS, Examples, LossComponent, Metric, pixel_arguments, region_arguments
 
@@ -110,6 +110,12 @@ class Pretraining(MaskedTask):
     def family_targets(self) -> RegionTargets | None:
         """What the model's family predicts of masked regions, if the options ask for that."""
         return None if self.config is None or self.options.regions is False else self.config.region_targets
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Without the regions of a family with several heads, which has a target for every region."""
+        several = self.family_targets is not None and self.family_targets.separate_heads
+        return ("labels",) if several else ("labels", "region_labels", "region_label_probs")
 
     @property
     def losses(self) -> tuple[LossComponent, ...]:
@@ -239,7 +245,10 @@ class Pretraining(MaskedTask):
         batch = processor(text=texts, return_tensors="pt", **arguments).reported()
         dropped = {name: batch.pop(name) for name in ("dropped_phrases", "cut_tokens") if name in batch}
         if chosen is not None and regions is not None:
-            batch |= region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
+            targets = region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
+            if wanted.classes and self.config is not None:
+                check_classes(targets, self.config.region_classes)
+            batch |= targets
             if options.regions_exchanged and wanted.features:
                 own = [record.features for record in regions]
                 batch[FEATURE_TARGETS] = place_regions(

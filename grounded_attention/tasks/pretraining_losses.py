@@ -51,15 +51,7 @@ def region_loss(outputs: Any, batch: Batch) -> Tensor:
     """Sums the cross-entropy of the predicted regions with the class of the detector, or with its distribution."""
     logits, probs = outputs.region_logits, batch.get("region_label_probs")
     labels = region_labels(batch)
-    if labels is None:
-        return logits.sum() * 0
-    known, classes = logits.shape[-1], int(labels.max()) + 1 if probs is None else probs.shape[-1]
-    if classes > known or (probs is not None and classes != known):
-        raise ValueError(
-            f"the regions have {classes} detector classes or more, but model.config.region_classes is {known}: "
-            "set it to the number of classes of the detector (plus background, if it has this class)"
-        )
-    if probs is None:
+    if labels is None or probs is None:
         return _labelled_sum(logits, labels)
     predicted = labels >= 0
     return soft_cross_entropy_sum(logits[predicted], probs[predicted])[0]

@@ -114,6 +114,7 @@ class Task(ABC):
         columns (`tuple[str, ...]`): columns of all rows, after `to_rows`.
         head (`str`): head that the model needs, a key of `families.HEADS`.
         model_inputs (`tuple[str, ...]`): names of the batch entries that are inputs of the model.
+        targets (`tuple[str, ...]`): entries that the model reads only in training, to score just what has a label.
         example (`str`): code for model cards that uses the model, a template for `str.format`: `{word}` is a word of
             the caption, `{other}` a phrase in it. The code may use `processor`, `model`, `caption`, `phrase`, `boxes`
             and `seen` (the region arguments of the processor).
@@ -138,6 +139,7 @@ class Task(ABC):
     columns: tuple[str, ...]
     head: str
     model_inputs: tuple[str, ...] = TEXT_AND_REGIONS
+    targets: tuple[str, ...] = ()
     example: str = ""
     Options: type = NoOptions
     hub_task: str = "visual-grounding"

@@ -5,9 +5,12 @@ import pytest
 import torch
 from torch import nn
 
+from grounded_attention.conversion.export_inputs import export_inputs
+from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP, VLBertModel
 from grounded_attention.modeling.unpadding import apply_packed, find_packing
 from grounded_attention.supervision import get_method, supervised_implementation
+from tests.helpers.exported import draw_inputs, tiny_model
 
 B, T, R, F = 4, 6, 5, 8
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
@@ -238,3 +241,47 @@ def test_packing_is_undone_by_unpacking():
     torch.testing.assert_close(gradient, weights * mask[..., None, None])
     torch.testing.assert_close(apply_packed(torch.exp, packing, states), states.exp() * mask[..., None, None])
     assert find_packing(None) is find_packing(mask, wanted=False) is find_packing(torch.ones(2, 3)) is None
+
+
+TARGETS = {  # family, targets of its regions, fields of its configuration
+    "VL-BERT, hard": ("vl_bert", ("region_labels",), {}),
+    "VL-BERT, soft": ("vl_bert", ("region_label_probs",), {}),
+    "ViLBERT, hard": ("vilbert", ("region_labels",), {}),
+    "ViLBERT, soft": ("vilbert", ("region_label_probs",), {}),
+    "ViLBERT, features": ("vilbert", ("predicted_regions",), {"visual_target": "features"}),
+    "LXMERT": ("lxmert", (), {}),
+    "VisualBERT": ("visualbert", (), {}),
+}
+
+
+@pytest.mark.parametrize("without", [None, "labels", "all"])
+@pytest.mark.parametrize("case", TARGETS)
+def test_training_scores_only_what_has_a_label(case, without):
+    family, names, fields = TARGETS[case]
+    fields = fields | {name: 0.0 for name in vars(FAMILIES[family].base_model.config_class()) if "dropout" in name}
+    model = tiny_model(family, "pretraining", **fields).train()
+    for module in model.modules():  # of the heads
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    inputs = draw_inputs(export_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
+    chosen = {"labels": torch.eye(3, 5).bool(), "regions": torch.eye(3, 4).bool()}
+    chosen["regions"][2] = False  # the last row has no regions
+    if without is not None:
+        chosen = {name: mask & (name != without and without != "all") for name, mask in chosen.items()}
+    classes = model.config.region_classes if names else 2
+    every = {
+        "labels": torch.full((3, 5), -100).masked_fill(chosen["labels"], 7),
+        "region_labels": torch.full((3, 4), -100).masked_fill(chosen["regions"], 1),
+        "region_label_probs": chosen["regions"][..., None].expand(-1, -1, classes) / classes,
+        "predicted_regions": chosen["regions"],
+    }
+    targets = {name: every[name] for name in ("labels", *names)}
+    sparse, padded = assert_same_step(model, {**inputs, **targets})
+    kept = [("mlm_logits", chosen["labels"]), *([("region_logits", chosen["regions"])] if names else ())]
+    for name, mask in kept:
+        torch.testing.assert_close(sparse[name], padded[name] * mask[..., None], **CLOSE)
+        assert padded[name].any()
+    model.eval()
+    seen = inputs["attention_mask"].bool()
+    scores = [run(model, {**inputs, **targets}, unpad)[2].mlm_logits[seen] for unpad in (True, False)]
+    torch.testing.assert_close(*scores, **CLOSE)

@@ -270,9 +270,10 @@ def test_soft_accuracy_is_of_the_most_likely_class(table, rows):
 
 @pytest.mark.parametrize("targets", ["hard", "soft"])
 def test_more_classes_than_the_model_has(table, rows, targets):
-    batch = batch_of(collator(table, rows, region_targets=targets), rows, range(12))
+    collate = collator(table, rows, region_targets=targets)
+    collate.task = collate.task.configure(config=VLBertConfig(region_classes=3))
     with pytest.raises(ValueError, match="region_classes is 3"):
-        terms_of(outputs_of(model_of(region_classes=3), batch), batch)
+        batch_of(collate, rows, range(12))
 
 
 def test_rows_of_every_kind_become_captions():

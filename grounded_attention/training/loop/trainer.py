@@ -175,7 +175,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
 
     def run_model(self, model, inputs: Mapping[str, Any]) -> Any:
         """One forward pass with the arguments of the task and of the supervision method."""
-        model_inputs = {name: inputs[name] for name in self.task.model_inputs if name in inputs}
+        names = (*self.task.model_inputs, *(self.task.targets if model.training else ()))
+        model_inputs = {name: inputs[name] for name in names if name in inputs}
         kept = {} if self.preservation is None else self.preservation.forward_kwargs()
         return model(**model_inputs, **self.method.forward_kwargs(inputs), **kept, return_dict=True)
 
