@@ -23,6 +23,7 @@ The checkpoints of VOLTA (its ViLBERT, LXMERT and VisualBERT) need their JSON co
 examples:
   grounded-attention convert vl_bert --checkpoint vl-bert-base-prec.model --output checkpoints/vl-bert-base
   grounded-attention convert visualbert --checkpoint vqa_coco_pre_trained.th --output checkpoints/visualbert-vqa
+  grounded-attention convert lxmert --checkpoint Epoch20_LXRT.pth --answers all_ans.json --output checkpoints/lxmert
   grounded-attention convert fast_rcnn --checkpoint vl-bert-base-e2e.model --output checkpoints/fast-rcnn --force
 """
 
@@ -39,7 +40,12 @@ from .command_line import make_parser, run
 
 
 def convert_checkpoint(
-    family: str, checkpoint: Path, output: Path, config: Path | None = None, force: bool = False
+    family: str,
+    checkpoint: Path,
+    output: Path,
+    config: Path | None = None,
+    force: bool = False,
+    answers: Path | None = None,
 ) -> str:
     """Converts an original checkpoint file; nothing in the file is executed."""
     from grounded_attention.conversion.fast_rcnn import FAST_RCNN
@@ -51,10 +57,13 @@ def convert_checkpoint(
         is_volta,
         make_volta_converter,
     )
+    from grounded_attention.tasks.answer_lists import read_answers
     from grounded_attention.utils.progress import phase
 
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
     given = read_overrides(config)
+    if answers is not None:
+        given["answers"] = read_answers(str(answers), ())
     with phase(f"reading {checkpoint.name}", 0):
         file = read_checkpoint(checkpoint)
     try:
@@ -62,7 +71,7 @@ def convert_checkpoint(
         if is_volta(file.state_dict, given) and family in VOLTA_FAMILIES:
             if config is None:
                 config = find_volta_config(checkpoint)
-                given = read_overrides(config)
+                given |= read_overrides(config)
             converter = make_volta_converter(family, given)
         model, conversion = converter.convert_file(file, given)
     except OverrideError as error:
@@ -89,6 +98,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--config", type=Path, help="JSON file with config fields that the tensor shapes do not determine"
     )
+    parser.add_argument(
+        "--answers",
+        type=Path,
+        help="JSON list of the answers in the order of the scores, such as LXMERT's all_ans.json",
+    )
     parser.add_argument("--force", action="store_true", help="replace an existing model directory")
     parser.add_argument("--json", action="store_true", help="print the content of conversion.json instead of a table")
     return parser
@@ -98,7 +112,8 @@ def _work(options: argparse.Namespace) -> str:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # it would draw over the progress line
-    table = convert_checkpoint(options.family, options.checkpoint, options.output, options.config, options.force)
+    places = (options.checkpoint, options.output, options.config, options.force, options.answers)
+    table = convert_checkpoint(options.family, *places)
     if not options.json:
         return table
     return json.dumps(json.loads((options.output / "conversion.json").read_text(encoding="utf-8")))

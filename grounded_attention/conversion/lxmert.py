@@ -114,6 +114,7 @@ class LXMERTFamily(OriginalFamily):
             "visual_feat_dim": shape(encoder + "visn_fc.visn_fc.weight")[1],
         }
         if conversion.class_name == "LXMERTForPreTraining":
+            given = {"qa_answers" if name == "answers" else name: value for name, value in given.items()}
             heads = {"visual_obj_loss": "obj", "visual_attr_loss": "attr", "visual_feat_loss": "feat"}
             decoder = "obj_predict_head.decoder_dict.{}.weight"
             read |= {field: decoder.format(name) in names for field, name in heads.items()}

@@ -230,6 +230,11 @@ def test_the_answers_can_be_given(convert, tmp_path):
     code, _, _, directory = convert(content, "--config", str(tmp_path / "fields.json"))
     assert code == 0
     assert VLBertForVisualQuestionAnswering.from_pretrained(directory).config.answers == answers
+    (tmp_path / "fields.json").write_text(json.dumps({"num_attention_heads": 4}))
+    (tmp_path / "all_ans.json").write_text(json.dumps([{"ans": answer} for answer in answers[::-1]]))
+    lists = ("--config", str(tmp_path / "fields.json"), "--answers", str(tmp_path / "all_ans.json"))
+    assert convert(content, *lists, "--force")[0] == 0
+    assert VLBertForVisualQuestionAnswering.from_pretrained(directory).config.answers == answers[::-1]
     (tmp_path / "fields.json").write_text(json.dumps({"num_attention_heads": 4, "answers": answers[:5]}))
     code, _, error, _ = convert(content, "--config", str(tmp_path / "fields.json"), "--force")
     assert code == 2

@@ -50,6 +50,8 @@ def test_public_key_list_of_lxmert(shared: Path):
     fields = LXMERT.read_fields(conversion, {}).values()
     wanted = {"l_layers": 9, "r_layers": 5, "x_layers": 5, "num_qa_labels": 9500, "num_object_labels": 1600}
     assert {key: fields[key] for key in wanted} == wanted
+    answers = list(map(str, range(9500)))
+    assert LXMERT.read_fields(conversion, {"answers": answers}).values()["qa_answers"] == answers
 
 
 def original_vilbert(cls, **fields):

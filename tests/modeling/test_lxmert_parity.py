@@ -293,12 +293,15 @@ def test_round_trip_bit_for_bit(theirs, tmp_path):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_answers_start_from_those_of_pretraining(theirs, tmp_path):
+@pytest.mark.parametrize("place", ["checkpoint", "argument"])
+def test_answers_start_from_those_of_pretraining(theirs, tmp_path, place):
     model = LXMERTForPreTraining.from_pretrained(theirs)
-    model.config.qa_answers = ["yes", "no", "a red ball", "2", "left"]
+    learned = ["yes", "no", "a red ball", "2", "left"]
+    given = {"qa_answers": learned} if place == "argument" else {}
+    model.config.qa_answers = None if given else learned
     model.save_pretrained(tmp_path)
-    wanted = ["Red ball.", "seven", "No"]
-    found = LXMERTForVisualQuestionAnswering.from_pretrained(tmp_path, answers=wanted)
+    wanted, source = ["Red ball.", "seven", "No"], theirs if given else tmp_path
+    found = LXMERTForVisualQuestionAnswering.from_pretrained(source, answers=wanted, **given)
     head, source = found.answer_head.logit_fc, model.answer_head.logit_fc
     assert torch.equal(head[0].weight, source[0].weight) and torch.equal(head[2].weight, source[2].weight)
     assert torch.equal(head[3].weight[0], source[3].weight[2]) and torch.equal(head[3].weight[2], source[3].weight[1])

@@ -9,7 +9,8 @@ from transformers import AutoModelForPreTraining
 
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.modeling import LXMERTForVisualQuestionAnswering
-from grounded_attention.training.recipes.recipe import load_recipe
+from grounded_attention.training.experiments.models import load_model
+from grounded_attention.training.recipes.recipe import Model, load_recipe
 from grounded_attention.utils.project import find_recipe
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 
@@ -63,6 +64,12 @@ def test_the_pretraining_recipe_scaled_down(scenes, tmp_path, monkeypatch, losse
     tuned = LXMERTForVisualQuestionAnswering.from_pretrained(output / "none", **fields)
     rows, learned = tuned.answer_head.logit_fc[3].weight, model.answer_head.logit_fc[3].weight
     assert torch.equal(rows[:2], learned[1:]) and not rows[2].any()
+    # A checkpoint that has no list gets it from the recipe.
+    model.config.qa_answers = None
+    model.save_pretrained(tmp_path / "bare")
+    source = Model(source=str(tmp_path / "bare"), config={"qa_answers": overrides["options.answers"]})
+    again, _ = load_model(LXMERTForVisualQuestionAnswering, source, **fields)
+    assert torch.equal(again.answer_head.logit_fc[3].weight, rows)
 
 
 def test_the_settings_of_the_public_code_are_the_facts_table():

@@ -18,6 +18,7 @@ from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.feature_sources import feature_source
 from grounded_attention.processing.grounded_batch import fit_text_length
 from grounded_attention.processing.processing_grounded import GroundedProcessor
+from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.loop.joins import JoinedRegions
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.training.recipes.config_sizes import check_sizes
@@ -123,6 +124,8 @@ def _load(
     """Loads `model.source`; returns the model and transformers' loading info."""
     fields = {**model.config, **_own_fields(model_class, config), **({"bert": model.bert} if model.bert else {})}
     with recipe_key_errors(f"model.source {model.source}"), quiet_loading():
+        if isinstance(fields.get("qa_answers"), str):
+            fields["qa_answers"] = read_answers(fields["qa_answers"], ())
         if is_adapter(str(model.source)):
             merged = load_merged(str(model.source))
             check_finite(merged, str(model.source))
