@@ -587,17 +587,13 @@ def _see_regions(
 def _region_loss(logits: Any, targets: Mapping[str, Any]) -> Loss | None:
     """The loss of masked regions; `None` without their targets."""
     labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
-    if labels is None and probs is None:
-        return None
     if labels is not None and probs is not None:
         raise ValueError("Give region_labels or region_label_probs, not both.")
-    if logits is None:
-        raise ValueError("Region targets are given, but this model has no region head.")
     check_shape("region_labels", labels, logits.shape[:2])
     check_shape("region_label_probs", probs, logits.shape)
     if labels is not None:
         return cross_entropy_sum(logits, labels)
-    return soft_cross_entropy_sum(logits, probs)
+    return None if probs is None else soft_cross_entropy_sum(logits, probs)
 
 
 @auto_docstring(

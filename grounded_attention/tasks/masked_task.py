@@ -24,13 +24,16 @@ class MaskedTask(Task):
     columns = ("image_id", "caption_id", "text")
     head = "pretraining"
     phrases_on_demand = True
-    targets = ("labels",)
     example = """inputs = processor(caption, phrases=[{{"text": "{word}"}}], **seen)
 hidden = inputs["phrase_mask"][0, 0]  # the columns of the word
 inputs["input_ids"][0, hidden] = processor.tokenizer.mask_token_id
 with torch.no_grad():
     best = model(**inputs).mlm_logits[0, hidden].softmax(-1).max(-1)
 print(f"in the place of '{word}': {{processor.tokenizer.decode(best.indices)}} ({{best.values[0]:.0%}})")"""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        return ("labels",)
 
     @property
     def relationship(self) -> LossComponent:

@@ -114,7 +114,6 @@ class Task(ABC):
         columns (`tuple[str, ...]`): columns of all rows, after `to_rows`.
         head (`str`): head that the model needs, a key of `families.HEADS`.
         model_inputs (`tuple[str, ...]`): names of the batch entries that are inputs of the model.
-        targets (`tuple[str, ...]`): entries that the model reads only in training, to score just what has a label.
         example (`str`): code for model cards that uses the model, a template for `str.format`: `{word}` is a word of
             the caption, `{other}` a phrase in it. The code may use `processor`, `model`, `caption`, `phrase`, `boxes`
             and `seen` (the region arguments of the processor).
@@ -139,7 +138,6 @@ class Task(ABC):
     columns: tuple[str, ...]
     head: str
     model_inputs: tuple[str, ...] = TEXT_AND_REGIONS
-    targets: tuple[str, ...] = ()
     example: str = ""
     Options: type = NoOptions
     hub_task: str = "visual-grounding"
@@ -176,6 +174,11 @@ class Task(ABC):
 
     def check_config(self) -> None:  # noqa: B027 - few tasks need it
         """Raises ValueError if a model with this configuration cannot do what the options ask for."""
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Names of the batch entries that the model reads only in training, to score just what has a label."""
+        return ()
 
     @property
     def can_have_phrases(self) -> bool:
