@@ -76,10 +76,15 @@ from .processing import (
     read_phrase,
 )
 from .supervision import attention_rollout, get_method, method_names, supervise
+from .supervision.distillation import AttentionDistillation
+from .supervision.earlier import EarlierAttention
 from .supervision.head_masking import mask_heads
+from .supervision.margin import AttentionMargin
 from .supervision.steering import steer_heads
 from .tasks import TASKS, Task
 from .training.loop.data import GroundingCollator
+from .training.loop.responses import response_batch
+from .training.loop.rewarded import AttentionTeacher, GroundedDPOTrainer, GroundedGRPOTrainer
 from .training.loop.trainer import GroundingTrainer
 from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
 from .training.recipes.recipe import load_recipe
@@ -90,16 +95,22 @@ __all__ = [
     "BUILDERS",
     "FAMILIES",
     "TASKS",
+    "AttentionDistillation",
     "AttentionGrounding",
+    "AttentionMargin",
+    "AttentionTeacher",
     "AuditExample",
     "AuditResult",
     "BackboneRegionFeatures",
     "BackboneRegionsConfig",
     "ChosenHeads",
+    "EarlierAttention",
     "Family",
     "FastRCNNConfig",
     "FastRCNNFeatures",
     "FastRCNNImageProcessor",
+    "GroundedDPOTrainer",
+    "GroundedGRPOTrainer",
     "GroundedProcessor",
     "GroundedRows",
     "GroundingCollator",
@@ -178,6 +189,7 @@ __all__ = [
     "point",
     "rank_heads",
     "read_phrase",
+    "response_batch",
     "steer_heads",
     "supervise",
 ]

@@ -160,9 +160,9 @@ def test_the_first_command_draws_a_picture(tmp_path, monkeypatch):
 
 
 def test_the_loops_of_ones_own_are_short():
-    """A plain loop for each kind of model, a Trainer, TRL: each is complete in under 30 lines."""
+    """A plain loop for each kind of model, a Trainer, TRL, rewards: each is complete in under 30 lines."""
     loops = [code for name, code, _ in SNIPPETS if name.startswith("own_loop.md")]
-    assert len(loops) == 4 and all(len(code.splitlines()) < 30 for code in loops)
+    assert len(loops) == 5 and all(len(code.splitlines()) < 30 for code in loops)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .alignment import region_mask
 
-Target = Literal["indicator", "touched", "overlap", "gaussian", "fitts", "given"]
+Target = Literal["indicator", "touched", "overlap", "gaussian", "fitts", "mixture", "given"]
 # What a box is widened to, and the part of a region that is rounding.
 SMALLEST_BOX, ROUNDING = 1e-6, 1e-5
 
@@ -30,7 +30,8 @@ def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Ten
         target (`str`): `indicator` and `given` read `phrase_regions`, as marks or as they are; the others weigh the
             regions of a box, several boxes alike: `touched` (GUI-Actor), `overlap` (the part of the region in the
             box), `gaussian` (that times a Gaussian in the box, GUI-AIMA), `fitts` (the Gaussian's mass in the part of
-            the region in the box, V2P).
+            the region in the box, V2P), `mixture` (a Gaussian about the middle of the box that does not end with it,
+            EASE).
         spread (`float`): Standard deviation of the Gaussian in sides of the box.
 
     Returns:
@@ -66,7 +67,7 @@ def soft_targets(batch: Mapping[str, Any], target: Target, spread: float) -> Ten
 def log_weights(boxes: Tensor, regions: Tensor, target: Target, spread: float) -> Tensor:
     """Log of the weight of regions (..., R, 4) for boxes (..., 4), which are clipped to the image: (..., R).
 
-    -inf for a region outside the box, and for a box outside the image (padding).
+    -inf for a region outside the box (not of a `mixture`), and for a box outside the image (padding).
     """
     outside = ~((boxes[..., :2] < 1) & (boxes[..., 2:] > 0) & (boxes[..., :2] <= boxes[..., 2:])).all(-1)
     boxes = boxes.clamp(0, 1)
@@ -78,7 +79,7 @@ def log_weights(boxes: Tensor, regions: Tensor, target: Target, spread: float) -
     sides = regions[..., 2:] - regions[..., :2]
     inside = (end - begin > (ROUNDING * sides).clamp(max=SMALLEST_BOX / 2)).all(-1) & (sides > 0).all(-1)
     shared = torch.where(inside[..., None], end - begin, 1.0)
-    if target == "touched":
+    if target in ("touched", "mixture"):
         logs = torch.zeros_like(shared[..., 0])
     elif target == "fitts":
         scaled = [(edge - middle) / (side * spread) for edge in (begin, end)]
@@ -86,9 +87,11 @@ def log_weights(boxes: Tensor, regions: Tensor, target: Target, spread: float) -
         logs = torch.where(inside[..., None], (upper - lower) / 2, 1.0).log().sum(-1)
     else:
         logs = (shared / torch.where(inside[..., None], sides, 1.0)).log().sum(-1)
-        if target == "gaussian":
-            centres = (regions[..., :2] + regions[..., 2:]) / 2
-            logs = logs - (((centres - middle) / (side * spread)) ** 2).sum(-1) / 2
+    if target in ("gaussian", "mixture"):
+        centres = (regions[..., :2] + regions[..., 2:]) / 2
+        logs = logs - (((centres - middle) / (side * spread)) ** 2).sum(-1) / 2
+    if target == "mixture":  # does not end with the box
+        inside = (sides > 0).all(-1)
     return logs.masked_fill(~inside | outside[..., None], -torch.inf)
 
 

@@ -125,7 +125,7 @@ def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str
         )
     table: Any = collator.regions
     records = [row["regions"] if row.get("regions") is not None else table[row["image_id"]] for row in rows]
-    phrases = [_listed(row.get("phrases")) for row in rows]
+    phrases = [listed(row.get("phrases")) for row in rows]
     batch = collator.processor(texts, phrases=phrases, **region_arguments(records)).reported()
     if cut := batch.pop("cut_tokens", None):
         logger.warning_once(f"texts are cut at their end: here {sum(map(bool, cut))} lose up to {max(cut)} tokens")
@@ -133,14 +133,14 @@ def _region_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str
 
 
 def _chat_inputs(collator: GroundingCollator, rows: Sequence[Row]) -> dict[str, Any]:
-    images = [_row_images(row) for row in rows]
+    images = [row_images(row) for row in rows]
     chats, phrases = [], []
     for i, row in enumerate(rows):
         chat = _conversation(row, len(images[i]), f"row {i} of the batch")
         before = int(row.get("messages") is None and row.get("prompt") is None)  # the text "Describe the image."
         read = [
             read_phrase(each, _texts(chat)[before:], f"row {i} of the batch, phrase {number}", grounded=True)
-            for number, each in enumerate(_listed(row.get("phrases")))
+            for number, each in enumerate(listed(row.get("phrases")))
         ]
         read = [replace(each, sentence=each.sentence + before) for each in read]
         chat, read = _place_images(chat, read, len(images[i]))
@@ -180,11 +180,11 @@ def _cut(batch: dict[str, Any], length: int, phrases: Sequence[Sequence[Phrase]]
     )
 
 
-def _row_images(row: Row) -> list[Any]:
-    return _listed(row.get("images")) or _listed(row.get("image"))
+def row_images(row: Row) -> list[Any]:
+    return listed(row.get("images")) or listed(row.get("image"))
 
 
-def _listed(value: Any) -> list[Any]:
+def listed(value: Any) -> list[Any]:
     """The entries of a column of a row: a list, a tuple or an array of objects, or one entry; none for None."""
     if isinstance(value, (list, tuple)) or getattr(getattr(value, "dtype", None), "hasobject", False):
         return list(value)

@@ -112,7 +112,8 @@ class GroundingTrainerMixin(SavedWeights):
             bases = type(self).__mro__
             raise ValueError(
                 f"{bases[bases.index(SavedWeights) + 1].__name__} takes no data_collator, so its batches have no "
-                "phrases: use Trainer or SFTTrainer, or add grounding_loss to the loss of a loop of your own"
+                "phrases: use Trainer, SFTTrainer, GroundedGRPOTrainer or GroundedDPOTrainer, or add grounding_loss "
+                "to the loss of a loop of your own"
             )
         if kwargs.get("data_collator") is None and len(args) < 3:
             raise ValueError("the batches have no phrases: give data_collator=GroundingCollator(processor)")
@@ -216,8 +217,10 @@ class GroundingTrainerMixin(SavedWeights):
     def _scale(self, num_items_in_batch: Any) -> int:
         """What undoes the Trainer's division by processes, and by the accumulated batches unless it counts items."""
         trainer: Any = self
-        divided = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
-        scaled = divided or trainer.compute_loss_func is not None
+        scaled = getattr(trainer, "loss_is_scaled_for_ga", None)
+        if scaled is None:
+            divided = trainer.model_accepts_loss_kwargs and num_items_in_batch is not None
+            scaled = divided or trainer.compute_loss_func is not None
         return trainer.accelerator.num_processes * (1 if scaled else trainer.current_gradient_accumulation_steps)
 
     # Files
