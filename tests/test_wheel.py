@@ -116,6 +116,7 @@ SMALL = {
     "run-heads": "--limit 4 --rows 2 --explore 1",
     "heads": "--limit 4",
     "data scenes": "--images 24",
+    "data screens": "--images 24",
 }
 FOLLOW = """
 import shlex, sys

@@ -43,6 +43,7 @@ SECTIONS: dict[str, dict[str, Command]] = {
         "data show": Command("show_data", "Show any data with boxes on one page: Hub, JSONL, COCO, YOLO ..."),
         "data push": Command("push_rows", "Push any data with boxes to the Hub, pictures, texts and phrases."),
         "data scenes": Command("draw_scenes", "Draw scenes: images, captions and regions for tests."),
+        "data screens": Command("draw_screens", "Draw screens with instructions, for models that point."),
         "data pseudo-ground": Command("pseudo_ground", "Ground the noun phrases of captions with any model."),
         "regions import": Command("import_regions", "Convert legacy feature files into a region table."),
         "regions extract": Command("extract_regions", "Detect regions in images and compute their features."),

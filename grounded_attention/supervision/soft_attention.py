@@ -239,23 +239,35 @@ class SoftAttention(DirectSupervision):
                 "output_hidden_states=True, or reduction='mean' with a Trainer that drops outputs"
             )
         rows = batch[TARGETS][QUERIES]["rows"]
-        columns = sequence_pairs(self.targets(batch), batch)[ROWS][1]
+        anchors, columns = sequence_pairs(self.targets(batch), batch)[ROWS]
         nearness = query_nearness(hidden_states, rows, columns)
         shares = torch.cat([share for _, share in queries], 1)  # (B, LH, U)
-        weights = head_weights(shares, nearness, rows >= 0, self.options["top_queries"], self.options["reduction"])
+        known = asked_before(rows, anchors)
+        weights = head_weights(shares, nearness, known, self.options["top_queries"], self.options["reduction"])
         logs = torch.cat([alpha + share[..., None] for alpha, share in pairs], 1)
         hidden = is_hidden(torch.cat([alpha for alpha, _ in pairs], 1)).all(1)
-        mixed = (logs + weights[..., None, None]).logsumexp(1).masked_fill(hidden, LOWEST_SCORE)
+        mixed = (logs + weights.transpose(1, 2)[..., None]).logsumexp(1).masked_fill(hidden, LOWEST_SCORE)
         return mixed.log_softmax(-1).masked_fill(hidden, LOWEST_SCORE)
 
 
 def query_rows(batch: Batch, rows: Tensor) -> Tensor:
-    """(B, U) int64: the positions after the last image token and before the first of `rows`, -1 for padding."""
+    """(B, U) int64: the positions after the last image token and before the last of `rows`, -1 for padding."""
     images = batch["region_positions"].amax(1) if batch.get("region_positions") is not None else rows.new_tensor([-1])
     length = int(rows.amax()) + 1 if rows.numel() else 0
-    first = rows.masked_fill(rows < 0, length).amin(1) if rows.shape[1] else rows.new_zeros(len(rows))
+    last = rows.amax(1) if rows.shape[1] else rows.new_zeros(len(rows))
     places = torch.arange(max(length, 1), device=rows.device)
-    return row_indices((places > images[:, None]) & (places < first[:, None]))
+    return row_indices((places > images[:, None]) & (places < last[:, None]))
+
+
+def asked_before(queries: Tensor, rows: Tensor) -> Tensor:
+    """(B, Q, U) bool: the queries (B, U) of each of `rows` (B, Q), sorted and padded with -1.
+
+    They are those after the row before it; rows that follow each other without a gap share theirs.
+    """
+    runs = rows - torch.arange(rows.shape[1], device=rows.device)
+    earlier = rows[:, None].masked_fill(runs[:, None] >= runs[..., None], -1).amax(-1, keepdim=True)
+    first = rows[:, None].masked_fill(runs[:, None] != runs[..., None], torch.iinfo(rows.dtype).max)
+    return (queries[:, None] > earlier) & (queries[:, None] < first.amin(-1, keepdim=True)) & (rows >= 0)[..., None]
 
 
 def query_nearness(hidden_states: Sequence[Tensor], rows: Tensor, columns: Tensor) -> Tensor:
@@ -271,20 +283,22 @@ def query_nearness(hidden_states: Sequence[Tensor], rows: Tensor, columns: Tenso
 
 
 def head_weights(shares: Tensor, nearness: Tensor, known: Tensor, count: int, form: str) -> Tensor:
-    """Logarithms of the weights of all heads, (B, LH), from the log-share of the image in the attention of queries.
+    """Logarithms of the weights of all heads, (B, Q, LH), from the log-share of the image in the attention of queries.
 
-    `shares` (B, LH, U); `nearness` and `known`, False for padding, are (B, U). Equal weights without queries.
+    `shares` (B, LH, U); `nearness` (B, U); `known` (B, Q, U), the queries of each row. Equal weights without queries.
     """
-    hidden = ~known[:, None]
+    hidden, nearness = ~known[:, :, None], nearness[:, None]
     if form == "queries_hard":
         order = (
-            nearness.detach().masked_fill(~known, -torch.inf).argsort(dim=1, descending=True, stable=True)[:, :count]
+            nearness.detach()
+            .masked_fill(~known, -torch.inf)
+            .argsort(dim=-1, descending=True, stable=True)[..., :count]
         )
-        chosen = torch.zeros_like(known).scatter(1, order, True) & known
-        return (shares.exp() * chosen[:, None]).sum(-1).log_softmax(-1)
+        chosen = torch.zeros_like(known).scatter(-1, order, True) & known
+        return (chosen.to(shares) @ shares.exp().transpose(1, 2)).log_softmax(-1)
     pattern = nearness.masked_fill(~known, LOWEST_SCORE).log_softmax(-1)
-    looks = shares.exp().masked_fill(hidden, LOWEST_SCORE).softmax(-1).clamp(min=_FLOOR).log()
-    divergence = (pattern.exp()[:, None] * (pattern[:, None] - looks)).masked_fill(hidden, 0.0).sum(-1)
+    looks = shares.exp()[:, None].masked_fill(hidden, LOWEST_SCORE).softmax(-1).clamp(min=_FLOOR).log()
+    divergence = (pattern.exp()[:, :, None] * (pattern[:, :, None] - looks)).masked_fill(hidden, 0.0).sum(-1)
     return (-divergence).log_softmax(-1)
 
 

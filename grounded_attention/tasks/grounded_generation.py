@@ -120,8 +120,7 @@ def make_chat(
     """Makes the chat of a row of [`to_rows`], with the prompt and the boxes of a dialect."""
     text, phrases = row["text"], row["phrases"]
     if row["kind"] == CONVERSATION:
-        texts = [each["text"] for each in row["messages"]]
-        return Chat(list(zip(texts[::2], texts[1::2], strict=True)), list(phrases))
+        return _make_turns([each["text"] for each in row["messages"]], phrases, options, dialect)
     if row["kind"] == CAPTION:
         return Chat([(options.caption_prompt, text)], phrases_of_text(phrases, 1))
     if row["kind"] == EXPRESSION:
@@ -136,6 +135,29 @@ def make_chat(
         return Chat([(prompt.replace(TEXT, text), dialect.write([row["box"]], text))], _moved(phrases, prompt))
     prompt = options.question_prompt.replace(TEXT, text)
     return Chat([(prompt, row["answer"])], _moved(phrases, options.question_prompt))
+
+
+def _make_turns(
+    texts: Sequence[str], phrases: Sequence[Mapping[str, Any]], options: GroundedGenerationOptions, dialect: BoxDialect
+) -> Chat:
+    """The chat of a conversation. The answer to an instruction that has boxes as a whole, a click of GUI-Actor's data,
+    is written as that to a referring expression is: the anchor, or boxes in the words of the family."""
+    turns, anchors = list(zip(texts[::2], texts[1::2], strict=True)), []
+    for each in phrases:
+        turn, answers = divmod(each["sentence"], 2)
+        if (
+            answers
+            or options.expressions == "describe"
+            or texts[2 * turn][each["start"] : each["end"]] != texts[2 * turn]
+        ):
+            continue
+        written = dialect.write(each["boxes"], turns[turn][0])
+        if options.expressions == "point":
+            written = options.anchor
+            place = {"start": 0, "end": len(written), "sentence": 2 * turn + 1}
+            anchors.append({"text": written, "boxes": each["boxes"], **place})
+        turns[turn] = (turns[turn][0], written)
+    return Chat(turns, [*map(dict, phrases), *anchors])
 
 
 def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, Any]]:
@@ -182,6 +204,11 @@ class GroundedGeneration(Task):
         if options.expressions == "point" and options.anchor not in processor.tokenizer.get_added_vocab():
             raise ValueError(
                 f"options.anchor {options.anchor!r} is no added token: give model.tokens=[{options.anchor!r}]"
+            )
+        if options.expressions == "point" and (other := {row["kind"] for row in rows} - {EXPRESSION, CONVERSATION}):
+            raise ValueError(
+                f"options.expressions=point: {', '.join(sorted(other))} rows have nothing to point at; "
+                "expected referring expressions (data.builder=refcoco) or conversations with clicks (llava_instruct)"
             )
         images = examples.images or [None] * len(rows)
         dialects = [processor.box_dialect(image, options.box_dialect) for image in images]

@@ -37,6 +37,7 @@ USUAL = {
     "--grounder scenes --phrases given --limit 2 --output out",
     "data show": "rows.jsonl --rows 2",
     "data scenes": "--output out --images 5 --seed 0",
+    "data screens": "--output out --images 5 --seed 0",
     "doctor": "--offline",
     "evaluate": f"{{base}}/model --task vgp {DATA} {TABLE} --limit 2 --output out --cpu",
     "export": f"{PHOTO} caption --model {{base}}/model --detector scenes --features scenes --output a.npz",

@@ -30,6 +30,7 @@ ABSENT = {
     # Writes only: a file where a folder must be.
     "data show": "{absent}",
     "data scenes": "--output {file}/out --images 24 --seed 0",
+    "data screens": "--output {file}/out --images 24 --seed 0",
     "evaluate": "{absent} --task vgp --data-dir {absent} --regions {absent}",
     "export": "{absent} caption --model m --regions r --output {folder}/a.npz",
     "export-model": "{absent} --output {folder}/out",

@@ -19,7 +19,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.actor import ActorHead
 from grounded_attention.supervision.method import TARGETS
-from grounded_attention.supervision.soft_attention import QUERIES, head_weights, query_nearness
+from grounded_attention.supervision.soft_attention import QUERIES, asked_before, head_weights, query_nearness
 from grounded_attention.supervision.soft_targets import log_weights, soft_targets
 from tests.helpers.tiny_vlm_models import make_pair
 
@@ -153,7 +153,7 @@ def test_weights_maps_losses_and_gradients_are_those_of_gui_aima(parity, case):
         losses.append(total)
         shares = torch.cat([layer[:, :, rows[0]][..., images].sum(-1).log() for layer in maps], 1)
         nearness = query_nearness(hidden, rows, images[None])
-        weights = head_weights(shares, nearness, rows >= 0, method.options["top_queries"], form).exp()
+        weights = head_weights(shares, nearness, rows[:, None] >= 0, method.options["top_queries"], form)[:, 0].exp()
         torch.testing.assert_close(weights.reshape(wanted["weights"].shape), wanted["weights"], atol=1e-6, rtol=0)
         anchor = torch.cat([layer[0, :, wanted["anchor"], :][..., images] for layer in maps])[:, 0]
         pointed = (weights[0, :, None] * anchor).sum(0)
@@ -187,6 +187,42 @@ def test_a_map_without_attention_on_a_token_has_finite_gradients():
         total, _ = method.maps_losses([maps], batch, hidden_states=[torch.rand(1, 6, 4)] * 2)["text_to_region"]
         (gradient,) = torch.autograd.grad(total, maps)
         assert total.isfinite() and gradient.isfinite().all()
+
+
+def test_each_anchor_has_the_queries_after_the_one_before():
+    """Against a loop; anchors side by side share theirs (the authors' code reads those before the first alone)."""
+    rng = torch.Generator().manual_seed(0)
+    for _ in range(40):
+        places = torch.randperm(12, generator=rng)
+        rows, queries = places[:4].sort().values, places[4:].sort().values
+        found = asked_before(queries[None], torch.cat([rows, torch.tensor([-1])])[None])[0]
+        assert not found[-1].any()
+        for row, known in zip(rows.tolist(), found, strict=False):
+            start = row
+            while start - 1 in rows:
+                start -= 1
+            before = max((each for each in rows.tolist() if each < start), default=-1)
+            assert queries[known].tolist() == [each for each in queries.tolist() if before < each < start]
+
+
+def test_the_weights_of_an_anchor_do_not_depend_on_others():
+    """Two anchors in one sequence have the maps that each has alone with its own queries."""
+    torch.manual_seed(0)
+    maps, states = [torch.rand(1, 2, 9, 9) for _ in range(2)], [torch.rand(1, 9, 4) for _ in range(3)]
+    shared = {"text_positions": torch.arange(3, 9)[None], "region_positions": torch.arange(3)[None]}
+    gold = torch.tensor([[[0.5, 0.25, 0.25], [0.0, 0.5, 0.5]]])
+    for reduction in ("queries_hard", "queries_soft"):
+        method = get_method("pointer", target="given", reduction=reduction)
+        losses = []
+        for chosen in ([0, 1], [0], [1]):
+            words = torch.nn.functional.one_hot(torch.tensor([[2, 5]]), 6)[:, chosen]  # tokens at 5 and 8
+            batch = {**shared, "phrase_mask": words, "phrase_regions": gold[:, chosen]}
+            batch["phrase_anchor"] = torch.ones(1, len(chosen), dtype=torch.bool)
+            batch |= method.prepare_batch(batch)
+            if chosen == [1]:
+                batch[TARGETS][QUERIES]["rows"] = torch.tensor([[6, 7]])
+            losses.append(method.maps_losses(maps, batch, hidden_states=states)["text_to_region"][0])
+        torch.testing.assert_close(losses[0], losses[1] + losses[2])
 
 
 # GUI-Actor's head

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Conversations about an image as examples of grounded generation: labels, phrases, scores of several answers."""
 
+import json
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from PIL import Image
 from transformers import AutoProcessor
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.generation_rows import to_rows
@@ -21,6 +23,7 @@ from tests.helpers.tiny_scenes import tiny_scenes
 TASK = TASKS["grounded_generation"]
 
 OPTIONS = GroundedGenerationOptions()
+BOX = [0.5, 0.5, 0.75, 1.0]
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +143,34 @@ def test_turns_are_drawn_in_training_only_from_the_generator_of_the_row(made):
     )
     assert all(row["example_id"] in key for row, key in zip(chosen, keys, strict=True))
     assert make_batch(made, count=2, options=options)[1]["prompt"] == make_batch(made, count=2)[1]["prompt"]
+
+
+def test_clicks_of_a_conversation_are_written_as_answers_to_expressions(tmp_path):
+    """Rows of GUI-Actor's data: anchors with the boxes, or boxes in the family's words; several in one example."""
+    Image.new("RGB", (400, 300)).save(tmp_path / "1.png")
+    turns = []
+    for text, box in (("open the menu", [0.48, 0.05, 0.52, 0.07]), ("close it", [[0.1, 0.1, 0.2, 0.2], BOX])):
+        turns += [{"from": "human", "value": f"<image>{text}" if not turns else text}]
+        turns += [{"from": "gpt", "value": "pyautogui.click(x=0.50, y=0.06)", "bbox_gt": box}]
+    (tmp_path / "rows.json").write_text(json.dumps([{"image": "1.png", "conversations": turns}]))
+    builder = Rows(data_dir=str(tmp_path / "rows.json"), form="llava_instruct", cache_dir=str(tmp_path / "cache"))
+    builder.download_and_prepare()
+    [row] = to_rows(builder.as_dataset("train"))
+    point = make_chat(row, GroundedGenerationOptions(expressions="point"))
+    assert point.messages == [("open the menu", "<point>"), ("close it", "<point>")]
+    anchors = {each["sentence"]: each for each in point.phrases if each.get("text") == "<point>"}
+    assert (
+        {*anchors} == {1, 3} and len(anchors[3]["boxes"]) == 2 and (anchors[1]["start"], anchors[1]["end"]) == (0, 7)
+    )
+    located = make_chat(row, OPTIONS)
+    assert located.messages[0][1] == "[480, 50, 520, 70]" and located.phrases == point.phrases[:2]
+    assert make_chat(row, GroundedGenerationOptions(expressions="describe")).messages[0][1].startswith("pyautogui")
+
+
+def test_captions_have_nothing_to_point_at(made):
+    rows, processor, folder = made
+    processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
+    row = {**rows[0], "kind": "caption", "text": "a ball", "phrases": []}
+    task = TASK.configure(GroundedGenerationOptions(expressions="point"))
+    with pytest.raises(ValueError, match="caption rows"):
+        task.collate(Examples([row], None, None, images=[Image.open(folder / row["file_name"])]), processor)

@@ -125,7 +125,7 @@ def write_scenes(
     output: str | Path, images: int, seed: int, num_proc: int = 1, force: bool = False, held_out: bool = False
 ) -> dict[str, Any]:
     """Draws scenes and writes them to a folder, unless the folder already holds them."""
-    _check_arguments(images, seed, num_proc)
+    check_arguments(images, seed, num_proc)
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
@@ -285,7 +285,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     with (
         RegionTableWriter(root / "regions", {**provenance, "boxes": "detected"}) as detected,
         RegionTableWriter(root / "regions_gt", {**provenance, "boxes": "ground truth"}) as true,
-        _mapper(num_proc) as mapped,
+        mapper(num_proc) as mapped,
         phase("scene", images) as advance,
     ):
         drawn = mapped(partial(_draw_number, seed, images, root, held_out), range(images))
@@ -399,7 +399,7 @@ def _one_thread() -> None:
 
 
 @contextmanager
-def _mapper(num_proc: int) -> Iterator[Any]:
+def mapper(num_proc: int) -> Iterator[Any]:
     """Gives an ordered lazy `map`, with a pool of processes if `num_proc` is above 1."""
     if num_proc == 1:
         with threadpool_limits(1):
@@ -410,7 +410,7 @@ def _mapper(num_proc: int) -> Iterator[Any]:
         yield partial(pool.imap, chunksize=_CHUNK)
 
 
-def _check_arguments(images: int, seed: int, num_proc: int) -> None:
+def check_arguments(images: int, seed: int, num_proc: int) -> None:
     bounds = (("images", images, MIN_IMAGES, MAX_IMAGES), ("seed", seed, 0, MAX_SEED))
     for name, value, minimum, maximum in (*bounds, ("num_proc", num_proc, 1, MAX_PROCESSES)):
         refuse_if(value < minimum, f"{name} is too small", found=value, expected=f"at least {minimum}")

@@ -122,6 +122,7 @@ FOLDERS = (
     "nlvr2",
     "regions",
     "regions_gt",
+    *("train", "validation", "test", "processor"),  # of screens
 )
 
 
@@ -166,7 +167,7 @@ def begin(root: Path, identity: dict[str, Any]) -> None:
     for name in FOLDERS:
         if (root / name).exists():
             shutil.rmtree(root / name)
-    for name in ("vocab.txt", "corpus.txt"):
+    for name in ("vocab.txt", "corpus.txt", "train.json", "validation.json", "test.json"):
         (root / name).unlink(missing_ok=True)
 
 

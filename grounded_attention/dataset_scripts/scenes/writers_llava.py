@@ -9,7 +9,7 @@ LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 
 import json
 import random
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,9 @@ CHAT_TEMPLATE = (
 def files(root: Path, seed: int) -> dict[str, str | bytes]:
     """Returns path and text of all files."""
     conversations = {f"{split}.json": json.dumps(_conversations(root, split, seed)) + "\n" for split in SPLITS}
-    processor = {f"processor/{name}": text for name, text in _processor_files(root).items()}
+    listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
+    words = [*listed, *CAPTION_PROMPT.lower().replace(".", "").split()]
+    processor = {f"processor/{name}": text for name, text in processor_files(words, PICTURE, PATCH).items()}
     return {f"{FOLDER}/{name}": text for name, text in {**conversations, **processor}.items()}
 
 
@@ -98,15 +100,15 @@ def _conversation(image: str, turns: list[tuple[str, str, list[dict[str, Any]]]]
     return {"id": image, "image": f"{image}.jpg", "conversations": messages, "phrases": phrases}
 
 
-def _processor_files(root: Path) -> dict[str, str]:
+def processor_files(known: Iterable[str], picture: int, patch: int, word: str = r"\w+|[^\w\s]") -> dict[str, str]:
+    """Path and text of the files of a processor: its words, and the sides of pictures and patches in pixels."""
     special = [*SPECIAL.values(), *EXTRA_SPECIAL.values()]
-    listed = [word for word in read_text(root / "vocab.txt").split() if not word.startswith(("[", "##"))]
-    words = list(dict.fromkeys([*special, *listed, *CAPTION_PROMPT.lower().replace(".", "").split()]))
+    words = list(dict.fromkeys([*special, *known]))
     tokenizer = Tokenizer(
         models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=SPECIAL["unk_token"])
     )
     tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\w+|[^\w\s]"), "removed", invert=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(word), "removed", invert=True)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
     about_tokens = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -118,7 +120,7 @@ def _processor_files(root: Path) -> dict[str, str]:
     pictures = {
         "image_processor_type": "CLIPImageProcessor",
         "do_resize": True,
-        "size": {"height": PICTURE, "width": PICTURE},
+        "size": {"height": picture, "width": picture},
         "resample": 2,
         "do_center_crop": False,
         "do_rescale": True,
@@ -129,7 +131,7 @@ def _processor_files(root: Path) -> dict[str, str]:
     }
     about = {
         "processor_class": "LlavaProcessor",
-        "patch_size": PATCH,
+        "patch_size": patch,
         "vision_feature_select_strategy": "full",
         "num_additional_image_tokens": 0,
         "image_token": EXTRA_SPECIAL["image_token"],

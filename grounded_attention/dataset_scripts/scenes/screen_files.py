@@ -1,0 +1,169 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Drawn screens as files, in ScreenSpot's own columns, so that they are read as the real sets are.
+
+`write_screens` (on the command line `grounded-attention data screens`) writes
+
+    DIR/{train,validation,test}/<number>.png   the screens
+    DIR/{train,validation,test}/metadata.jsonl an instruction a line in ScreenSpot's columns (file_name, bbox,
+                                               instruction, data_type, data_source), and asked_by
+    DIR/{train,validation,test}.json           all instructions of each screen, in the form of GUI-Actor's data
+    DIR/processor/                             a processor for a small LLaVA
+    DIR/scenes.json                            summary with the seed; written last
+
+`asked_by` is label, function or place.
+"""
+
+import json
+import random
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from PIL import Image, ImageDraw
+
+from grounded_attention.utils.locks import folder_lock
+from grounded_attention.utils.progress import phase
+from grounded_attention.utils.whole_files import write_bytes, write_text
+
+from . import screens, writers_llava
+from .dataset import check_arguments, mapper
+from .records import SPLITS, begin, finish, finished_manifest, split_numbers
+from .screens import Screen
+
+VERSION = 1
+SCALE = 2  # pixels of a unit
+PER_SCREEN = 6  # instructions
+PICTURE, PATCH = 160, 16  # pixels that the small processor makes
+WORD = r"[^\W\d]+|\d|[^\w\s]"  # its words, and each digit
+NAMES = {**dict(zip(SPLITS, SPLITS, strict=True)), "val": "validation"}
+
+
+def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
+    """Draws screens and writes them to a folder, unless the folder already holds them.
+
+    The same seed and number of screens give the same rows, with any number of processes.
+    """
+    check_arguments(count, seed, num_proc)
+    root, identity = Path(output), {"version": VERSION, "seed": seed, "images": count, "drawn": "screens"}
+    root.mkdir(parents=True, exist_ok=True)
+    with folder_lock(root, doing="draws these screens", hint="wait for it", wait=True):
+        manifest = finished_manifest(root, identity, force)
+        if manifest is None:
+            begin(root, identity)
+            manifest = {**identity, **_write_all(root, count, seed, num_proc)}
+            finish(root, manifest)
+    return manifest
+
+
+def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, Any]:
+    numbers = split_numbers(seed, count)
+    split_of = {number: NAMES[split] for split, listed in numbers.items() for number in listed}
+    for name in (*NAMES.values(), "processor"):
+        (root / name).mkdir()
+    rows: dict[str, list[str]] = {name: [] for name in NAMES.values()}
+    talks: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES.values()}
+    words: Counter[str] = Counter()
+    with mapper(num_proc) as mapped, phase("screen", count) as advance:
+        for number, (made, talk) in enumerate(mapped(partial(_draw, seed, root, split_of), range(count))):
+            rows[split_of[number]] += [json.dumps(row) for row in made]
+            talks[split_of[number]].append(talk)
+            words.update(word for each in talk["conversations"][::2] for word in each["value"].split())
+            advance()
+    for name in NAMES.values():
+        write_text(root / name / "metadata.jsonl", "\n".join(rows[name]) + "\n")
+        write_text(root / f"{name}.json", json.dumps(talks[name]) + "\n")
+    known = [*sorted(words), *"0123456789[],"]
+    for path, text in writers_llava.processor_files(known, PICTURE, PATCH, WORD).items():
+        write_bytes(root / "processor" / path, text.encode())
+    return {"instructions": {name: len(rows[name]) for name in NAMES.values()}, "words": len(words)}
+
+
+def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Writes the picture of a screen; its rows, and its conversation."""
+    rng = random.Random(f"{seed}/screen/{number}")
+    screen, name = screens.draw_screen(rng), f"{number:06d}.png"
+    paint(screen).save(root / split_of[number] / name, compress_level=1)
+    rows: list[dict[str, Any]] = []
+    talk: list[dict[str, Any]] = []
+    sizes = (screen.width, screen.height) * 2
+    for index, text, kind in rng.sample(asked := [*screens.ask(screen, rng)], len(asked)):
+        element = screen.elements[index]
+        box = [round(edge / size, 5) for edge, size in zip(element.box, sizes, strict=True)]
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        row = {"file_name": name, "bbox": box, "instruction": text, "data_type": "text" if element.shown else "icon"}
+        rows.append({**row, "data_source": screen.platform, "asked_by": kind})
+        talk.append({"from": "human", "value": "<image> " * (not talk) + text})
+        talk.append({"from": "gpt", "value": f"pyautogui.click(x={x:.4f}, y={y:.4f})", "bbox_gt": box})
+    return rows[:PER_SCREEN], {"image": f"{split_of[number]}/{name}", "conversations": talk}
+
+
+# Pixels
+
+
+def paint(screen: Screen, scale: int = SCALE) -> Image.Image:
+    """Draws a screen."""
+    image = Image.new("RGB", (screen.width * scale, screen.height * scale), screen.colours["paper"])
+    pen = ImageDraw.Draw(image)
+    colours = screen.colours
+
+    def scaled(box: Any) -> tuple[float, ...]:
+        x1, y1, x2, y2 = (edge * scale for edge in box)
+        return x1, y1, max(x2 - 1, x1), max(y2 - 1, y1)
+
+    for shape in screen.shapes:
+        x1, y1, _, y2 = scaled(shape.box)
+        if shape.text:
+            font = screens.font(round(shape.size * scale))
+            pen.text((x1, (y1 + y2) / 2), shape.text, colours[shape.colour], font, anchor="lm")
+        else:
+            pen.rounded_rectangle(scaled(shape.box), shape.radius * scale, colours[shape.colour])
+    for element in screen.elements:
+        x1, y1, x2, y2 = box = scaled(element.box)
+        font, middle = screens.font(round(element.size * scale)), ((x1 + x2) / 2, (y1 + y2) / 2)
+        if element.kind == "button":
+            pen.rounded_rectangle(box, screen.radius * scale, colours["accent"])
+            pen.text(middle, element.shown, colours["on_accent"], font, anchor="mm")
+        elif element.shown:
+            colour = colours["on_accent" if element.group == "header" else "text"]
+            pen.text(middle, element.shown, colour, font, anchor="mm")
+        elif element.kind in ("field", "checkbox"):
+            pen.rounded_rectangle(box, screen.radius * scale / 2, colours["paper"], colours["line"], scale)
+        else:
+            _glyph(pen, element.label, box, colours["text"], scale)
+    return image
+
+
+# Lines in a square of ten; a circle has its box, a filled one a fourth "f".
+_LINES: dict[str, list[list[float]]] = {
+    "close": [[1, 1, 9, 9], [1, 9, 9, 1]],
+    "minimise": [[1, 7, 9, 7]],
+    "maximise": [[1, 1, 9, 1, 9, 9, 1, 9, 1, 1]],
+    "search": [[6, 6, 9.5, 9.5]],
+    "home": [[0, 5, 5, 0.5, 10, 5], [2, 4, 2, 9.5, 8, 9.5, 8, 4]],
+    "settings": [[5, 0, 5, 10], [0, 5, 10, 5], [1.5, 1.5, 8.5, 8.5], [1.5, 8.5, 8.5, 1.5]],
+    "delete": [[0.5, 2, 9.5, 2], [2, 2, 3, 9.5, 7, 9.5, 8, 2], [5, 4, 5, 7.5], [3.5, 0.5, 6.5, 0.5]],
+    "send": [[0, 2, 10, 2, 10, 8.5, 0, 8.5, 0, 2], [0, 2, 5, 6, 10, 2]],
+    "back": [[9.5, 5, 0.5, 5], [4.5, 1, 0.5, 5, 4.5, 9]],
+    "add": [[5, 0.5, 5, 9.5], [0.5, 5, 9.5, 5]],
+    "menu": [[0, 2, 10, 2], [0, 5, 10, 5], [0, 8, 10, 8]],
+    "favourite": [[5, 9.5, 0.5, 4.5, 0.5, 2.5, 2.5, 1, 5, 3.5, 7.5, 1, 9.5, 2.5, 9.5, 4.5, 5, 9.5]],
+    "cart": [[0, 1, 2, 1, 3.5, 6.5, 8.5, 6.5, 10, 2.5, 2.5, 2.5]],
+    "profile": [[1, 10, 2, 7, 8, 7, 9, 10]],
+    "play": [[2, 0.5, 2, 9.5, 9.5, 5, 2, 0.5]],
+}
+_CIRCLES: dict[str, list[list[float]]] = {
+    "search": [[0.5, 0.5, 7, 7]],
+    "settings": [[2.5, 2.5, 7.5, 7.5]],
+    "cart": [[3, 8, 5, 10], [7, 8, 9, 10]],
+    "profile": [[2.5, 0, 7.5, 5]],
+}
+
+
+def _glyph(pen: ImageDraw.ImageDraw, name: str, box: Any, colour: Any, width: int) -> None:
+    """Draws an icon into its box."""
+    x, y, side = box[0], box[1], (box[2] - box[0]) / 10
+    for each in _LINES[name]:
+        pen.line([(x if n % 2 == 0 else y) + at * side for n, at in enumerate(each)], colour, width, joint="curve")
+    for each in _CIRCLES.get(name, ()):
+        pen.ellipse([(x if n % 2 == 0 else y) + at * side for n, at in enumerate(each)], None, colour, width)
