@@ -26,6 +26,10 @@ examples:
   # pictures of coloured shapes, without any download
   grounded-attention regions extract --images shapes --output data/regions --detector scenes --features scenes
 
+  # the pictures of rows as people have them; data.source with data.regions=data/regions reads both
+  grounded-attention regions extract --data my_rows.jsonl --output data/regions --detector PekingU/rtdetr_r50vd \\
+      --features microsoft/resnet-50
+
   # with known boxes
   grounded-attention regions extract --images photos --output data/regions --boxes boxes.jsonl \\
       --features fast_rcnn
@@ -48,6 +52,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +64,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from .command_line import make_parser, run
 from .device_options import add_device_options, find_device
 from .number_options import not_negative, positive, share
+from .rows_options import add_source_options, refuse_row_options, rows_builder
 
 if TYPE_CHECKING:
     import torch
@@ -75,6 +81,9 @@ IMAGE_IDS = dict.fromkeys(DATA_SETS, ("number", "file_stem")) | {"vcr": ("file_s
 
 def read_candidates(options: argparse.Namespace) -> Candidates | None:
     """The boxes of a data set that `--boxes` names, and the pictures that have boxes."""
+    if (options.detector is None) == (options.boxes is None):
+        raise ValueError("give either --detector or --boxes")
+    refuse_row_options(options, "split", "columns", "max_rows")
     vcr, chosen = options.boxes == "vcr", options.image_id_format
     given = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
     if options.boxes not in DATA_SETS:
@@ -99,6 +108,23 @@ def read_candidates(options: argparse.Namespace) -> Candidates | None:
     )
 
 
+def read_rows(options: argparse.Namespace) -> Candidates:
+    """The pictures of `--data`, with the boxes of the rows if these are the regions."""
+    from grounded_attention.dataset_scripts.builders.candidate_boxes import Candidates
+    from grounded_attention.dataset_scripts.builders.rows import PICTURES
+    from grounded_attention.dataset_scripts.files.image_files import ImageFile
+    from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
+    from grounded_attention.training.experiments.made_regions import ROWS, boxes_of_rows, picture_files
+
+    if options.detector is None:
+        raise ValueError(f"--data has pictures: give --detector, a name or {ROWS} (the boxes of the rows)")
+    splits = rows_builder(options, PICTURES, join_processes(cpu=options.device == "cpu")).as_dataset()
+    files = picture_files(splits, os.sep)
+    images = [ImageFile(image_id, path) for image_id, path in files.items()]
+    records = boxes_of_rows(splits, files) if options.detector == ROWS else {}
+    return Candidates(Path(options.data).name, records, images)
+
+
 def load_extractor(
     options: argparse.Namespace, device: torch.device, candidates: Candidates | None = None
 ) -> RegionExtractor:
@@ -108,13 +134,13 @@ def load_extractor(
     from grounded_attention.processing.region_detection import GivenBoxes
     from grounded_attention.training.experiments import made_regions
 
-    if options.queries and (options.boxes is not None or options.detector in made_regions.OWN):
-        given = "--boxes" if options.boxes is not None else f"--detector {options.detector}"
+    given = f"--detector {options.detector}" if options.detector else "--boxes"
+    if options.queries and options.detector in (None, made_regions.ROWS, *made_regions.OWN):
         raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {given}")
     detector: str | BoxSource = options.detector
-    if candidates is not None:
+    if candidates is not None and candidates.records:
         detector = GivenBoxes(candidates.records, candidates.source)
-    elif options.boxes is not None:
+    elif options.detector is None:
         detector = GivenBoxes(read_boxes(options.boxes), Path(options.boxes).name)
     return made_regions.load_extractor(
         detector,
@@ -140,11 +166,11 @@ def _work(options: argparse.Namespace) -> str | None:
 
     if options.quiet:
         logging.disable_progress_bar()
-    candidates = read_candidates(options)
+    candidates = read_candidates(options) if options.data is None else read_rows(options)
     info = _extract(options, candidates)
     if info is None:  # the main process has it
         return None
-    counts = {} if candidates is None else candidates.counts()
+    counts = candidates.counts() if candidates is not None and candidates.records else {}
     if options.json:
         return json.dumps({**info, "boxes": counts} if counts else info)
     return "\n".join([_report(info, options.output), *_box_lines(counts)])
@@ -161,7 +187,7 @@ def _extract(options: argparse.Namespace, candidates: Candidates | None) -> dict
         load_extractor(options, device, candidates),
         options.output,
         open_image,
-        source=Path(options.images).name if candidates is None else options.boxes,
+        source=Path(options.data or options.images).name if options.data or candidates is None else options.boxes,
         on_error=options.on_error,
         progress=not options.quiet,
     )
@@ -194,13 +220,15 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder of images, or a list file: a path, or id TAB path, per line",
     )
     add("--output", required=True, metavar="DIR", help="folder of the region table")
-    boxes = parser.add_mutually_exclusive_group(required=True)
-    boxes.add_argument("--detector", metavar="NAME_OR_PATH", help='detector of transformers, "grid" or "scenes"')
-    boxes.add_argument(
+    kinds = 'detector of transformers, "grid", "scenes", or with --data "rows": the boxes of the rows'
+    add("--detector", metavar="NAME_OR_PATH", help=kinds)
+    add(
         "--boxes",
         metavar="FILE",
-        help=f"JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels; or {', '.join(DATA_SETS)}",
+        help=f"JSON or JSON lines: image id and boxes x1 y1 x2 y2 in pixels; or {', '.join(DATA_SETS)}; with --data "
+        'how boxes are written, such as "xywh pixels"',
     )
+    add_source_options(parser, "their pictures")
     add("--data-dir", type=Path, metavar="DIR", help="folder of the data set that --boxes names")
     add("--detections", type=Path, metavar="FILE", help="a detector's boxes for RefCOCO (default: annotated objects)")
     add("--image-id-format", choices=IMAGE_IDS["vcr"], help="ids of images (RefCOCO: number; VCR: file_stem)")

@@ -16,6 +16,10 @@ examples:
       --images data/flickr30k/flickr30k-images --grounder IDEA-Research/grounding-dino-tiny \\
       --phrases spacy --threshold 0.25 --output data/flickr30k/pseudo_labels
 
+  # rows as people have them; a recipe with the same data.source reads the folder as data.pseudo_labels
+  grounded-attention data pseudo-ground --data captions.jsonl --grounder IDEA-Research/grounding-dino-tiny \\
+      --output data/pseudo_labels
+
   # Conceptual Captions in two processes; which share do the regions match?
   torchrun --nproc_per_node 2 -m grounded_attention.commands.pseudo_ground --captions conceptual_captions \\
       --data-dir data/conceptual_captions --images data/conceptual_captions/images.txt --split train \\
@@ -49,6 +53,7 @@ from .command_line import make_parser, run
 from .device_options import add_device_options
 from .grounder_options import add_grounder_options
 from .number_options import not_negative, positive, processes, share
+from .rows_options import add_source_options, refuse_row_options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,6 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str | None:
+    if options.data is not None:
+        if other := options.captions or options.data_dir or options.config or (options.options or [None])[0]:
+            raise ValueError(f"{other}: captions are the texts of --data; remove it")
+    else:
+        refuse_row_options(options, "columns", "boxes", "max_rows")
+        if None in (options.captions, options.data_dir, options.images):
+            raise ValueError("give --captions, --data-dir and --images, or --data")
     from .pseudo_ground_work import work
 
     return work(options)
@@ -69,18 +81,18 @@ def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
     parser.epilog = f"{builder_options_help(arguments)}\n\n{parser.epilog}"
     add = parser.add_argument
     add("options", nargs="*", metavar="key=value", help="options of the builder, see below")
-    add("--captions", required=True, choices=list(BUILDERS), metavar="BUILDER", help="the data set with the captions")
-    add("--data-dir", required=True, type=Path, help="folder of the data set")
+    add("--captions", choices=list(BUILDERS), metavar="BUILDER", help="the data set with the captions")
+    add("--data-dir", type=Path, help="folder of the data set")
     add("--config", help="configuration of the builder")
     add("--split", action="append", help="split to label; may be repeated; default: all")
     add("--limit", type=positive, metavar="N", help="label only the first captions")
     add(
         "--images",
-        required=True,
         type=Path,
         metavar="DIR_OR_LIST",
         help="folder of images, or a list file: a path, or id TAB path, per line",
     )
+    add_source_options(parser, "pictures and texts, in place of --captions, --data-dir and --images")
     add("--output", required=True, type=Path, metavar="DIR", help="folder of the pseudo-labels")
     _add_phrase_options(parser)
     add_grounder_options(parser)

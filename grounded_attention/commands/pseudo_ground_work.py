@@ -4,6 +4,7 @@
 import argparse
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ from .builder_options import parse_options
 from .choices import SHEET
 from .device_options import find_device
 from .grounder_options import make_grounder
+from .rows_options import rows_builder
+
+FORM = "flickr30k_entities"  # of rows of --data: captions, with their phrases and boxes
 
 
 def work(options: argparse.Namespace) -> str | None:
@@ -39,7 +43,7 @@ def work(options: argparse.Namespace) -> str | None:
         logging.disable_progress_bar()
         datasets.disable_progress_bars()
     selection = Selection(options.boxes_per_phrase, options.threshold, options.nms)
-    images = image_paths(options.images)
+    images = image_paths(Path(os.sep) if options.data is not None else options.images)
     phrases = load_phrases(options.phrases, options.spacy_model)
     state = join_processes(cpu=options.device == "cpu")
     rows, source = _read_captions(options, state)
@@ -79,26 +83,31 @@ def image_paths(source: Path) -> ImagePath:
 
 def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[datasets.Dataset, dict[str, Any]]:
     """The captions, and the facts about them for the provenance. The first process builds, the others read."""
-    builder_class = BUILDERS[options.captions]
-    given = parse_options(builder_class, options.options)
-    builder: Any = builder_class(
-        data_dir=str(options.data_dir), config_name=options.config, splits=options.split, **given
-    )
+    builder: Any
+    given: dict[str, Any] = {}
+    if options.data is not None:
+        builder = rows_builder(options, FORM, state)
+    else:
+        builder_class = BUILDERS[options.captions]
+        given = parse_options(builder_class, options.options)
+        builder = builder_class(
+            data_dir=str(options.data_dir), config_name=options.config, splits=options.split, **given
+        )
     with state.main_process_first():
         builder.download_and_prepare(num_proc=options.num_proc)
         try:
             rows = caption_rows(builder.as_dataset(), options.limit)
         except ValueError as error:
-            raise DataError(str(error), where=f"--captions {options.captions}") from error
+            raise DataError(str(error), where=f"--captions {options.captions or FORM}") from error
     facts = {
-        "builder": options.captions,
+        "builder": options.captions or f"{FORM} of {Path(options.data).name}",
         "config": builder.config.name,
         "options": given,
         "splits": list(builder.info.splits),
         "limit": options.limit,
         "count": len(rows),
         "digest": captions_digest(rows),
-        "images": options.images.name,
+        "images": Path(options.images or options.data).name,
         "licence": dataclasses.asdict(licence_of(builder)),
     }
     return rows, facts

@@ -3,6 +3,7 @@
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -87,3 +88,17 @@ def rows_from(options: argparse.Namespace) -> list[dict[str, Any]]:
     if not found:
         raise ValueError(f"--data {options.data}: no picture in the rows from {options.row} to {end - 1}")
     return found
+
+
+def rows_builder(options: argparse.Namespace, form: str, state: Any) -> Any:
+    """The rows of `--data`, built in a form by the first process; pictures that are inside of them become files."""
+    from grounded_attention.dataset_scripts.builders.rows import Rows
+
+    given = {name: getattr(options, name) for name in ("boxes", "max_rows")}
+    given |= {"images": options.images and str(options.images), "columns": read_columns(options.columns)}
+    builder = Rows(data_dir=options.data, form=form, splits=options.split, **given)
+    with state.main_process_first():
+        builder.download_and_prepare()
+    if state.is_main_process:
+        print(*builder.told(), sep="\n", file=sys.stderr)
+    return builder

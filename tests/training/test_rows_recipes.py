@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from grounded_attention.commands import extract_regions, pseudo_ground
 from grounded_attention.dataset_scripts.builders.rows import OWN, Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -130,6 +131,32 @@ def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch)
     assert run_train(monkeypatch, tmp_path, recipe) == 0
     results = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["direct"]
     assert results
+
+
+def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    source = write_rows(tmp_path / "own")
+    given = ["--data", str(source), "--boxes", "xyxy pixels", "--quiet", "--json"]
+    table, labels = str(tmp_path / "regions"), str(tmp_path / "labels")
+    assert extract_regions.main([*given, "--detector", "rows", "--features", "scenes", "--output", table]) == 0
+    assert "xyxy pixels" in (printed := capsys.readouterr()).err and json.loads(printed.out)["images"] == 12
+    assert pseudo_ground.main([*given, "--grounder", "scenes", "--phrases", "given", "--output", labels]) == 0
+    assert json.loads(capsys.readouterr().out)["captions"] == 12
+    builder = "flickr30k_entities"
+    data = Data(source=str(source), boxes="xyxy pixels", builder=builder, regions=table, pseudo_labels=labels)
+    prepared = prepare_data(Recipe(task="pretraining", methods=["direct"], data=data))
+    row = prepared.splits["train"][0]
+    sides = np.array([120 + int(row["image_id"]), 90] * 2)
+    assert np.allclose(prepared.regions[row["image_id"]].boxes[1] * sides, CUBE, atol=1e-2)
+    assert [each["text"] for each in prepared.pseudo_labels[row["caption_id"]].phrases] == ["red ball", "blue cube"]
+    for command, wrong in [
+        (extract_regions, ["--features", "scenes"]),
+        (extract_regions, ["--features", "scenes", "--detector", "grid", "--split", "val"]),
+        (pseudo_ground, ["--grounder", "scenes", "--captions", "flickr30k_entities"]),
+        (pseudo_ground, ["--grounder", "scenes", "--split", "val"]),
+    ]:
+        assert command.main([*given, *wrong, "--output", str(tmp_path / "none")]) == 2
+        assert capsys.readouterr().err.startswith("error: ") and not (tmp_path / "none").exists()
 
 
 @pytest.mark.parametrize("detector", ["grid"])

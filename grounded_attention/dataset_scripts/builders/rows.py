@@ -36,7 +36,8 @@ logger = logging.getLogger(__name__)
 ROWS = "rows"  # what the report counts them by
 OWN = "own"  # the form that is pushed: rows as `grounded_rows` gives them
 SEEN = 2000  # rows, which tell the columns of the own form
-# Folder beside the rows, of pictures that the source has inside of its rows; in the report, the state of all others.
+# Folder beside the rows, of pictures that the source has inside of its rows; in the report, the state of all others;
+# and the form of pictures with their boxes alone.
 PICTURES = "pictures"
 _UNREAD = ("left out: the picture is missing", "left out: the picture cannot be read")  # perhaps it can now
 HUMANS = 10  # answers to a question of VQA v2; an answer that stands alone counts as all of them
@@ -69,7 +70,7 @@ class RowsConfig(LocalConfig):
 
     def check(self) -> None:
         super().check()
-        if self.form not in (OWN, *FORMS):
+        if self.form not in (OWN, *_ALL):
             raise DataError(
                 "data of this form are not made of rows", found=self.form, expected=f"one of {', '.join(FORMS)}"
             )
@@ -90,13 +91,14 @@ def _commit(name: str) -> str:
 
 
 class Rows(LocalBuilder):
-    """The rows of another builder (`form`: `flickr30k_entities`, `refcoco`, `vqa_v2` or `llava_instruct`), made of
-    data that `grounded_rows` reads.
+    """The rows of another builder (`form`: `flickr30k_entities`, `refcoco`, `vqa_v2` or `llava_instruct`), or
+    `pictures` with their boxes alone, made of data that `grounded_rows` reads.
 
     `data_dir` is the source: a file, pattern or folder, or `ORG/NAME` on the Hub. `columns`, `boxes`, `images` and
     `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test ... to splits
-    of the source; by default all are read, under their own names. `file_name` of a row is the path of its picture
-    without its root; pictures inside of rows are written once into a folder beside the built rows.
+    of the source; by default all are read, under their own names; `splits` are those to build. `file_name` of a row
+    is the path of its picture without its root; pictures inside of rows are written once into a folder beside the
+    built rows.
 
     Example:
 
@@ -122,6 +124,14 @@ class Rows(LocalBuilder):
             again = {"download_mode": "force_redownload", "verification_mode": "no_checks"}
             super().download_and_prepare(*args, **{**kwargs, **again})
 
+    def told(self) -> list[str]:
+        """How the rows of each split were read, and what was left out: a line for each."""
+        lines = []
+        for split, report in self.report.items():
+            left_out = [f"{count} {what}" for what, count in report.items() if isinstance(count, int) and what != ROWS]
+            lines.append(f"{split}: {'; '.join([*report['read'], f'{report[ROWS]} {ROWS}', *left_out])}")
+        return lines
+
     def _is_stale(self, split: str, report: Mapping[str, Any]) -> bool:
         if PICTURES not in report:
             return False
@@ -141,7 +151,7 @@ class Rows(LocalBuilder):
         self.config.check()
         if self.config.form == OWN:  # its columns are those of the source
             return datasets.DatasetInfo("Pictures with texts, and phrases of the texts with boxes in [0, 1].")
-        features = FORMS[self.config.form][0]
+        features = _ALL[self.config.form][0]
         return datasets.DatasetInfo("Rows of a data set of any form.", features=datasets.Features(features))
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
@@ -156,7 +166,10 @@ class Rows(LocalBuilder):
         # One without splits is all for training.
         named = {SAME_SPLIT.get(name, name): name for name in rows.splits} or {"train": ""}
         names = config.named_splits or named
-        if "train" not in names and config.form != OWN:
+        if config.splits is not None:
+            asked = [config.splits] if isinstance(config.splits, str) else config.splits
+            names = {SAME_SPLIT.get(each, each): names.get(SAME_SPLIT.get(each, each), each) for each in asked}
+        elif "train" not in names and config.form not in (OWN, PICTURES):
             raise DataError(
                 "no split to train on",
                 found=", ".join(names),
@@ -166,12 +179,17 @@ class Rows(LocalBuilder):
         return [
             datasets.SplitGenerator(
                 name=datasets.NamedSplit(name),
-                gen_kwargs={"rows": rows.of_split(split) if split else rows, "split": name},
+                gen_kwargs={
+                    "rows": rows.of_split(split) if split else rows,
+                    "split": name,
+                    "key": SAME_SPLIT.get(split, split) or name,
+                },
             )
             for name, split in names.items()
         ]
 
-    def _generate_rows(self, rows: GroundedRows, split: str) -> Iterator[dict[str, Any]]:
+    def _generate_rows(self, rows: GroundedRows, split: str, key: str) -> Iterator[dict[str, Any]]:
+        """Ids begin with `key`, the split in the source, so that they are the same under any name of it."""
         report = BuildReport()
         if self.config.form == OWN:
             for number, row in enumerate(rows.decode(False)):
@@ -179,7 +197,7 @@ class Rows(LocalBuilder):
                 yield own_row(row, self.info.features, f"split {split}, row {number}")
             self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
             return
-        convert = FORMS[self.config.form][1]
+        convert = _ALL[self.config.form][1]
         files: set[str] = set()
         for number, row in enumerate(rows.decode(False)):
             pictures = row.get("images") or ([row["image"]] if "image" in row else [])
@@ -190,7 +208,7 @@ class Rows(LocalBuilder):
             files.add(path)
             about: dict[str, Any] = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
             about |= {name: row.get(name) for name in ("width", "height")}
-            for made in convert(row, f"{split}-{number}", report):
+            for made in convert(row, f"{key}-{number}", report):
                 report.add(ROWS)
                 yield {name: {**about, **made}[name] for name in self.info.features}
         report.counts.update({f"left out: {reason}": count for reason, count in rows.report.dropped.items()})
@@ -204,7 +222,7 @@ class Rows(LocalBuilder):
                 file=self.config.data_dir,
                 where=f"split {split}",
                 found=reasons or "no rows",
-                expected=FORMS[self.config.form][2],
+                expected=_ALL[self.config.form][2],
             )
 
     def _file_of(self, picture: Any) -> str:
@@ -391,6 +409,10 @@ def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
     return turns, found
 
 
+def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    yield {"phrases": [{"boxes": phrase["boxes"]} for phrase in row["phrases"]]}
+
+
 _PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
 _PHRASES = {name: kind for name, kind in CONVERSATIONS["phrases"].feature.items() if name != "sentence"}
 # Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
@@ -404,3 +426,5 @@ FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iter
     "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": List(_PHRASES)}, _questions, "a question and its answer"),
     "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),
 }
+_BOXES = {"image_id": Value("string"), **_PICTURE, "phrases": List({"boxes": List(List(Value("float32"), 4))})}
+_ALL = {**FORMS, PICTURES: (_BOXES, _pictures, "a picture")}

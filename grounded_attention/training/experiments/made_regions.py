@@ -69,13 +69,9 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
         raise RecipeError(f"data.regions.queries are for a zero-shot detector, not for {made.detector}")
     if images is None:
         raise RecipeError("data.regions has a detector, but there are no pictures: give data.images")
-    files: dict[str, Path] = {}
-    for rows in splits.values():
-        names = rows["file_name"] if "file_name" in rows.column_names else [None] * len(rows)
-        for image_id, name in zip(rows["image_id"], names, strict=True):
-            files.setdefault(image_id, path_below(images, name or f"{image_id}.jpg"))
+    files = picture_files(splits, images)
     given = {key: value for key, value in asdict(made).items() if key != "folder"}
-    boxes = _boxes_of_rows(splits, files) if made.detector == ROWS else {}
+    boxes = boxes_of_rows(splits, files) if made.detector == ROWS else {}
     pictures = sorted((image_id, str(path)) for image_id, path in files.items())
     # Other pixels under the same name, or other boxes of the same rows, are other regions.
     identity = json.dumps([given, pictures, fingerprint(Path(path) for _, path in pictures), sorted(boxes.items())])
@@ -105,7 +101,17 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
     return folder
 
 
-def _boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+def picture_files(splits: Mapping[str, Any], folder: str) -> dict[str, Path]:
+    """The picture of each image of the rows."""
+    files: dict[str, Path] = {}
+    for rows in splits.values():
+        names = rows["file_name"] if "file_name" in rows.column_names else [None] * len(rows)
+        for image_id, name in zip(rows["image_id"], names, strict=True):
+            files.setdefault(image_id, path_below(folder, name or f"{image_id}.jpg"))
+    return files
+
+
+def boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """The boxes that the rows of each image have, each once, in pixels."""
     found: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
     for rows in splits.values():

@@ -14,7 +14,7 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
-from grounded_attention.dataset_scripts.builders.rows import ROWS, Rows
+from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.hub.pull_rows import RemoteRows, find_rows, pull_rows
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.hub import is_on_hub
@@ -229,9 +229,8 @@ def _built(
                 f"data.builder {builder.name}: the split {split} has no rows in {places.get('data_dir')}"
             )
     if builder_class is Rows:
-        for split, report in builder.report.items():
-            left_out = [f"{count} {what}" for what, count in report.items() if isinstance(count, int) and what != ROWS]
-            say_once(f"{split}: {'; '.join([*report['read'], f'{report[ROWS]} {ROWS}', *left_out])}")
+        for line in builder.told():
+            say_once(line)
     return dict(builder.as_dataset())
 
 
