@@ -9,9 +9,9 @@ made. docs/audit.md and docs/vlm.md explain the numbers.
 The model is a vision-language model (LLaVA, Qwen-VL, SmolVLM, Gemma 3 ...) or an adapter of one, whose regions are
 image tokens; a model of this project; or transformers' VisualBERT or LXMERT with a tokenizer. Models that read regions
 are also measured from regions to words, and --choose-on same_split chooses heads as the paper does. --ablate measures
-what a vision-language model loses without the chosen heads. --against measures a second model and reports which heads
-changed from that model to --model. To use several processes: torchrun --nproc_per_node N -m
-grounded_attention.commands.heads.
+what a vision-language model, or a pre-trained model of this project, loses without the chosen heads. --against
+measures a second model and reports which heads changed from that model to --model. To use several processes: torchrun
+--nproc_per_node N -m grounded_attention.commands.heads.
 
 The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv and figures, and
 with --explore heads.html, a page to click through. heads.json beside a model, or `grounded-attention ground --heads`,
@@ -181,9 +181,8 @@ def build_parser() -> argparse.ArgumentParser:
     add(
         "--ablate",
         type=not_negative,
-        default=ABLATED,
         metavar="N",
-        help=f"vision-language model: examples of the ablation, 0 for none ({ABLATED})",
+        help=f"examples of the ablation, 0 for none (default: {ABLATED} for vision-language models, else 0)",
     )
     add(
         "--evaluate",

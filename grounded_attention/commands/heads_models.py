@@ -8,12 +8,11 @@ from typing import Any
 
 from accelerate import PartialState
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoModel, AutoModelForPreTraining, AutoTokenizer
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import FAMILIES
-from grounded_attention.heads import ABLATED
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
@@ -34,7 +33,6 @@ SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Fl
 OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
 OF_TOKENS = {
     "instruction": None,
-    "ablate": ABLATED,
     "dtype": "float32",
     "revision": None,
     "adapter": None,
@@ -54,7 +52,7 @@ class Loaded:
 def load(path: str, name: str, options: argparse.Namespace, regions: RegionTable | None) -> Loaded:
     """Loads a model and its processor."""
     if regions is not None:
-        return Loaded(name, *load_reader(path, options.tokenizer, regions))
+        return Loaded(name, *load_reader(path, options.tokenizer, regions, words=bool(options.ablate)))
     own = {} if path == options.model else {"revision": None, "adapter": None}
     return Loaded(name, *load_vlm(argparse.Namespace(**{**vars(options), **own, "model": path})))
 
@@ -81,8 +79,10 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
     return None
 
 
-def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple[Any, Any]:
-    """Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT."""
+def load_reader(path: str, tokenizer: str | None, regions: RegionTable, words: bool = False) -> tuple[Any, Any]:
+    """Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT; with `words`, with the head that
+    predicts masked words.
+    """
     if Path(path, MANIFEST).is_file() and not is_complete(path):
         raise ValueError(
             f"--model {path}: the checkpoint is incomplete or was changed after saving; copy it or train it again"
@@ -97,7 +97,10 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
                 "model on transformers' attention interface, see the Python example in docs/audit.md"
             )
         processor = _processor(path, config, tokenizer, regions)
-        loaded, report = _load_model(path, config)
+        if words and not str((config.architectures or [""])[0]).endswith("ForPreTraining"):
+            kind = (config.architectures or ["it"])[0]
+            raise ValueError(f"{kind} predicts no masked words, so leave --ablate out or give a pre-trained model")
+        loaded, report = _load_model(path, config, AutoModelForPreTraining if words else AutoModel)
     except (OSError, ValueError, SafetensorError) as error:
         raise ValueError(f"--model {path}: {first_sentences(error)}") from error
     missing = sorted(name for name in report["missing_keys"] if "pooler" not in name)
@@ -109,12 +112,12 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable) -> tuple
     return loaded.eval().to(PartialState().device), processor
 
 
-def _load_model(path: str, config: Any) -> tuple[Any, dict[str, Any]]:
-    """The model without its heads, and transformers' loading info; an adapter is merged."""
+def _load_model(path: str, config: Any, auto: Any) -> tuple[Any, dict[str, Any]]:
+    """The model of an Auto class, and transformers' loading info; an adapter is merged."""
     if not is_adapter(path):
-        return AutoModel.from_pretrained(path, config=config, output_loading_info=True)
+        return auto.from_pretrained(path, config=config, output_loading_info=True)
     merged: Any = load_merged(path)
-    return merged.base_model, {"missing_keys": []}
+    return merged if auto is AutoModelForPreTraining else merged.base_model, {"missing_keys": []}
 
 
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:

@@ -1,23 +1,26 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """What heads count for: the log-likelihood of grounded words without them, against other heads of their layers.
 
+A vision-language model predicts each word from those before it; a pre-trained model that reads regions predicts all
+words of the phrases at once, in the place of [MASK].
+
 Chosen heads are removed. The effect of removing every head is estimated from one forward and one backward pass
 (attribution patching): the gradient of the log-likelihood × what the head gives, negative. Heads that look at an
 object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from grounded_attention.metrics.intervals import Interval
-from grounded_attention.supervision.head_masking import attention_modules, check_heads, mask_heads, output_projections
-from grounded_attention.supervision.supervise import head_count
+from grounded_attention.supervision.head_masking import group_heads, mask_heads, output_projections
 from grounded_attention.utils.progress import with_progress
 
 from .examples import AuditExample, Images, PromptSettings, grounded_prompts, make_batch
@@ -80,37 +83,58 @@ def ablate_heads(
     seed: int = 0,
     progress: str | None = None,
 ) -> Ablation:
-    """Removes chosen heads and measures how well the model still predicts the words of grounded phrases.
+    """Removes chosen heads and measures how well a vision-language model still predicts the words of grounded phrases.
 
     With a chat template the text is the answer to an instruction. Without one it follows the images. A token counts
     if it belongs to a phrase with boxes.
     """
-    model.eval()
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
     settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
-    prompts = grounded_prompts(examples, settings)
-    batches = _Batches(processor, prompts, images, settings, batch_size)
+    texts = _PromptTexts(model, grounded_prompts(examples, settings), batch_size, (processor, images, settings))
+    return _ablate(texts, heads, draws, seed, progress)
+
+
+def ablate_region_heads(
+    model: Any,
+    measurement: Any,
+    examples: Sequence[AuditExample],
+    heads: Heads,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    progress: str | None = None,
+) -> Ablation:
+    """Removes chosen heads and measures how well a pre-trained model still predicts the masked words of all phrases.
+
+    `measurement` is a `Measurement` of this model, which makes the batches.
+    """
+    prompts = grounded_prompts(examples, PromptSettings())
+    texts = _MaskedTexts(model, prompts, measurement.batch_size, (measurement.inputs, measurement.observer))
+    return _ablate(texts, heads, draws, seed, progress)
+
+
+def _ablate(texts: "_Texts", heads: Heads, draws: int, seed: int, progress: str | None) -> Ablation:
+    texts.model.eval()
     removed: list[Heads] = [[], heads, *([head] for head in heads)]
-    others = _other_heads(model, heads, draws, seed)
+    others = _other_heads(texts.model, heads, draws, seed)
     removed += others
     removed += [[drawn[index]] for drawn in others for index in range(len(heads))]
-    sums = _log_likelihoods(model, batches, removed, progress)
-    estimates = _estimate(model, batches, sums[:, 0].sum())
-    return _summarise(sums, heads, len(others), [prompt.image_id for prompt in prompts], estimates)
+    sums = _log_likelihoods(texts, removed, progress)
+    estimates = _estimate(texts, sums[:, 0].sum())
+    return _summarise(sums, heads, len(others), [example.image_id for example in texts.examples], estimates)
 
 
 def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[tuple[int, int]]]:
     """Draws sets of other heads of the same layers; none if a layer has too few."""
-    check_heads(model, heads)
-    modules, config = attention_modules(model), model.config.get_text_config()
+    group_heads(model, heads)
+    widths = {layer: count for layer, (_, count) in output_projections(model).items()}
     generator = np.random.default_rng(seed)
     drawn: list[list[tuple[int, int]]] = []
     for _ in range(draws):
         found: dict[tuple[int, int], tuple[int, int]] = {}
         for layer in sorted({layer for layer, _ in heads}):
             chosen = [pair for pair in heads if pair[0] == layer]
-            count = head_count(modules[layer], config)
-            free = [head for head in range(count) if (layer, head) not in chosen]
+            free = [head for head in range(widths[layer]) if (layer, head) not in chosen]
             if len(free) < len(chosen):
                 return []
             picked = generator.choice(free, len(chosen), replace=False)
@@ -119,74 +143,141 @@ def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[t
     return drawn
 
 
-@dataclass
-class _Batches:
-    """Batches of prompts, made when they are read."""
+class _Words(NamedTuple):
+    """The grounded words of a batch: what the model reads, and `grounded` (B, T), the ids (B, T) and, of a sequence of
+    image and text, the positions (B, T) of its words.
+    """
 
-    processor: Any
-    prompts: Sequence[AuditExample]
-    images: Images
-    settings: PromptSettings
+    inputs: Mapping[str, Any]
+    grounded: Tensor
+    ids: Tensor
+    positions: Tensor | None = None
+
+
+@dataclass
+class _Texts(ABC):
+    """Batches of texts with phrases, made when they are read, and how well a model predicts their grounded words."""
+
+    model: Any
+    examples: Sequence[AuditExample]
     size: int
+    source: Any
 
     def __len__(self) -> int:
-        return -(-len(self.prompts) // self.size)
+        return -(-len(self.examples) // self.size)
 
-    def __iter__(self) -> Iterator[Mapping[str, Any]]:
-        for start in range(0, len(self.prompts), self.size):
-            yield make_batch(self.processor, self.prompts[start : start + self.size], self.images, self.settings)
+    def __iter__(self) -> Iterator[_Words]:
+        for start in range(0, len(self.examples), self.size):
+            yield self.make(self.examples[start : start + self.size])
+
+    @abstractmethod
+    def make(self, examples: Sequence[AuditExample]) -> _Words:
+        """The words of a few texts."""
+
+    @abstractmethod
+    def logits(self, words: _Words) -> Tensor:
+        """(B, T, V) float32: the scores of the vocabulary for each word."""
+
+    def predict(self, words: _Words) -> Tensor:
+        """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
+        logs = self.logits(words).log_softmax(-1)
+        found = logs.gather(-1, words.ids.to(logs.device)[..., None])[..., 0].cpu()
+        return (found * words.grounded).sum(1).double()
+
+
+class _PromptTexts(_Texts):
+    """Each word of a prompt is predicted from those before it. `source`: processor, pictures, settings."""
+
+    def make(self, examples: Sequence[AuditExample]) -> _Words:
+        processor, images, settings = self.source
+        batch = make_batch(processor, examples, images, settings)
+        positions = batch["text_positions"]
+        grounded = batch["phrase_mask"].any(1) & (positions > 0)
+        ids = batch["input_ids"].gather(1, positions.clamp(min=0))
+        words = _Words(inputs_on(batch, self.model), grounded, ids, positions)
+        if examples[0] is self.examples[0]:
+            _check_causal(self.model, words)
+        return words
+
+    def logits(self, words: _Words) -> Tensor:
+        assert words.positions is not None
+        return _logits_before(self.model, words.inputs, words.positions)
+
+
+class _MaskedTexts(_Texts):
+    """All words of the phrases of a text are predicted at once. `source`: inputs and observer of a `Measurement`."""
+
+    def make(self, examples: Sequence[AuditExample]) -> _Words:
+        inputs, observer = self.source
+        batch = inputs.make(examples).inputs
+        grounded = batch["phrase_mask"].any(1).bool()
+        hidden = batch["input_ids"].masked_fill(grounded, inputs.processor.tokenizer.mask_token_id)
+        read = observer.inputs({**batch, "input_ids": hidden})
+        device = self.model.device
+        read = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in read.items()}
+        return _Words(read, grounded, batch["input_ids"])
+
+    def logits(self, words: _Words) -> Tensor:
+        outputs = self.model(**words.inputs, return_dict=True)
+        if getattr(outputs, "mlm_logits", None) is None:
+            raise ValueError(
+                f"{type(self.model).__name__} predicts no masked words, which the ablation needs; give a pre-trained "
+                "model (its class ends in ForPreTraining), or ablate=0"
+            )
+        return outputs.mlm_logits.float()
 
 
 @torch.no_grad()
-def _log_likelihoods(model: Any, batches: _Batches, removed: Sequence[Heads], progress: str | None) -> np.ndarray:
+def _log_likelihoods(texts: _Texts, removed: Sequence[Heads], progress: str | None) -> np.ndarray:
     """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
     rows = []
-    for number, batch in enumerate(with_progress(batches, f"{progress}, batch", len(batches), progress is None)):
-        inputs = inputs_on(batch, model)
-        grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
-        if number == 0:
-            _check_causal(model, inputs, batch["text_positions"], grounded)
-        found = [grounded.sum(1).double()]
+    for words in with_progress(texts, f"{progress}, batch", len(texts), progress is None):
+        found = [words.grounded.sum(1).double()]
         for heads in removed:
-            with mask_heads(model, heads):
-                found.append(_text_log_likelihood(model, inputs, batch["text_positions"], grounded))
+            with mask_heads(texts.model, heads):
+                found.append(texts.predict(words))
         rows.append(torch.stack(found, 1).numpy())
     return np.concatenate(rows) if rows else np.zeros((0, 1 + len(removed)))
 
 
-def _estimate(model: Any, batches: _Batches, tokens: float) -> tuple[tuple[float, ...], ...]:
+def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
     """The estimated change of the mean log-likelihood without each head, by layer of the model."""
-    projections = output_projections(model)
+    projections = output_projections(texts.model)
     sums = {layer: torch.zeros(count, dtype=torch.float64) for layer, (_, count) in projections.items()}
-    for batch in batches:
-        grounded = batch["phrase_mask"].any(1) & (batch["text_positions"] > 0)
-        with _recorded(model, projections) as outputs, torch.enable_grad():
-            found = _text_log_likelihood(model, inputs_on(batch, model), batch["text_positions"], grounded)
-            gradients = torch.autograd.grad(found.sum(), list(outputs.values()), allow_unused=True)
-        for (layer, output), gradient in zip(outputs.items(), gradients, strict=True):
-            if gradient is not None:
-                by_head = (output.detach() * gradient).float().unflatten(-1, (len(sums[layer]), -1))
-                sums[layer] -= by_head.sum((*range(by_head.dim() - 2), -1)).cpu().double()
+    for words in texts:
+        with _recorded(texts.model, projections) as outputs, torch.enable_grad():
+            found = texts.predict(words)
+            read = [output for layer in outputs.values() for output in layer]
+            gradients = iter(torch.autograd.grad(found.sum(), read, allow_unused=True))
+        for layer, given in outputs.items():
+            for output in given:
+                if (gradient := next(gradients)) is not None:
+                    by_head = (output.detach() * gradient).float().unflatten(-1, (len(sums[layer]), -1))
+                    sums[layer] -= by_head.sum((*range(by_head.dim() - 2), -1)).cpu().double()
     layers = max(sums) + 1
     return tuple(tuple((sums[layer] / tokens).tolist()) if layer in sums else () for layer in range(layers))
 
 
 @contextmanager
-def _recorded(model: Any, projections: Mapping[int, tuple[nn.Module, int]]) -> Iterator[dict[int, Tensor]]:
+def _recorded(
+    model: Any, projections: Mapping[int, tuple[Sequence[nn.Module], int]]
+) -> Iterator[dict[int, list[Tensor]]]:
     """Keeps what the heads of each layer give in a pass, with its graph, and no graph of the weights."""
-    outputs: dict[int, Tensor] = {}
+    outputs: dict[int, list[Tensor]] = {}
 
     def keep(layer: int) -> Any:
         def hook(module: nn.Module, args: tuple) -> tuple:
-            outputs[layer] = args[0] if args[0].requires_grad else args[0].detach().requires_grad_()
-            return (outputs[layer], *args[1:])
+            output = args[0] if args[0].requires_grad else args[0].detach().requires_grad_()
+            outputs.setdefault(layer, []).append(output)
+            return (output, *args[1:])
 
         return hook
 
     trained = [weight for weight in model.parameters() if weight.requires_grad]
     with ExitStack() as stack:
-        for layer, (projection, _) in projections.items():
-            stack.callback(projection.register_forward_pre_hook(keep(layer)).remove)
+        for layer, (modules, _) in projections.items():
+            for module in dict.fromkeys(modules):
+                stack.callback(module.register_forward_pre_hook(keep(layer)).remove)
         for weight in trained:
             weight.requires_grad_(False)
             stack.callback(weight.requires_grad_, True)
@@ -208,19 +299,13 @@ def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> 
     return logits.gather(1, before[..., None].expand(-1, -1, logits.shape[-1])).float()
 
 
-def _text_log_likelihood(model: Any, inputs: Mapping[str, Any], positions: Tensor, grounded: Tensor) -> Tensor:
-    """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
-    logs = _logits_before(model, inputs, positions).log_softmax(-1)
-    tokens = inputs["input_ids"].gather(1, positions.clamp(min=0).to(logs.device))
-    found = logs.gather(-1, tokens[..., None])[..., 0].cpu()
-    return (found * grounded).sum(1).double()
-
-
-def _check_causal(model: Any, inputs: Mapping[str, Any], positions: Tensor, grounded: Tensor) -> None:
+@torch.no_grad()
+def _check_causal(model: Any, words: _Words) -> None:
     """Raises a ValueError if a word changes its own prediction."""
-    example = int(grounded.any(1).int().argmax())
-    if not grounded.any():
+    grounded, inputs, positions = words.grounded, words.inputs, words.positions
+    if positions is None or not grounded.any():
         return
+    example = int(grounded.any(1).int().argmax())
     last = int(positions[example][grounded[example]].max())
     ids = inputs["input_ids"].clone()
     ids[example, last] = ids[example, last - 1]

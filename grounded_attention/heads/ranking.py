@@ -17,7 +17,7 @@ from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, RANKS
-from .ablation import Ablation, ablate_heads
+from .ablation import Ablation, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table
 from .examples import AuditExample, Images
@@ -267,7 +267,7 @@ def rank_heads(
     rank: str = "pointing",
     words: str = "mean",
     instruction: str | None = None,
-    ablate: int = ABLATED,
+    ablate: int | None = None,
     batch_size: int | None = None,
     seed: int = 0,
     iou_threshold: float = IOU_THRESHOLD,
@@ -294,8 +294,9 @@ def rank_heads(
         rank (`str`, *optional*, defaults to `"pointing"`): how heads are ranked, see `choose_heads`.
         words (`str`, *optional*, defaults to `"mean"`): which tokens ask, see `PromptSettings`.
         instruction (`str`, *optional*): words of the user, if the texts are answers, see `PromptSettings`.
-        ablate (`int`, *optional*, defaults to 64): number of reported examples for the ablation, 0 for none. It needs
-            a vision-language model with its language head.
+        ablate (`int`, *optional*): number of reported examples for the ablation, 0 for none; by default 64, and 0 with
+            `regions`. It needs a vision-language model with its language head, or a pre-trained model that reads
+            regions (VLBertForPreTraining, ...).
         batch_size (`int`, *optional*): texts in a batch; by default 4, and 32 with `regions`.
         seed (`int`, *optional*, defaults to 0): seed of the random heads of the ablation.
         iou_threshold, merged_box: which regions are right, see `audit`.
@@ -341,18 +342,14 @@ def rank_heads(
     chosen_on.about["split"] = (about or {}).get("choose_on", "another split")
     reported_on = reported_on.choose_on(SAME_SPLIT if report is None else chosen_on)
     ablation: Ablation | None = None
+    ablate = (ABLATED if regions is None else 0) if ablate is None else ablate
+    drawn: dict[str, Any] = {"seed": seed, "progress": "ablation" if progress else None}
     if ablate and regions is None:
-        ablation = ablate_heads(
-            model,
-            run.inputs.processor,
-            reported[:ablate],
-            images,
-            heads,
-            instruction=instruction,
-            batch_size=batch_size or run.inputs.batch_size,
-            seed=seed,
-            progress="ablation" if progress else None,
-        )
+        size = batch_size or run.inputs.batch_size
+        read = (run.inputs.processor, reported[:ablate], images, heads)
+        ablation = ablate_heads(model, *read, instruction=instruction, batch_size=size, **drawn)
+    elif ablate:
+        ablation = ablate_region_heads(model, run, reported[:ablate], heads, **drawn)
     options = {"rank": rank, "words": words, "instruction": instruction, "count": count, "ablate": ablate}
     return HeadRanking(
         heads=tuple(heads),

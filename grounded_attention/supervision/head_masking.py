@@ -79,12 +79,7 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         >>> with mask_heads(model, [(0, 1), (1, 3)]):
         ...     logits = model(torch.arange(6)[None]).logits
     """
-    mixing = region_projections(model)
-    if mixing:
-        grouped = _by_layer(heads, {layer: count for layer, (_, count) in mixing.items()}, len(mixing))
-    else:
-        grouped = check_heads(model, heads)
-        mixing = {layer: ([module], count) for layer, (module, count) in output_projections(model).items()}
+    grouped, mixing = group_heads(model, heads), output_projections(model)
     with ExitStack() as stack:
         for layer, chosen in grouped.items():
             modules, count = mixing[layer]
@@ -93,11 +88,15 @@ def mask_heads(model: Any, heads: Iterable[tuple[int, int]]) -> Iterator[None]:
         yield
 
 
-def region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
-    """By layer of `grounding_calls`: the modules that read the outputs of its heads, and the number of the heads.
+def group_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    """Groups (layer, head) pairs by layer, for a decoder or a model that reads regions."""
+    if not (mixing := _region_projections(model)):
+        return check_heads(model, heads)
+    return _by_layer(heads, {layer: count for layer, (_, count) in mixing.items()}, len(mixing))
 
-    Empty for models of other projects. A co-attention has a module for each direction, or the same for both.
-    """
+
+def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
+    """As `output_projections`, by layer of `grounding_calls`; empty for models of other projects."""
     calls = getattr(unwrap_model(model).config, "grounding_calls", None) or ()
     crossing = any(call.query_stream != SEQUENCE for call in calls)
     mixing = {}
@@ -110,12 +109,17 @@ def region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
     return mixing
 
 
-def output_projections(model: Any) -> dict[int, tuple[nn.Module, int]]:
-    """By layer: the module that reads the outputs of the heads (..., H * d), and the number H of its heads."""
+def output_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
+    """By layer: the modules that read the outputs of its heads (..., H * d), and the number H of the heads.
+
+    Only a co-attention has two, one for each direction, or the same for both.
+    """
+    if regions := _region_projections(model):
+        return regions
     config = find_language_model(model).config
     return {
         layer: (
-            next(getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name)),
+            [next(getattr(module, name) for name in OUTPUT_PROJECTIONS if hasattr(module, name))],
             head_count(module, config),
         )
         for layer, module in attention_modules(model).items()

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What a vision-language model loses without some of its heads, against models whose weights are zero."""
+"""What a model loses without some of its heads, against models whose weights are zero."""
 
 import pytest
 import torch
@@ -7,13 +7,22 @@ import torch
 from grounded_attention.heads.ablation import ablate_heads
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.ranking import rank_heads
+from grounded_attention.modeling import VLBertForPreTraining, VLBertModel
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.head_masking import attention_modules
+from tests.helpers.tiny_audit import FEATURES, VOCABULARY, make_examples, make_regions, processor_of
+from tests.helpers.tiny_vl_bert import make_model
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_pair
 
 COUNT = 3
 QUESTION = "what is this ?"
+SIZES = {
+    "vocab_size": len(VOCABULARY),
+    "initializer_range": 0.6,
+    "region_feature_size": FEATURES,
+    "max_position_embeddings": 64,
+}
 
 
 @torch.no_grad()
@@ -109,3 +118,70 @@ def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type)
             with torch.no_grad():
                 part.copy_(plain)
             assert estimate == pytest.approx(25 * (likelihoods[0] - likelihoods[1]), abs=2e-3)
+
+
+@torch.no_grad()
+def masked_likelihood_by_hand(model, regions, example: AuditExample) -> list[float]:
+    """The log-probability of each token of the phrases with boxes, all of them hidden, one caption at a time."""
+    record, processor = regions[example.image_id], processor_of(model)
+    spans = [{"text": 0, "start": p.start, "end": p.end} for p in example.phrases if len(p.boxes)]
+    batch = processor(
+        [example.caption],
+        region_boxes=[record.boxes],
+        region_features=[record.features],
+        phrases=[spans],
+        return_tensors="pt",
+    )
+    places, ids = torch.nonzero(batch["phrase_mask"][0].any(0)).flatten(), batch["input_ids"].clone()
+    ids[0, places] = VOCABULARY.index("[MASK]")
+    names = ("attention_mask", "token_type_ids", "region_features", "region_boxes", "region_attention_mask")
+    inputs = {name: batch[name] for name in names if name in batch}
+    logits = model(input_ids=ids, **inputs).mlm_logits[0].log_softmax(-1)
+    return [float(logits[place, batch["input_ids"][0, place]]) for place in places]
+
+
+@pytest.mark.parametrize("unpad", [True, False])
+def test_ablation_of_a_region_model_equals_zeroed_weights(unpad):
+    model = make_model(VLBertForPreTraining, **SIZES, unpad=unpad).eval()
+    regions = make_regions()
+    texts = make_examples(regions)[:5]
+    found = rank_heads(model, processor_of(model), texts, {}, regions=regions, count=1, ablate=len(texts)).ablation
+    plain = [masked_likelihood_by_hand(model, regions, one) for one in texts]
+    count = sum(map(len, plain))
+    assert found.tokens == count
+    assert found.log_likelihood == pytest.approx(sum(map(sum, plain)) / count, abs=1e-4)
+    for layer, head in found.together.heads:
+        output = model.base_model.encoder.layer[layer].attention.output.dense
+        with torch.no_grad():
+            output.weight.unflatten(1, (model.config.num_attention_heads, -1))[:, head] = 0
+    without = [masked_likelihood_by_hand(model, regions, one) for one in texts]
+    assert found.together.change == pytest.approx((sum(map(sum, without)) - sum(map(sum, plain))) / count, abs=1e-4)
+    assert [len(layer) for layer in found.estimates] == [model.config.num_attention_heads] * len(found.estimates)
+
+
+def test_the_estimates_of_a_region_model_are_slopes():
+    model = make_model(VLBertForPreTraining, **SIZES).eval()
+    regions = make_regions()
+    texts = make_examples(regions)[:3]
+    found = rank_heads(model, processor_of(model), texts, {}, regions=regions, count=1, ablate=3).ablation
+    for layer, estimates in enumerate(found.estimates):
+        weight = model.base_model.encoder.layer[layer].attention.output.dense.weight
+        for head, estimate in enumerate(estimates):
+            part = weight.unflatten(1, (len(estimates), -1))[:, head]
+            plain, likelihoods = part.detach().clone(), []
+            for scale in (0.98, 1.02):
+                with torch.no_grad():
+                    part.copy_(plain * scale)
+                likelihoods.append(sum(sum(masked_likelihood_by_hand(model, regions, one)) for one in texts))
+            with torch.no_grad():
+                part.copy_(plain)
+            assert estimate == pytest.approx(25 * (likelihoods[0] - likelihoods[1]) / found.tokens, abs=2e-3)
+
+
+def test_a_region_model_that_predicts_no_words_has_no_ablation():
+    model = make_model(VLBertModel, **SIZES).eval()
+    regions = make_regions()
+    given = model, processor_of(model), make_examples(regions)[:2], {}
+    with pytest.raises(ValueError, match="VLBertModel predicts no masked words"):
+        rank_heads(*given, regions=regions, count=1, ablate=2)
+    assert rank_heads(*given, regions=regions, count=1).ablation is None

@@ -15,7 +15,7 @@ from grounded_attention.heads.card import PLACE
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.heads.measure import audit
 from grounded_attention.heads.table import AuditResult
-from grounded_attention.modeling import VLBertConfig, VLBertForVGP
+from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.processing import VLBertProcessor
 from grounded_attention.training.experiments.models import load_tokenizer
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -35,6 +35,8 @@ def places(tmp_path_factory):
         config = VLBertConfig(**words, num_hidden_layers=2, max_position_embeddings=128, region_feature_size=width)
         VLBertForVGP(config).save_pretrained(root / name)
         VLBertProcessor(tokenizer, region_feature_size=width).save_pretrained(root / name)
+    VLBertForPreTraining(config).save_pretrained(root / "pretrained")
+    VLBertProcessor(tokenizer, region_feature_size=width).save_pretrained(root / "pretrained")
     # Features that end in the boxes, as the original's of Flickr30K.
     spatial = VisualBertConfig(**words, num_hidden_layers=2, visual_embedding_dim=width + 6, pad_token_id=0)
     VisualBertForPreTraining(spatial).save_pretrained(root / "visual_bert")
@@ -139,6 +141,14 @@ def test_checkpoints_of_transformers(call, places, model, options):
     assert result.entities["text_to_region"]["all"].total > 10 and "region to text" in out
 
 
+def test_heads_of_a_pretrained_region_model_are_removed(call, places):
+    status, out, err = call(model="pretrained", output="ablated", limit=3, ablate=3)
+    assert status == 0, err
+    effects = json.loads((places / "ablated/heads.json").read_text())["ablation"]
+    assert f"without the chosen heads {effects['together']['change']:+.3f}" in out
+    assert effects["tokens"] > 10 and [len(layer) for layer in effects["estimates"]] == [2, 2]
+
+
 def test_the_section_goes_into_a_card_and_the_next_one_takes_its_place(call, places):
     card, around = places / "after" / "README.md", ("# A model\n\nText.\n\n", "\n\n## Licence\n\nNone.\n")
     card.write_text(PLACE.join(around))
@@ -178,6 +188,7 @@ def test_rows_of_caption_pairs(call, places):
         ({"choose_on": "test"}, "--choose-on test is also the reported split"),
         ({"images": "nowhere"}, "--images nowhere: no such folder"),
         ({"explore": "2"}, "--explore 2 shows images"),
+        ({"ablate": "2"}, "--model after: VLBertForVGP predicts no masked words"),
         ({"iou": "0"}, "iou_threshold=0.0: expected a number above 0 and at most 1"),
         ({"relations": "nowhere.conllu"}, "nowhere.conllu"),
         ({"against": "lxmert"}, "the models have the layers cross 0, cross 1 of 2 heads and 0, 1 of 2"),

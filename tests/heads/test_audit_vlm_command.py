@@ -136,7 +136,6 @@ def test_answers_and_expressions(call):
         ({"images": "llava"}, "--images llava: 2 of 2 images are missing"),
         ({"model": "bert", "instruction": "x"}, "--instruction: only for vision-language models"),
         ({"model": "bert", "dtype": "bfloat16"}, "--dtype: only for vision-language models"),
-        ({"model": "bert", "ablate": 3}, "--ablate: only for vision-language models"),
         (
             {"data": "coco_captions", "data_dir": "scenes/coco", "split": "val", "choose_on": "train"},
             "no phrases with",
