@@ -20,6 +20,9 @@ examples:
   grounded-attention evaluate --join-vcr runs/vcr/none/items_validation.json \\
       runs/vcr_rationale/none/items_validation.json
 
+  # probes: one table with intervals (docs/evaluation.md)
+  grounded-attention evaluate runs/vlm_scenes/direct --suite composition --probe data/scenes --probe relations.json
+
   # an official file of answers, without a model
   grounded-attention evaluate --predictions answers.json --task vqa --data-dir data/vqa --split validation
 """
@@ -39,6 +42,9 @@ from .command_line import make_parser, one_line, run
 from .number_options import positive, seed_number
 from .user_errors import explain_error
 
+SUITES = ("grounding", "composition", "hallucination")
+MATCHES = ("yes", "caption")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
@@ -50,9 +56,12 @@ def _work(options: argparse.Namespace) -> str | None:
         accuracies = join(*options.join_vcr)
         lines = (f"{name}: {value:.4g}" for name, value in accuracies.items())
         return json.dumps(accuracies) if options.json else "\n".join(lines)
-    if options.task is None or options.data_dir is None:
-        raise ValueError("give --task and --data-dir, or --join-vcr")
-    from .evaluate_work import work
+    if options.suite:
+        from .evaluate_suite import work
+    elif options.task is None or options.data_dir is None:
+        raise ValueError("give --task and --data-dir, or --suite, or --join-vcr")
+    else:
+        from .evaluate_work import work
 
     return work(options)
 
@@ -62,6 +71,9 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("checkpoint", nargs="?", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
     add("--task", metavar="NAME", help=f"one of {', '.join(TASKS)}")
+    add("--suite", choices=SUITES, help="score on probes of this kind instead")
+    add("--probe", action="append", metavar="SOURCE", help="of --suite: rows, or scenes; may be repeated")
+    add("--match", choices=MATCHES, default="yes", help="how a decoder matches a text: yes or no, or as its caption")
     add("--data-dir", metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", metavar="TABLE", help="folder of the region table")
     add(

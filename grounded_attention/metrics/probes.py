@@ -83,28 +83,6 @@ def verdict_metrics(
     return {name: estimate_ratio(*pair, image_ids) for name, pair in parts.items()}
 
 
-def amber_score(chair: float, f1: float) -> float:
-    """AMBER's one number: the mean of F1 and of 1 - CHAIR, all in [0, 1]."""
-    return (1 - chair + f1) / 2
-
-
-def invention_metrics(
-    named: Sequence[set[str]], truth: Sequence[set[str]], inventions: Sequence[set[str]], image_ids: Sequence[str]
-) -> dict[str, Estimate]:
-    """
-    AMBER's measures of a free description, of the objects that it names: `chair`, the share of them that are not in
-    the picture; `cover`, the share of its objects that are named; `hal`, the share of descriptions with one that
-    is not; `cog`, the share that people often imagine. As AMBER does, each is a mean of descriptions.
-    """
-    shares = {
-        "chair": [len(a - t) / len(a) if a else 0.0 for a, t in zip(named, truth, strict=True)],
-        "cover": [len(a & t) / len(t) if t else 0.0 for a, t in zip(named, truth, strict=True)],
-        "hal": [float(bool(a - t)) for a, t in zip(named, truth, strict=True)],
-        "cog": [len(a & h) / len(a) if a else 0.0 for a, h in zip(named, inventions, strict=True)],
-    }
-    return {name: estimate_ratio(values, None, image_ids) for name, values in shares.items()}
-
-
 def box_metrics(
     predicted: Sequence[Sequence[float] | None],
     gold: Sequence[Sequence[float]],

@@ -16,6 +16,7 @@ _FILES = (
     "caption_match_pretraining",
     "gqa",
     "grounded_generation",
+    "image_text_match",
     "phrase_grounding",
     "pretraining",
     "referring_expressions",

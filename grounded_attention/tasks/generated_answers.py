@@ -57,6 +57,7 @@ def score_generated(batch: Mapping[str, Any]) -> Scored:
     }
     dialects = batch.get("box_dialect") or [BOX_DIALECTS["plain"]] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
+    found: list[list[float] | None] = [None] * len(columns[0])
     for number, (kind, answer, answers, box, generated) in enumerate(zip(*columns, strict=True)):
         if kind == QUESTION and len(answers or ()) > 1:
             scores["vqa_accuracy"][number] = vqa_accuracy(generated, answers)
@@ -69,10 +70,11 @@ def score_generated(batch: Mapping[str, Any]) -> Scored:
             except ValueError as error:
                 off_scale[number] = str(error)
                 logger.warning_once(f"{error}: a miss (`boxes_off_scale`); options.box_dialect chooses another form")
+            found[number] = None if read is None else list(read)
             scores["box_accuracy"][number] = float(read is not None and _overlap(read, box) >= IOU_THRESHOLD)
             scores["point_accuracy"][number] = float(point is not None and in_box(point, box))
     totals = {"boxes_off_scale": sum(map(bool, off_scale))} if any(box is not None for box in columns[3]) else {}
-    return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale})
+    return Scored(scores, totals, {"generated": batch["generated"], "off_scale": off_scale, "found_box": found})
 
 
 def in_box(point: Sequence[float], box: Sequence[float]) -> bool:

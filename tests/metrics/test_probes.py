@@ -4,14 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.metrics.probes import (
-    Matched,
-    amber_score,
-    box_metrics,
-    invention_metrics,
-    match_metrics,
-    verdict_metrics,
-)
+from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
 from grounded_attention.metrics.significance import estimate_ratio
 
 
@@ -59,14 +52,6 @@ def test_yes_or_no():
     amber = {"accuracy": 0.6, "precision": 2 / 3, "recall": 2 / 3, "f1": 2 / 3, "yes_share": 0.4}
     assert values(verdict_metrics(predicted, gold, images)) == pope
     assert values(verdict_metrics(predicted, gold, images, positive="no")) == amber
-
-
-def test_amber_descriptions():
-    named = [{"dog", "cat"}, {"sun"}, set()]
-    truth, often = [{"dog", "tree"}, {"sun"}, {"sea"}], [{"cat", "ball"}, {"moon"}, {"boat"}]
-    found = invention_metrics(named, truth, often, list("abc"))
-    assert values(found) == {"chair": 0.5 / 3, "cover": 0.5, "hal": 1 / 3, "cog": 0.5 / 3}
-    assert amber_score(0.1, 0.8) == pytest.approx(0.85)
 
 
 def test_boxes_with_and_without_wrong_references():

@@ -28,6 +28,7 @@ from .flickr30k_entities import FEATURES as ENTITIES
 from .llava_instruct import FEATURES as CONVERSATIONS
 from .llava_instruct import IMAGE_MARK
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, fingerprint
+from .pope import FEATURES as OBJECTS
 from .refcoco import FEATURES as EXPRESSIONS
 from .vqa_v2 import FEATURES as QUESTIONS
 
@@ -326,6 +327,27 @@ def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, 
         yield {"example_id": name, "text": phrase["text"], "box": phrase["boxes"][0]}
 
 
+def _reviewed(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    """As `_expressions`, with the verdict of Ref-L4's authors on references of RefCOCO: quality 0 is wrong."""
+    for made in _expressions(row, key, report):
+        yield {**made, "wrong": row.get("caption_quality") in (0, "0")}
+
+
+def _to_match(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    if "label" not in row or "captions" not in row:
+        report.add("rows without captions to match", key)
+        return
+    yield {"example_id": key, **{name: row[name] for name in ("captions", "label", "group", "pair")}}
+
+
+def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    if row.get("answer") not in ("yes", "no") or "sampling" not in row:
+        report.add("rows without a question of yes or no", key)
+        return
+    told = {"question": row["text"], "answers": [row["answer"]], "sampling": row["sampling"], "object": ""}
+    yield {"example_id": key, **told}
+
+
 def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
     if "messages" in row:
         report.add("conversations", key)
@@ -416,13 +438,23 @@ def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
 _PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
 _PHRASES = {name: kind for name, kind in CONVERSATIONS["phrases"].feature.items() if name != "sentence"}
 # Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
+_EXPRESSIONS = {name: kind for name, kind in EXPRESSIONS.items() if name not in ("ref_id", "ann_id")}
+_TO_MATCH = {
+    **{name: Value("string") for name in ("example_id", "image_id", "group", "pair")},
+    "captions": List(Value("string")),
+    "label": Value("int32"),
+}
 FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
     "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
     "refcoco": (
-        {**{name: kind for name, kind in EXPRESSIONS.items() if name not in ("ref_id", "ann_id")}, **_PICTURE},
+        {**_EXPRESSIONS, **_PICTURE},
         _expressions,
         "phrases with one box",
     ),
+    # Probes: see `training/experiments/suites.py`.
+    "grounding": ({**_EXPRESSIONS, **_PICTURE, "wrong": Value("bool")}, _reviewed, "phrases with one box"),
+    "composition": ({**_TO_MATCH, **_PICTURE}, _to_match, "captions to match (docs/evaluation.md)"),
+    "hallucination": ({**OBJECTS, **_PICTURE}, _verdicts, "questions of yes or no"),
     "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": List(_PHRASES)}, _questions, "a question and its answer"),
     "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),
 }

@@ -123,6 +123,7 @@ FOLDERS = (
     "regions",
     "regions_gt",
     *("train", "validation", "test", "processor"),  # of screens
+    "probes",
 )
 
 

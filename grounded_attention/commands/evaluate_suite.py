@@ -1,0 +1,80 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The suites of `grounded-attention evaluate`: one table with intervals, `suite_NAME.json` and `.eval_results`."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+from transformers.utils import logging
+
+from grounded_attention.metrics.intervals import interval_text, to_json
+from grounded_attention.metrics.significance import Estimate
+from grounded_attention.training.experiments.suites import Settings, open_probe, run_suite
+from grounded_attention.utils.plain_text import aligned_table
+from grounded_attention.utils.whole_files import write_text
+
+HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
+Figures = Mapping[str, Mapping[str, Estimate]]
+
+
+def work(options: argparse.Namespace) -> str:
+    """Runs a suite and returns its table."""
+    if options.checkpoint is None or not (options.probe or options.data_dir):
+        raise ValueError("give CHECKPOINT and --probe SOURCE, or --data-dir with scenes")
+    logging.set_verbosity_error()
+    sources = options.probe or [options.data_dir]
+    split = options.split[0] if options.split else None
+    probes = [open_probe(options.suite, source, options.images, split) for source in sources]
+    settings = Settings(
+        options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
+        options.cpu, options.match,
+    )  # fmt: skip
+    found = dict(run_suite(settings, probes))
+    folder = Path(options.output or Path("runs", "evaluation", f"{options.suite}_{Path(options.checkpoint).name}"))
+    write(found, settings, sources, folder)
+    if options.json:
+        return to_json(_plain(found))
+    return f"{table(found)}\nwritten: {folder}/suite_{options.suite}.json"
+
+
+def table(found: Figures) -> str:
+    """The figures, a line each."""
+    lines = [
+        [probe, name, f"{each.value:.1%}", interval_text((each.low, each.high)), str(each.count)]
+        for probe, figures in found.items()
+        for name, each in figures.items()
+    ]
+    return aligned_table(HEADER, lines, texts=2)
+
+
+def _plain(found: Figures) -> dict[str, dict[str, dict[str, float]]]:
+    return {probe: {name: asdict(each) for name, each in figures.items()} for probe, figures in found.items()}
+
+
+def write(found: Figures, settings: Settings, sources: Sequence[str], folder: Path) -> None:
+    """Writes the figures; those of probes on the Hub also as the Hub reads them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    about = {**asdict(settings), "probes": list(sources), "figures": _plain(found)}
+    write_text(folder / f"suite_{settings.suite}.json", to_json(about, indent=2) + "\n")
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    entries = [
+        EvalResultEntry(
+            dataset_id=probe.partition("@")[0],
+            task_id="_".join((settings.suite, *name.replace(",", "").split())),
+            value=round(each.value, 4),
+            dataset_revision=probe.partition("@")[2] or None,
+            date=date,
+            notes=f"95 % interval over images: {interval_text((each.low, each.high))}; {each.count} items",
+        )
+        for probe, figures in found.items()
+        if probe in sources and not Path(probe).exists()
+        for name, each in figures.items()
+    ]
+    if entries:
+        (folder / ".eval_results").mkdir(exist_ok=True)
+        text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
+        write_text(folder / ".eval_results" / f"{settings.suite}.yaml", text)

@@ -1,0 +1,204 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Suites of probes: rows of a probe become rows of an existing task, whose scores of examples are read by the rules of
+the probe (`metrics/probes.py`)."""
+
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+
+from grounded_attention.dataset_scripts.builders import BUILDERS
+from grounded_attention.dataset_scripts.builders.rows import HUMANS, Rows
+from grounded_attention.dataset_scripts.rows import grounded_rows
+from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, scene_probe
+from grounded_attention.dataset_scripts.scenes.records import MANIFEST
+from grounded_attention.families import VLM
+from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
+from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
+from grounded_attention.metrics.significance import Estimate
+from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.referring_expressions import in_pixels
+from grounded_attention.training.recipes.adapters import read_model_config
+from grounded_attention.training.recipes.recipe import Data, Recipe
+
+from .prepared_data import PreparedData, open_regions
+from .scoring import read_config, score_splits
+
+GROUNDING, HALLUCINATION = "grounding", "hallucination"
+LENGTH = {GROUNDING: 48, HALLUCINATION: 4}  # tokens of an answer
+ASKED = 'Does this image show "{}"? Answer yes or no.'
+DESCRIBE = "Describe the image."
+CAPTION = "caption"  # the other way to match
+# The splits that are measured, the first that there is.
+MEASURED = ("test", "testA", "val", "validation", "train")
+# Probes of scenes by the builders of the real data sets.
+SCENES: Mapping[str, tuple[str, dict[str, Any], Sequence[str]]] = {
+    GROUNDING: ("refcoco", {}, ("testA", "testB")),
+    HALLUCINATION: (
+        "pope",
+        {"instances": "refcoco+/instances.json", "image_list": "flickr30k_entities/test.txt", "least_objects": 2,
+         "questions": 4},
+        ("test",),
+    ),
+}  # fmt: skip
+Items = Mapping[str, Mapping[str, Any]]  # id of an example -> its scores and notes
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The rows of a probe, and the folder of their pictures."""
+
+    name: str
+    rows: datasets.Dataset
+    images: str
+    positive: str = YES
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a suite is run; the fields are options of `evaluate`."""
+
+    checkpoint: str
+    suite: str
+    regions: str | None = None
+    batch_size: int = 32
+    limit: int | None = None
+    seed: int = 0
+    cpu: bool = False
+    match: str = YES
+
+
+def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None) -> Probe:
+    """Reads a probe: a folder of scenes, or anything that `grounded_rows` reads."""
+    root = Path(source)
+    if (root / MANIFEST).is_file():
+        pictures = str(root / "flickr30k-images")
+        if suite in SCENES:
+            name, options, splits = SCENES[suite]
+            builder = BUILDERS[name](data_dir=source, **options)
+            builder.download_and_prepare()
+            rows = datasets.concatenate_datasets([builder.as_dataset(each) for each in splits])
+            return Probe("scenes", rows, pictures)
+        source, images, name = str(scene_probe(root, suite)), images or pictures, "scenes"
+    else:
+        name = root.name if root.exists() else source
+    on_hub: dict[str, Any] = {} if root.exists() else {"streaming": True}
+    found = list(grounded_rows(source, images=images, **on_hub).splits)
+    if split is not None and split not in found:
+        raise ValueError(f"{source}: no split {split}, found {', '.join(found) or 'rows without splits'}")
+    chosen = split or next((each for each in MEASURED if each in found), found[0] if found else "")
+    made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen})
+    made.download_and_prepare()
+    # AMBER looks for inventions: there the answer no is the positive one.
+    is_amber = (root / "annotations.json").is_file() and (root / "query").is_dir()
+    return Probe(name, made.as_dataset("train"), os.sep, NO if is_amber else YES)
+
+
+def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
+    """The name of each probe, and its figures."""
+    is_vlm = read_model_config(settings.checkpoint).model_type in VLM.reads
+    for probe in probes:
+        rows = _limited(probe.rows, settings)
+        yield probe.name, _MEASURE[settings.suite](settings, probe, rows, is_vlm)
+
+
+def _limited(rows: datasets.Dataset, settings: Settings) -> datasets.Dataset:
+    """At most `limit` rows, drawn; pairs stay together."""
+    column = "pair" if "pair" in rows.column_names and any(rows["pair"]) else "example_id"
+    keys = rows[column]
+    drawn = [*dict.fromkeys(rows.shuffle(seed=settings.seed)[column])]
+    kept = {*drawn[: settings.limit]}
+    return rows.select([place for place, key in enumerate(keys) if key in kept])
+
+
+def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
+    task = "grounded_generation" if is_vlm else "referring_expressions"
+    items = _score(settings, probe, task, rows, {"generate": LENGTH[GROUNDING]} if is_vlm else {})
+    predicted = [items[row["example_id"]].get("found_box" if is_vlm else "box") for row in rows]
+    gold = [row["box"] if is_vlm else in_pixels([row["box"]], row["width"], row["height"])[0] for row in rows]
+    return box_metrics(predicted, gold, rows["image_id"], rows["wrong"] if "wrong" in rows.column_names else None)
+
+
+def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
+    asked, pictures = [], [name for name in ("file_name", "width", "height") if name in rows.column_names]
+    for row in rows:
+        about = {"image_id": row["image_id"], **{name: row[name] for name in pictures}}
+        for number, text in enumerate(row["captions"]):
+            key = f"{row['example_id']}#{number}"
+            if not is_vlm:
+                asked.append({"example_id": key, "text": text, **about})
+            elif settings.match == CAPTION:
+                asked.append({"example_id": key, "question": DESCRIBE, "answers": [text], **about})
+            else:
+                question = {"question": ASKED.format(text), **about}
+                asked += [{"example_id": f"{key}#{each}", "answers": [each], **question} for each in (YES, NO)]
+    task = "grounded_generation" if is_vlm else "image_text_match"
+    items = _score(settings, probe, task, datasets.Dataset.from_list(asked), {})
+
+    def probability(key: str) -> float:
+        if not is_vlm:
+            return items[key]["match_probability"]
+        if settings.match == CAPTION:
+            return math.exp(-items[key]["answers_loss"])
+        yes, no = (items[f"{key}#{each}"]["answers_loss"] for each in (YES, NO))
+        return 1 / (1 + math.exp(min(yes - no, 700)))
+
+    matched = []
+    for row in rows:
+        scores = [probability(f"{row['example_id']}#{number}") for number in range(len(row["captions"]))]
+        if len(scores) == 1 and is_vlm and settings.match == CAPTION:
+            raise ValueError(f"{probe.name}: whether a statement is true has no answer by --match caption: use yes")
+        matched.append(Matched(row["image_id"], scores, row["label"], row["group"], row["pair"]))
+    return match_metrics(matched)
+
+
+def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
+    asked = rows
+    if not is_vlm:  # the rows of VQA v2
+        added = {"question_type": "", "answer_type": "", "phrases": []}
+        asked = rows.map(lambda row: {**added, "answers": row["answers"] * HUMANS})
+    options = {"generate": LENGTH[HALLUCINATION]} if is_vlm else {}
+    items = _score(settings, probe, "grounded_generation" if is_vlm else "vqa", asked, options)
+    said = [read_yes_or_no(str(items[row["example_id"]]["generated" if is_vlm else "answer"])) for row in rows]
+    gold, images, groups = [answers[0] for answers in rows["answers"]], rows["image_id"], rows["sampling"]
+    found = verdict_metrics(said, gold, images, probe.positive)
+    for group in dict.fromkeys(groups) if len(set(groups)) > 1 else ():
+        places = [place for place, each in enumerate(groups) if each == group]
+        answered, right, shown = ([column[place] for place in places] for column in (said, gold, images))
+        figures = verdict_metrics(answered, right, shown, probe.positive)
+        found |= {f"{name}, {group}": figures[name] for name in ("accuracy", "f1")}
+    return found
+
+
+_MEASURE: Mapping[str, Callable[[Settings, Probe, Any, bool], dict[str, Estimate]]] = {
+    GROUNDING: _grounding,
+    COMPOSITION: _composition,
+    HALLUCINATION: _hallucination,
+}
+
+
+def _score(settings: Settings, probe: Probe, name: str, rows: Any, given: Mapping[str, Any]) -> Items:
+    """The scores and notes of each example of a task."""
+    task = TASKS[name]
+    config = read_config(settings.checkpoint, task)
+    if settings.regions is None and not task.image_tokens and getattr(config, "vision_config", None) is None:
+        raise ValueError("the model reads regions: give --regions TABLE with those of the probe's pictures")
+    options = {**task.trained_options(config, settings.regions is not None), **given}
+    data = Data(data_dir=probe.images, regions=settings.regions)
+    training = {"per_device_eval_batch_size": settings.batch_size, "use_cpu": settings.cpu}
+    recipe = Recipe(name, options, seed=settings.seed, data=data, training=training)
+    splits = {"test": task.to_rows(rows)}
+    fitted = task.configure(options).fit_options(splits)
+    regions = open_regions(settings.regions, task.empty_images)
+    pixels = task.image_tokens or getattr(config, "vision_config", None) is not None
+    prepared = PreparedData(splits, regions, images=probe.images if pixels else None, options=fitted)
+    [scored] = score_splits(settings.checkpoint, recipe, prepared)
+    names = [key for key in scored.items if key != "example_id"]
+    return {
+        key: {each: scored.items[each][place] for each in names}
+        for place, key in enumerate(scored.items["example_id"])
+    }
