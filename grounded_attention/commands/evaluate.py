@@ -42,7 +42,7 @@ from .command_line import make_parser, one_line, run
 from .number_options import positive, seed_number
 from .user_errors import explain_error
 
-SUITES = ("grounding", "composition", "hallucination")
+SUITES = ("grounding", "composition", "hallucination", "evidence")
 MATCHES = ("yes", "caption")
 
 

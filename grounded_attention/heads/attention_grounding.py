@@ -42,10 +42,12 @@ class AttentionGrounding:
     Args:
         rollout (`bool`, *optional*, defaults to `True`): whether to measure attention rollout, which needs the
             head-averaged map (B, N, N) of every layer.
+        keep (`bool`, *optional*, defaults to `False`): whether to keep the figures of each example, see `items`.
     """
 
-    def __init__(self, rollout: bool = True) -> None:
-        self.rollout = rollout
+    def __init__(self, rollout: bool = True, keep: bool = False) -> None:
+        self.rollout, self.keep = rollout, keep
+        self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
         self._state: dict[str, Tensor] = {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
 
@@ -76,8 +78,13 @@ class AttentionGrounding:
         log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
         candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
         self._add("tokens", counted.sum())
-        self._add("chance", (targets.gold.sum(-1) / candidates)[counted].sum())
-        self._add("correct", (_hits(log_alpha, targets.gold[:, None]) * counted[:, None]).sum((1, 3)))
+        chance, hits = targets.gold.sum(-1) / candidates, _hits(log_alpha, targets.gold[:, None]) * counted[:, None]
+        self._add("chance", chance[counted].sum())
+        self._add("correct", hits.sum((1, 3)))
+        if self.keep:
+            words = counted.sum(-1)
+            self._items["heads_on_gold"] += (hits.sum(3).transpose(0, 1).flatten(1) / words[:, None]).tolist()
+            self._items["heads_chance"] += ((chance * counted).sum(-1) / words).tolist()
         self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
         if self.rollout:
             self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
@@ -100,6 +107,11 @@ class AttentionGrounding:
     def _add(self, key: str, value: Tensor) -> None:
         value = value.double()
         self._state[key] = self._state[key] + value if key in self._state else value
+
+    def items(self) -> dict[str, list]:
+        """Of each example, if they are kept: `heads_on_gold`, the share of its grounded tokens that are right, of each
+        head (L * H), and `heads_chance`; NaN for an example without such tokens."""
+        return self._items
 
     def state(self) -> dict[str, Tensor]:
         """The sums over all tokens so far."""

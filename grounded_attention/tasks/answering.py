@@ -72,12 +72,14 @@ print(f"answer: {{model.config.id2label[best]}}")"""
         return {"answers": list(config.answers)}
 
     def question_inputs(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        """The model inputs of rows with a `question`, and their ids."""
+        """The model inputs of rows with a `question`, and their ids; phrases of `evidence` are measured."""
+        evidence = {"phrases": [row["evidence"] for row in examples.rows]} if "evidence" in examples.rows[0] else {}
         inputs: Any = processor(
             text=[row["question"] for row in examples.rows],
             layout=processor.answer_layout,
             return_tensors="pt",
             **seen_arguments(examples.images, examples.regions),
+            **evidence,
         )
         return {**inputs.reported(), **identify(examples.rows)}
 

@@ -5,6 +5,7 @@ import json
 import random
 
 import datasets
+import numpy as np
 import pytest
 import yaml
 from PIL import Image
@@ -12,6 +13,7 @@ from transformers import set_seed
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
+from grounded_attention.dataset_scripts.regions.table import Regions
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
 from grounded_attention.dataset_scripts.scenes.probes import foils, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import scene_record
@@ -20,6 +22,7 @@ from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments import suites
+from grounded_attention.training.experiments.evidence import changed_regions, draw_others
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -27,7 +30,12 @@ from tests.helpers.tiny_vlm_recipes import save_llava
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 SIZES |= {"max_position_embeddings": 128, "region_classes": 80}
-HEADS = {"grounding": "referring_expressions", "composition": "pretraining", "hallucination": "vqa"}
+HEADS = {
+    "grounding": "referring_expressions",
+    "composition": "pretraining",
+    "hallucination": "vqa",
+    "evidence": "vqa",
+}
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +65,12 @@ def run(files, model, suite, *arguments):
 @pytest.mark.parametrize("kind", ["vlm", "regions"])
 def test_scenes_have_a_version_of_each(kind, suite, files, tmp_path, capsys):
     model = "vlm" if kind == "vlm" else HEADS[suite]
-    assert run(files, model, suite, "--probe", files / "scenes", "--limit", 12, "--output", tmp_path, "--json") == 0
+    assert run(files, model, suite, "--probe", files / "scenes", "--limit", 5, "--output", tmp_path, "--json") == 0
     figures = json.loads(capsys.readouterr().out)["scenes"]
     found = json.loads((tmp_path / f"suite_{suite}.json").read_text())
     assert found["figures"]["scenes"] == figures and found["suite"] == suite
-    assert figures["accuracy"]["count"] == 12
+    assert figures["accuracy"]["count"] == 5
+    assert ("evidence_score" in figures) == (suite == "evidence")
     for each in figures.values():
         assert each["low"] is None or each["low"] <= each["value"] <= each["high"]
     assert not (tmp_path / ".eval_results").exists()
@@ -96,6 +105,62 @@ def test_a_probe_of_a_file_is_scored_by_the_answers_of_the_model(other, value, f
     figures = json.loads(capsys.readouterr().out)["probe.jsonl"]
     found = {name: (each["value"], each["count"]) for name, each in figures.items()}
     assert found == dict.fromkeys(("text", "image", "group"), (value, 3))
+
+
+COLOURS = {"red": (200, 0, 0), "blue": (0, 0, 200), "green": (0, 160, 0), "white": (240, 240, 240)}
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_evidence_is_kept_masked_and_replaced(sees, files, tmp_path, monkeypatch, capsys):
+    """A constructed model that reads the colour at the evidence of the picture that it is given, or knows answers by
+    heart; its attention is on the evidence."""
+    rows = []
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        picture = Image.new("RGB", (20, 10), (90, 90, 90))
+        picture.paste(colour, (4, 2, 12, 8))
+        picture.save(tmp_path / f"{number}.png")
+        phrase = {"text": "the square", "boxes": [[0.2, 0.2, 0.6, 0.8]]}
+        rows.append(
+            {"image": f"{number}.png", "text": "What color is the square?", "answer": name, "phrases": [phrase]}
+        )
+    (tmp_path / "probe.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    def answer(settings, probe, task, asked, given, heads):
+        found = {}
+        for row in asked:
+            at = Image.open(f"/{row['file_name']}").convert("RGB").getpixel((8, 5))
+            read = next((name for name, colour in COLOURS.items() if colour == at), "nothing")
+            known = {**row, "generated": read if sees else row["answers"][0]}
+            found[row["example_id"]] = {**known, "heads_on_gold": [0.0, 1.0], "heads_chance": 0.25}
+        return found
+
+    monkeypatch.setattr(suites, "_score", answer)
+    assert run(files, "vlm", "evidence", "--probe", tmp_path / "probe.jsonl", "--json", "--output", tmp_path) == 0
+    figures = {name: each["value"] for name, each in json.loads(capsys.readouterr().out)["probe.jsonl"].items()}
+    views = [figures[name] for name in ("accuracy", "accuracy, kept", "accuracy, masked", "accuracy, replaced")]
+    assert views == ([1.0, 1.0, 0.0, 0.0] if sees else [1.0] * 4)
+    assert figures["evidence_score"] == float(sees)
+
+
+def test_regions_of_evidence():
+    boxes = np.array([[0, 0, 0.5, 0.5], [0.1, 0.1, 0.3, 0.3], [0.6, 0.6, 1, 1]], dtype=np.float32)
+    record, other = (Regions("a", 10, 10, boxes, np.full((3, 2), value, dtype=np.float16)) for value in (1, 2))
+    made = changed_regions(record, [[0, 0, 0.4, 0.4]], other, np.random.default_rng(0))
+    # Of the first region 16 of 25 parts are evidence.
+    assert {view: each.features[:, 0].tolist() for view, each in made.items()} == {
+        "kept": [1, 1, 0], "masked": [0, 0, 1], "replaced": [2, 2, 1],
+    }  # fmt: skip
+    with pytest.raises(ValueError, match="several pictures"):
+        draw_others(["a", "a"], 0)
+    assert all(names[k] != names[i] for names in [list("aabbc")] for i, k in enumerate(draw_others(names, 0)))
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "alike"),
+    [("A", "A", True), ("(A) a dog", "A", True), ("a dog", "A", False), ("Apple", "A", False), ("Red.", "red", True)],
+)
+def test_answers(said, answer, alike):
+    assert suites.answers_alike(said, answer) is alike
 
 
 def test_amber_counts_inventions(files, tmp_path, capsys):

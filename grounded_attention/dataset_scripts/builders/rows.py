@@ -348,6 +348,20 @@ def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
     yield {"example_id": key, **told}
 
 
+def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
+    phrases = [
+        {name: each[name] for name in ("text", "start", "end", "boxes")}
+        for each in row["phrases"]
+        if each["boxes"] and each["sentence"] == 0
+    ]
+    if not phrases or "text" not in row or not row.get("answer"):
+        report.add("rows without a question, its answer and a box", key)
+        return
+    options = row.get("multi-choice options")  # TreeBench
+    question = f"{row['text']}\n{options}" if options else row["text"]
+    yield {"example_id": key, "question": question, "answer": str(row["answer"]), "phrases": phrases}
+
+
 def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
     if "messages" in row:
         report.add("conversations", key)
@@ -444,6 +458,10 @@ _TO_MATCH = {
     "captions": List(Value("string")),
     "label": Value("int32"),
 }
+_EVIDENCE = {
+    **{name: Value("string") for name in ("example_id", "image_id", "question", "answer")},
+    "phrases": List(_PHRASES),
+}
 FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
     "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
     "refcoco": (
@@ -454,6 +472,7 @@ FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iter
     # Probes: see `training/experiments/suites.py`.
     "grounding": ({**_EXPRESSIONS, **_PICTURE, "wrong": Value("bool")}, _reviewed, "phrases with one box"),
     "composition": ({**_TO_MATCH, **_PICTURE}, _to_match, "captions to match (docs/evaluation.md)"),
+    "evidence": ({**_EVIDENCE, **_PICTURE}, _evidence, "a question, its answer and boxes of its evidence"),
     "hallucination": ({**OBJECTS, **_PICTURE}, _verdicts, "questions of yes or no"),
     "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": List(_PHRASES)}, _questions, "a question and its answer"),
     "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),

@@ -121,22 +121,22 @@ def tables(data: PreparedData) -> dict[str, Any]:
     return dict(data.tracks) or ({"": data.regions} if data.regions is not None else {})
 
 
-def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData) -> Iterator[Scored]:
-    """Scores every split on every track."""
+def score_splits(checkpoint: str, recipe: Recipe, data: PreparedData, heads: bool = False) -> Iterator[Scored]:
+    """Scores every split on every track; `heads` keeps the attention of each example too, whose rows have phrases."""
     with tempfile.TemporaryDirectory() as directory:
         trainer = make_scorer(recipe, checkpoint, data, directory)
         for split, rows in data.splits.items():
             for track, regions in (tables(data) or {"": None}).items():
-                yield _score(trainer, split, track, rows, regions)
+                yield _score(trainer, split, track, rows, regions, heads)
 
 
-def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any) -> Scored:
+def _score(trainer: Any, split: str, track: str, rows: Any, regions: Any, heads: bool) -> Scored:
     task = trainer.task
     judge = Judge(task.judge, rows, _context(trainer, rows, regions))
     grounded = regions is not None and task.always_has_phrases
     if task.image_tokens:
         grounded = trainer.data_collator.images is not None and any(map(len, rows["phrases"]))
-    measured = [AttentionGrounding(rollout=not task.image_tokens)] if grounded else []
+    measured = [AttentionGrounding(not task.image_tokens and not heads, heads)] if grounded or heads else []
     trainer.metrics = lambda: [*task.metrics(), *measured, judge]
     title = f"evaluate {split}" + (f", {track}" if track else "")
     figures, items = trainer.measure(rows, title, items=True, regions=regions)

@@ -5,8 +5,9 @@ the probe (`metrics/probes.py`)."""
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import datasets
@@ -14,22 +15,25 @@ import datasets
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.rows import HUMANS, Rows
 from grounded_attention.dataset_scripts.rows import grounded_rows
-from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, scene_probe
+from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, EVIDENCE, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import MANIFEST
 from grounded_attention.families import VLM
+from grounded_attention.metrics.evidence import VIEWS, WHOLE, evidence_metrics
 from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
 from grounded_attention.metrics.significance import Estimate
+from grounded_attention.metrics.vqa_accuracy import normalise_answer
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.referring_expressions import in_pixels
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
+from .evidence import write_pictures, write_regions
 from .prepared_data import PreparedData, open_regions
 from .scoring import read_config, score_splits
 
 GROUNDING, HALLUCINATION = "grounding", "hallucination"
-LENGTH = {GROUNDING: 48, HALLUCINATION: 4}  # tokens of an answer
+LENGTH = {GROUNDING: 48, HALLUCINATION: 4, EVIDENCE: 8}  # tokens of an answer
 ASKED = 'Does this image show "{}"? Answer yes or no.'
 DESCRIBE = "Describe the image."
 CAPTION = "caption"  # the other way to match
@@ -174,15 +178,62 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
     return found
 
 
+def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
+    listed = [{**row, "boxes": [box for phrase in row["phrases"] for box in phrase["boxes"]]} for row in rows]
+    task = "grounded_generation" if is_vlm else "vqa"
+    options = {"generate": LENGTH[EVIDENCE]} if is_vlm else {}
+    with TemporaryDirectory() as folder:
+        files: Any = [{}] * len(listed)
+        if settings.regions is None:
+            files = write_pictures(listed, folder, probe.images, settings.seed)
+        else:
+            write_regions(listed, f"{folder}/regions", open_regions(settings.regions), settings.seed)
+            settings = replace(settings, regions=f"{folder}/regions")
+        asked: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
+        for number, row in enumerate(listed):
+            for view in VIEWS:
+                name = f"{number}_{view}"
+                question: dict[str, Any] = {"example_id": name, "image_id": name}
+                question |= {"question": row["question"], "answers": [row["answer"]]}
+                question["file_name"] = files[number].get(view, row["file_name"]).lstrip(os.sep)
+                if is_vlm:
+                    question["phrases"] = row["phrases"] if view == WHOLE else []
+                else:
+                    question |= {"answers": [row["answer"]] * HUMANS, "question_type": "", "answer_type": ""}
+                    question |= {"evidence": row["phrases"]} if view == WHOLE else {}
+                asked[view == WHOLE].append(question)
+        items: dict[str, Mapping[str, Any]] = {}
+        for whole, questions in asked.items():
+            items |= _score(settings, probe, task, datasets.Dataset.from_list(questions), options, heads=whole)
+    said = "generated" if is_vlm else "answer"
+    right = {
+        view: [answers_alike(items[f"{n}_{view}"][said], row["answer"]) for n, row in enumerate(listed)]
+        for view in VIEWS
+    }
+    looked = [items[f"{n}_{WHOLE}"] for n in range(len(listed))]
+    heads, chance = ([each[name] for each in looked] for name in ("heads_on_gold", "heads_chance"))
+    return evidence_metrics(right, rows["image_id"], heads, chance)
+
+
+def answers_alike(said: str, answer: str) -> bool:
+    """Whether an answer is the right one as VQA v2 writes it; of a choice by letter the first letter counts."""
+    if len(answer) == 1 and answer.isalpha() and answer.isupper():
+        return said.strip("( *").startswith(answer) and not said.strip("( *")[1:2].isalpha()
+    return normalise_answer(said) == normalise_answer(answer)
+
+
 _MEASURE: Mapping[str, Callable[[Settings, Probe, Any, bool], dict[str, Estimate]]] = {
     GROUNDING: _grounding,
     COMPOSITION: _composition,
     HALLUCINATION: _hallucination,
+    EVIDENCE: _evidence,
 }
 
 
-def _score(settings: Settings, probe: Probe, name: str, rows: Any, given: Mapping[str, Any]) -> Items:
-    """The scores and notes of each example of a task."""
+def _score(
+    settings: Settings, probe: Probe, name: str, rows: Any, given: Mapping[str, Any], heads: bool = False
+) -> Items:
+    """The scores and notes of each example of a task; `heads` adds its attention."""
     task = TASKS[name]
     config = read_config(settings.checkpoint, task)
     if settings.regions is None and not task.image_tokens and getattr(config, "vision_config", None) is None:
@@ -196,7 +247,7 @@ def _score(settings: Settings, probe: Probe, name: str, rows: Any, given: Mappin
     regions = open_regions(settings.regions, task.empty_images)
     pixels = task.image_tokens or getattr(config, "vision_config", None) is not None
     prepared = PreparedData(splits, regions, images=probe.images if pixels else None, options=fitted)
-    [scored] = score_splits(settings.checkpoint, recipe, prepared)
+    [scored] = score_splits(settings.checkpoint, recipe, prepared, heads)
     names = [key for key in scored.items if key != "example_id"]
     return {
         key: {each: scored.items[each][place] for each in names}

@@ -1,0 +1,70 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The evidence score: whether a model is right for the right reason.
+
+A question is asked about its picture with the evidence alone kept, masked, and replaced by what another picture has
+there. Its *dependence* is right(kept) - (right(masked) + right(replaced)) / 2, which is 0 on average for any model
+that guesses, and 0 for each question to one that does not look. *Attention* is the share of the question's words that
+look at the evidence most, in the best head; above chance it is 0 on average for attention that does not look there.
+The evidence score is the mean of their product: both must be there, at the same questions.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from .significance import Estimate, estimate_ratio
+
+WHOLE, KEPT, MASKED, REPLACED = VIEWS = ("whole", "kept", "masked", "replaced")
+
+
+def evidence_metrics(
+    right: Mapping[str, Sequence[float]],
+    image_ids: Sequence[str],
+    heads: npt.ArrayLike | None = None,
+    chance: npt.ArrayLike | None = None,
+) -> dict[str, Estimate]:
+    """
+    Scores N questions.
+
+    Args:
+        right (`Mapping[str, Sequence[float]]`): view -> whether each answer is right, 0 or 1; the views are `VIEWS`.
+        image_ids (`Sequence[str]`): image of each question.
+        heads (`ArrayLike`, *optional*): (N, H) share of the question's grounded words whose most attended region is
+            evidence; NaN for a question without such words, which counts for the answers alone.
+        chance (`ArrayLike`, *optional*): (N,) the same of a random region, below 1.
+
+    Returns:
+        `dict[str, Estimate]`: `accuracy` and that of each view, `dependence`; with attention also `attention` (of the
+        head that is best on the images of the other half), `agreement` (questions in which most words look at the
+        evidence where the answer depends on it, and do not where it does not), and `evidence_score`.
+    """
+    views = {view: np.asarray(right[view], dtype=float) for view in VIEWS}
+    dependence = views[KEPT] - (views[MASKED] + views[REPLACED]) / 2
+    found = {
+        "accuracy" if view == WHOLE else f"accuracy, {view}": estimate_ratio(values, None, image_ids)
+        for view, values in views.items()
+    }
+    found["dependence"] = estimate_ratio(dependence, None, image_ids)
+    if heads is None or chance is None:
+        return found
+    looked, lucky = best_head(np.asarray(heads, dtype=float), image_ids), np.asarray(chance, dtype=float)
+    known = ~np.isnan(looked) & (lucky < 1)
+    if not known.any():
+        return found
+    images, looked, depends = np.asarray(image_ids)[known].tolist(), looked[known], dependence[known]
+    above = (looked - lucky[known]) / (1 - lucky[known])
+    found["attention"] = estimate_ratio(looked, None, images)
+    found["agreement"] = estimate_ratio((looked > 0.5) == (depends > 0), None, images)
+    found["evidence_score"] = estimate_ratio(depends * above, None, images)
+    return found
+
+
+def best_head(heads: np.ndarray, image_ids: Sequence[str]) -> np.ndarray:
+    """(N,) the values (N, H) of the head that is best on the other half of the images: one that was chosen on the same
+    questions would look better than it is."""
+    _, image = np.unique(np.asarray(image_ids), return_inverse=True)
+    sides = np.random.default_rng(0).permutation(image.max() + 1)[image] % 2
+    means = [np.nanmean(heads[sides == side], 0) if (sides == side).any() else None for side in (0, 1)]
+    chosen = [int(np.argmax(np.nan_to_num(each))) if each is not None else 0 for each in means]
+    return np.where(sides == 0, heads[:, chosen[1]], heads[:, chosen[0]])

@@ -1,0 +1,71 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The evidence score tells who answers from the evidence from who is lucky, or knows the texts alone."""
+
+import numpy as np
+import pytest
+
+from grounded_attention.metrics.evidence import VIEWS, best_head, evidence_metrics
+
+QUESTIONS, HEADS, CHANCE = 600, 12, 0.2
+RNG = np.random.default_rng(5)
+IMAGES = [str(number // 3) for number in range(QUESTIONS)]
+RANDOM_HEADS = (RNG.random((QUESTIONS, HEADS)) < CHANCE).astype(float)
+GOOD_HEADS = RANDOM_HEADS.copy()
+GOOD_HEADS[:, 7] = RNG.random(QUESTIONS) < 0.8
+
+
+def guesses(share):
+    return (RNG.random(QUESTIONS) < share).astype(float)
+
+
+def seeing():
+    """Right with evidence, a guess without: the whole picture or the evidence alone, and neither."""
+    return {"whole": guesses(0.9), "kept": guesses(0.85), "masked": guesses(0.25), "replaced": guesses(0.25)}
+
+
+def score(right, heads):
+    return evidence_metrics(right, IMAGES, heads, np.full(QUESTIONS, CHANCE))
+
+
+def test_a_model_that_looks_is_told_from_a_lucky_one():
+    found = score(seeing(), GOOD_HEADS)
+    assert found["evidence_score"].low > 0.3
+    assert found["evidence_score"].value == pytest.approx(0.6 * (0.8 - CHANCE) / (1 - CHANCE), abs=0.06)
+    assert found["attention"].value == pytest.approx(0.8, abs=0.05)
+    lucky = score({view: guesses(0.5) for view in VIEWS}, RANDOM_HEADS)
+    assert lucky["evidence_score"].low <= 0 <= lucky["evidence_score"].high
+    assert lucky["attention"].value == pytest.approx(CHANCE, abs=0.05), "not that of the luckiest head"
+
+
+def test_neither_answers_nor_attention_are_enough():
+    blind = guesses(0.7)  # the text alone: the same answer whatever the picture has
+    found = score(dict.fromkeys(VIEWS, blind), GOOD_HEADS)
+    assert found["accuracy"].value > 0.6 and found["dependence"].value == found["evidence_score"].value == 0.0
+    elsewhere = score(seeing(), RANDOM_HEADS)
+    assert elsewhere["dependence"].low > 0.5
+    assert elsewhere["evidence_score"].low <= 0 <= elsewhere["evidence_score"].high
+
+
+def test_by_hand():
+    right = {"whole": [1, 1, 0, 1], "kept": [1, 1, 0, 1], "masked": [0, 1, 0, 0], "replaced": [0, 1, 0, 1]}
+    heads = np.array([[1.0], [1.0], [0.0], [np.nan]])
+    found = evidence_metrics(right, ["a", "b", "c", "d"], heads, [0.5, 0.5, 0.5, np.nan])
+    values = {name: each.value for name, each in found.items()}
+    assert values == pytest.approx({
+        "accuracy": 0.75, "accuracy, kept": 0.75, "accuracy, masked": 0.25, "accuracy, replaced": 0.5,
+        "dependence": (1 + 0 + 0 + 0.5) / 4,
+        "attention": 2 / 3,
+        "agreement": 2 / 3,  # the second looks where its answer does not come from
+        "evidence_score": (1 * 1 + 0 * 1 + 0 * -1) / 3,
+    })  # fmt: skip
+    assert "evidence_score" not in evidence_metrics(right, ["a", "b", "c", "d"])
+
+
+def test_the_head_is_chosen_on_other_images():
+    """By loops: two halves of the images; each question has the head that is best on the other half."""
+    found = best_head(GOOD_HEADS, IMAGES)
+    halves = {}
+    for image, value, heads in zip(IMAGES, found, GOOD_HEADS, strict=True):
+        halves.setdefault(image, set()).add(value == heads[7])
+    assert all(each == {True} for each in halves.values())
+    assert np.isfinite(best_head(RANDOM_HEADS[:3], ["a", "a", "a"])).all()
