@@ -168,6 +168,8 @@ def _train(base: Path, place: str, value: str) -> int:
     top = place.split(".")[0]
     if top == "start" or place.startswith("supervision.heads."):
         recipe["start"] = {"training": dict(recipe["training"])}
+    if place.startswith("data.regions."):
+        recipe["data"]["regions"] = {"features": "scenes", "detector": "scenes"}
     section, key = place_in(recipe, place)
     section[key] = {**VALUES, **ONLY_YAML}[value]
     Path("recipe.yaml").write_text(yaml.safe_dump(recipe, allow_unicode=False), encoding="utf-8")

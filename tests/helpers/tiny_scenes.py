@@ -33,7 +33,7 @@ def _drawn() -> Path:
 def tiny_recipe(scenes: Path, output: Path, **sections: Any) -> dict[str, Any]:
     """Returns the content of a recipe; `sections` replace its top-level keys."""
     config = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
-    config |= {"max_position_embeddings": 128, "region_classes": 64}
+    config |= {"max_position_embeddings": 128, "region_classes": 65}
     training = {"max_steps": 3, "per_device_train_batch_size": 4, "per_device_eval_batch_size": 16}
     training |= {"logging_steps": 1, "save_strategy": "no", "use_cpu": True, "disable_tqdm": True}
     return {
