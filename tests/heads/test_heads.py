@@ -109,7 +109,7 @@ def test_the_batch_size_does_not_matter(model_type):
     assert one.ablation.together.change == pytest.approx(all_.ablation.together.change, abs=1e-4)
 
 
-@pytest.mark.parametrize("model_type", ["llava", "llama4", "kimi_k25"])
+@pytest.mark.parametrize("model_type", sorted({"llava", "llama4", "kimi_k25"} & {*PROCESSORS}))
 def test_half_precision_also_where_a_family_does_not_cast_its_pictures(model_type):
     model, processor = make_pair(model_type)
     tables = []
