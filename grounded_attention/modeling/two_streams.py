@@ -19,9 +19,8 @@ from transformers.models.bert.modeling_bert import BertIntermediate, BertOutput,
 
 from .attention_calls import DIRECTION_STREAMS, REGIONS, TEXT, AttentionCall, layer_names
 from .sequence_inputs import check_directions, check_region_shapes, check_shape
-from .unpadding import Packing, StreamAttention, find_packing
+from .unpadding import Packing, StreamAttention, find_packing, packed_lengths
 from .unpadding import attend_packed_keys as attend_packed_keys
-from .unpadding import needs_packed_keys as needs_packed_keys
 
 
 class ConfigView:
@@ -126,6 +125,12 @@ class TwoStreams:
             for queries in embedded
             for keys in embedded
         }
+        # Of both directions, for all layers: FlashAttention's own masks are of the queries' stream.
+        self.lengths = {
+            call: packed_lengths(mask, embedded[call[0]].shape[1])
+            for call, mask in self.masks.items()
+            if call[0] != call[1] and isinstance(mask, torch.Tensor) and mask.dim() == 2
+        }
         self.states = {stream: self._pack(stream, states) for stream, states in embedded.items()}
         self.history: dict[str, list[torch.Tensor]] = {stream: [states] for stream, states in embedded.items()}
         self.reports: list[Any] = []
@@ -136,7 +141,7 @@ class TwoStreams:
 
     def request(self, call: AttentionCall) -> dict[str, Any]:
         """The arguments that tell the attention function what a call reports."""
-        request = dict(self.kwargs)
+        request = {**self.kwargs, **self.lengths.get((call.query_stream, call.key_stream), {})}
         if self.queries or self.kwargs.get("attention_mean"):
             request["attention_call"] = call
         if call.directions and self.queries and call.name in self.reporting:

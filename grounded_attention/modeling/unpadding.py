@@ -124,8 +124,8 @@ def attend(
     query_heads, key_heads, value_heads = (states.transpose(1, 2) for states in heads)
     name = module.config._attn_implementation
     function = ALL_ATTENTION_FUNCTIONS.get_interface(name, eager_attention_forward)
-    # A supervised function packs the keys itself, after it has read rows. Only FlashAttention has such masks.
-    if not name.startswith("supervised_") and needs_packed_keys(module, mask):
+    # Calls between streams, see `TwoStreams`. A supervised function packs the keys itself, after it has read rows.
+    if "cu_seq_lens_k" in kwargs and not name.startswith("supervised_"):
         function = partial(attend_packed_keys, function)
     context, report = function(
         module,
@@ -141,11 +141,6 @@ def attend(
     return context if query_packing is None else query_packing.pack(context), report
 
 
-def needs_packed_keys(module: Any, mask: Any) -> bool:
-    """Whether FlashAttention would apply the mask (B, K) of the keys' stream to the queries of the other stream."""
-    return getattr(module, "is_cross_attention", False) and isinstance(mask, torch.Tensor) and mask.dim() == 2
-
-
 def attend_packed_keys(
     function: Any,
     module: Any,
@@ -157,25 +152,19 @@ def attend_packed_keys(
 ) -> tuple[torch.Tensor, None]:
     """FlashAttention of one stream to the other: the padded keys are removed, the queries stay."""
     batch_size, _, length, _ = query.shape
-    valid = mask.bool()
+    lengths = {} if "cu_seq_lens_k" in kwargs else packed_lengths(mask, length)
     packed_query = query.transpose(1, 2).flatten(0, 1)[None].transpose(1, 2)  # (1, H, B * Q, d)
-    packed_key, packed_value = (states.transpose(1, 2)[valid][None].transpose(1, 2) for states in (key, value))
-    lengths = valid.sum(dim=1, dtype=torch.int32)
-    counts = (torch.full_like(lengths, length), lengths)
-    starts = [nn.functional.pad(each.cumsum(0, dtype=torch.int32), (1, 0)) for each in counts]
-    context = function(
-        module,
-        packed_query,
-        packed_key,
-        packed_value,
-        None,
-        cu_seq_lens_q=starts[0],
-        cu_seq_lens_k=starts[1],
-        max_length_q=length,
-        max_length_k=int(lengths.max()),
-        **kwargs,
-    )[0]
+    packed_key, packed_value = (states.transpose(1, 2)[mask.bool()][None].transpose(1, 2) for states in (key, value))
+    context = function(module, packed_query, packed_key, packed_value, None, **lengths, **kwargs)[0]
     return context.view(batch_size, length, *context.shape[-2:]), None
+
+
+def packed_lengths(mask: torch.Tensor, length: int) -> dict[str, Any]:
+    """FlashAttention's arguments for rows of `length` queries, and of the keys that the mask (B, K) leaves."""
+    keys = mask.bool().sum(dim=1, dtype=torch.int32)
+    counts = {"cu_seq_lens_q": torch.full_like(keys, length), "cu_seq_lens_k": keys}
+    starts = {name: nn.functional.pad(each.cumsum(0, dtype=torch.int32), (1, 0)) for name, each in counts.items()}
+    return {**starts, "max_length_q": length, "max_length_k": int(keys.max())}
 
 
 class StreamAttention(nn.Module):
@@ -257,6 +246,6 @@ __all__ = [
     "attend_packed_keys",
     "find_packing",
     "keep_packing",
-    "needs_packed_keys",
+    "packed_lengths",
     "unpack_recorded",
 ]

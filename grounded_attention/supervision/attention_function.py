@@ -21,7 +21,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from grounded_attention.modeling.attention_calls import SEQUENCE
-from grounded_attention.modeling.two_streams import attend_packed_keys, needs_packed_keys
+from grounded_attention.modeling.two_streams import attend_packed_keys
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
@@ -227,13 +227,18 @@ def eager_function(module: nn.Module) -> Callable:
     raise ValueError(f"the file of {type(module).__name__} has no eager_attention_forward; use the sdpa back end")
 
 
+def _needs_packed_keys(module: Any, mask: Any) -> bool:
+    """Whether FlashAttention would apply the mask (B, K) of the keys' stream to the queries of the other stream."""
+    return getattr(module, "is_cross_attention", False) and isinstance(mask, Tensor) and mask.dim() == 2
+
+
 def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -> Tensor:
     if implementation == "eager":
         return eager_function(module)(module, *args, **kwargs)[0]
     if implementation not in _MASKED:
         # The back end reads the name of its kernel from the config, which contains the supervised name.
         module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
-        if needs_packed_keys(module, args[3]):
+        if _needs_packed_keys(module, args[3]):
             return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
     return ALL_ATTENTION_FUNCTIONS[implementation](module, *args, **kwargs)[0]
 
