@@ -71,8 +71,8 @@ class DirectSupervision(AttentionMethod):
     def attention_losses(self, outputs: Any, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
         observed = observed_layers(outputs)
         pairs = {
-            name: self._select_heads([each for layer in observed if (each := layer.reports[place]) is not None])
-            for place, name in enumerate(self.directions)
+            name: self._select_heads([each for each in read if each is not None])
+            for name, *read in zip(self.directions, *(layer.reports for layer in observed), strict=False)
         }
         return self.sum_losses(pairs, self.targets(batch))
 

@@ -246,7 +246,7 @@ class Pretraining(MaskedTask):
         dropped = {name: batch.pop(name) for name in ("dropped_phrases", "cut_tokens") if name in batch}
         if chosen is not None and regions is not None:
             targets = region_targets(batch["region_candidate_mask"], regions, chosen, options, wanted)
-            if wanted.classes and self.config is not None:
+            if wanted.classes and self.config is not None and examples.training:
                 check_classes(targets, self.config.region_classes)
             batch |= targets
             if options.regions_exchanged and wanted.features:
