@@ -95,6 +95,16 @@ def test_coco_of_a_smaller_copy_of_the_picture(tmp_path):
     assert_is_box(boxes_of(grounded_rows(path))["dog"])
 
 
+def test_coco_with_words_of_a_caption_and_no_classes(folder):
+    path = coco(folder, tokens_positive=[[4, 13]])
+    whole = json.loads(path.read_text())
+    whole["images"][0]["caption"] = "see brown dog"
+    whole["categories"] = []
+    del whole["annotations"][0]["category_id"]
+    path.write_text(json.dumps(whole))
+    assert_is_box(boxes_of(grounded_rows(path))["brown dog"])
+
+
 def test_coco_with_sentences_and_spans(folder):
     assert_is_box(boxes_of(grounded_rows(coco(folder, caption="the brown dog")))["the brown dog"])
     path = coco(folder, tokens_positive=[[4, 9], [10, 13]])
@@ -183,6 +193,16 @@ def test_an_image_folder_with_splits_and_objects(tmp_path):
     assert_is_box(boxes_of(rows)["dog"], [0.75, 2 / 3, 0.95, 0.8667])
 
 
+def test_an_image_folder_with_two_pictures_a_row(tmp_path):
+    phrases = [{"text": "the dog", "boxes": [[0.1, 0.2, 0.6, 0.9]], "image": 1}]
+    row = {"file_name": "a.png", "second_file_name": "b.png", "text": "see the dog", "phrases": phrases}
+    write_lines(tmp_path / "metadata.jsonl", [row])
+    for name in "ab":
+        picture().save(tmp_path / f"{name}.png")
+    (row,) = grounded_rows(tmp_path)
+    assert len(row["images"]) == 2 and row["phrases"][0]["image"] == 1
+
+
 def test_one_json_file_beside_each_picture(tmp_path):
     (tmp_path / "attributes").mkdir()
     picture().save(tmp_path / "attributes" / "sa_1.jpg")
@@ -239,6 +259,34 @@ def test_types_in_parquet(case, tmp_path):
     assert row["image"].mode == "RGB" and row["image"].size == SIZE and isinstance(row["image_id"], str)
 
 
+NESTED = {
+    "samples": {"samples": [{"sentences": ["the dog"], "bbox": TALL, "label": "dog"}]},
+    "regions": {"regions": [{"phrase": "the dog", "x": 300, "y": 200, "width": 80, "height": 60}]},
+    "boxes and labels": {"bboxes": [TALL], "labels": ["the dog"]},
+    "entities": {"caption": "see the dog", "entities": [{"text": "the dog", "bbox": TALL}]},
+}
+
+
+@pytest.mark.parametrize("as_text", [True, False])
+@pytest.mark.parametrize("case", NESTED, ids=str)
+def test_nested_columns_are_lists_or_texts_of_json(case, as_text, tmp_path):
+    row = {
+        key: json.dumps(each) if as_text and not isinstance(each, str) else each for key, each in NESTED[case].items()
+    }
+    rows = grounded_rows(as_parquet(tmp_path, [{"image": encoded(), **row}]))
+    assert_is_box(boxes_of(rows)["the dog"], [0.75, 2 / 3, 0.95, 0.8667])
+
+
+def test_a_class_beside_a_box(tmp_path):
+    names = datasets.ClassLabel(names=["cat", "dog"])
+    box = datasets.List(datasets.Value("float32"))
+    features = datasets.Features({"image": datasets.Image(), "label": names, "bbox": box})
+    data = datasets.Dataset.from_list([{"image": picture(), "label": 1, "bbox": TALL}], features=features)
+    data.to_parquet(tmp_path / "rows.parquet")
+    for source in (data, tmp_path / "rows.parquet"):
+        assert_is_box(boxes_of(grounded_rows(source))["dog"], [0.75, 2 / 3, 0.95, 0.8667])
+
+
 def test_values_of_lists_of_rows(tmp_path):
     given = [
         {"image": picture(), "text": np.str_("the dog"), "bbox": np.array(TALL, np.float32)},
@@ -253,7 +301,7 @@ OBJECT = {"bbox": datasets.List(datasets.Value("float32")), "category": datasets
 FEATURES = datasets.Features({"image": datasets.Image(), "objects": datasets.List(OBJECT)})
 
 
-@pytest.mark.parametrize("form", ["Dataset", "numpy", "torch", "IterableDataset", "DatasetDict", "Parquet"])
+@pytest.mark.parametrize("form", ["Dataset", "numpy", "torch", "IterableDataset", "DatasetDict", "Parquet", "disk"])
 def test_data_sets(form, tmp_path):
     rows = [{"image": picture(), "objects": [{"bbox": TALL, "category": 1}]}]
     data = datasets.Dataset.from_list(rows, features=FEATURES)
@@ -266,7 +314,9 @@ def test_data_sets(form, tmp_path):
         "IterableDataset": data.to_iterable_dataset(),
         "DatasetDict": datasets.DatasetDict(testA=data, testB=data),
         "Parquet": path,
+        "disk": tmp_path / "disk",
     }[form]
+    data.save_to_disk(tmp_path / "disk")
     rows = grounded_rows(source, split="testB" if form == "DatasetDict" else None)
     for _ in range(2):
         (row,) = rows

@@ -6,7 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .conversations import message_texts, read_messages
-from .raw import RawBox, RawPhrase, RawRow, RowError, first_of, items, plain, read_boxes, read_own_phrase, structured
+from .raw import (
+    BOX_NAMES,
+    RawBox,
+    RawPhrase,
+    RawRow,
+    RowError,
+    first_of,
+    items,
+    plain,
+    read_boxes,
+    read_own_phrase,
+    structured,
+)
 from .readings import Reading
 from .referring import XYXY_PIXELS, XYXY_SHARES, has_boxes, images_of, make_row
 
@@ -21,25 +33,33 @@ TEXTS = ("messages", "conversations", "captions", "caption", "text", "sentence",
 
 
 def has_phrases(record: "Columns") -> bool:
-    value = record.get("phrases")
-    if isinstance(value, str) and value.strip().startswith("["):
-        value = structured(value, "phrases")
+    value = record.get("phrases", record.get("entities"))
+    if "phrases" not in record and not _have_texts_and_boxes(value):
+        return False  # entities that captions name
     is_list = isinstance(value, list) and (all(isinstance(each, Mapping) for each in value) or not has_boxes(record))
     return is_list and (first_of(record, TEXTS) is not None or "caption1" in record or "prompt" in record)
 
 
+def _have_texts_and_boxes(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(each, Mapping) and each.keys() & {"text", "phrase"} and first_of(each, BOX_NAMES) for each in value
+    )
+
+
 def read_phrases(record: "Columns", context: "Context") -> Iterator[RawRow]:
-    """Own rows: texts, and `phrases` with the keys of `Phrase`."""
-    given = structured(record["phrases"], "phrases")
+    """Own rows: texts, and `phrases` with the keys of `Phrase`; or entities with a text and boxes each."""
+    column = "phrases" if "phrases" in record else "entities"
+    given = record[column]
     marks = record.get("boxes") if isinstance(record.get("boxes"), Mapping) else None
     phrases = []
     for number, each in enumerate(given):
-        name = f"phrases, element {number}"
+        name = f"{column}, element {number}"
         own = _with_boxes(each, marks)
-        # Boxes beside the phrases are not of the own form: what they mean is counted.
-        phrases.append(read_own_phrase(own, name) if own is each else read_own_phrase(own, name, ()))
+        # Boxes beside the phrases, and entities, are not of the own form: what they mean is counted.
+        is_own = own is each and column == "phrases"
+        phrases.append(read_own_phrase(own, name) if is_own else read_own_phrase(own, name, ()))
     texts, pictures = _texts(record)
-    rest = {key: value for key, value in record.items() if key not in ("phrases", "messages", "conversations")}
+    rest = {key: value for key, value in record.items() if key not in (column, "messages", "conversations")}
     yield make_row(rest, texts, phrases, images=images_of(record) or pictures)
 
 

@@ -374,8 +374,10 @@ def _label_studio_box(shape: Mapping[str, Any]) -> list[float]:
         (a * math.cos(angle) - b * math.sin(angle), (a * math.sin(angle) + b * math.cos(angle)) / ratio)
         for a, b in corners
     ]
-    left, top = min(a for a, _ in turned), min(b for _, b in turned)
-    return [x + left, y + top, max(a for a, _ in turned) - left, max(b for _, b in turned) - top]
+    # What it encloses may leave the picture where the region itself does not.
+    across, down = zip(*turned, strict=True)
+    xs, ys = ([min(max(a + b, 0.0), 100.0) for b in sides] for a, sides in ((x, across), (y, down)))
+    return [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)]
 
 
 # One JSON file for each picture

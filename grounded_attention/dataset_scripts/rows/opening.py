@@ -37,7 +37,7 @@ def open_source(
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         if os.path.isdir(text):
-            return open_folder(Path(text))
+            return _open_saved(text) or open_folder(Path(text))
         if os.path.isfile(text):
             return open_file(Path(text))
         if paths := sorted(glob.glob(text, recursive=True)):
@@ -57,6 +57,20 @@ def open_source(
             kind or type(source).__name__, known, classes=class_names(_features(source)), kind=kind, size=size
         )
     raise DataError("not a source of rows", found=type(source).__name__, expected="a file, a Dataset, or a Hub id")
+
+
+def _open_saved(folder: str) -> Source | None:
+    """A folder that `save_to_disk` of `datasets` wrote; None for another one."""
+    if not any(os.path.isfile(os.path.join(folder, name)) for name in ("dataset_dict.json", "state.json")):
+        return None
+    import datasets
+
+    try:
+        opened = open_source(datasets.load_from_disk(folder))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"no data set of save_to_disk ({error})", file=folder, hint="get it again") from None
+    opened.name, opened.folder = folder, Path(folder)
+    return opened
 
 
 def check_hub_name(name: str) -> None:

@@ -38,6 +38,8 @@ SIDE_NAMES: tuple[tuple[str, tuple[str, str, str, str]], ...] = (
     ("xywh", ("x", "y", "w", "h")),
     ("cxcywh", ("cx", "cy", "w", "h")),
 )
+# Columns of lists or mappings, which CSV and some Parquet files have as texts of JSON.
+NESTED = ("phrases", "entities", "samples", "refs", "elements", "regions", "boxes", "bboxes", "labels", "categories")
 NAME_NAMES = (
     "phrase", "text", "ref", "expression", "caption", "instruction", "category_name", "class_name", "category",
     "categories", "label", "labels", "class", "name", "classes",
@@ -84,7 +86,8 @@ class RawPhrase:
 
 # The keys of a phrase in rows of the product's own form, and earlier names.
 OWN_KEYS = tuple(each.name for each in dataclasses.fields(RawPhrase))
-FORMER_KEYS = {"words": "text", "message": "sentence", "entity_id": "entity", "bbox": "boxes", "box": "boxes"}
+FORMER_KEYS = {"words": "text", "message": "sentence", "entity_id": "entity", "phrase": "text"}
+FORMER_KEYS |= dict.fromkeys(("bbox", "box", "bboxes"), "boxes")
 
 
 @dataclass

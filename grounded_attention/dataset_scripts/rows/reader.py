@@ -19,7 +19,7 @@ from .captions import texts_in_order
 from .masks import find_mask, unite_masks
 from .opening import open_source
 from .pictures import MissingPicture, Pictures, UnreadablePicture, picture_digest
-from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, plain
+from .raw import BOX_NAMES, NESTED, RawBox, RawPhrase, RawRow, RowError, plain, structured
 from .readings import Decision, Reading, Sample, UnclearBoxes, decide, parse_reading
 from .referring import IMAGE_NAMES, TEXT_NAMES
 from .report import RowsReport
@@ -210,6 +210,15 @@ class GroundedRows:
         """Plain values, with the columns that the user names under their known names, before all others."""
         # A null says no more than a column that is not there, but for boxes: there it says that there are none.
         record = {key: plain(value) for key, value in record.items() if value is not None or key in BOX_NAMES}
+        try:
+            record = {key: structured(each, key) if key in NESTED else each for key, each in record.items()}
+        except RowError as error:
+            raise DataError(
+                error.problem, **{**error.details, "file": file or self._source.name, "where": where}
+            ) from None
+        for key, names in self._source.classes.items():
+            if isinstance(record.get(key), int):
+                record[key] = names.get(record[key], record[key])
         if not self._columns:
             return record
         renamed = {}

@@ -3,6 +3,8 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from .masks import find_mask
@@ -35,11 +37,12 @@ IMAGE_NAMES = (
     "image_file", "image_file_name", "filepath", "img_filename", "image_filename", "filename", "file_name", "file",
     "image_url", "img_url", "url",
 )  # fmt: skip
+_FURTHER_NAME = re.compile(r"(?!image_file)\w+_file_names?")
 _FURTHER_IMAGE = re.compile(r"image_\d|\w+_file_names?")
 TEXT_NAMES = (
     "text", "caption", "captions", "sentences", "sentence", "expressions", "expression", "referring_expression",
     "refexp", "ref", "answer", "phrase", "description", "instruction", "query", "prompt", "label", "raw_sentences",
-    "title", "name", "category", "positive",
+    "title", "name", "category", "positive", "class", "class_name", "category_name",
 )  # fmt: skip
 
 
@@ -51,6 +54,10 @@ def images_of(record: "Columns") -> list[Any]:
         several = [each for value in several for each in (value if isinstance(value, list) else [value])]
         return several or ([str(record["image_id"])] if record.get("image_id") is not None else [])
     value = record[name]
+    if name == "file_name":  # an image folder may have further pictures
+        further = [each for key, each in record.items() if _FURTHER_NAME.fullmatch(key) and each is not None]
+        further = [*chain(*(each if isinstance(each, list) else [each] for each in further))]
+        value = [value, *further] if further else value
     if isinstance(value, str) and value.strip().startswith("["):
         value = structured(value, name)
     if isinstance(value, (list, tuple)):
@@ -106,7 +113,8 @@ def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawB
     if len(boxes) == 1:
         boxes[0].hull, boxes[0].mask = hull, mask
         area = record.get("area", record.get("bbox_area"))
-        boxes[0].area = float(area) if isinstance(area, (int, float)) and not isinstance(area, bool) else None
+        with suppress(TypeError, ValueError):
+            boxes[0].area = None if isinstance(area, bool) else float(area)  # a text in CSV
     return boxes
 
 
@@ -150,7 +158,7 @@ def _looks_like_boxes(value: Any) -> bool:
     if isinstance(value, list) and value and isinstance(value[0], (list, Mapping)):
         return _looks_like_boxes(value[0])
     if isinstance(value, Mapping):
-        return any({*sides} <= value.keys() for _, sides in SIDE_NAMES)
+        return any({*sides} <= value.keys() for _, sides in SIDE_NAMES) or any(name in value for name in BOX_NAMES)
     return isinstance(value, list) and len(value) == 4 and all(isinstance(each, (int, float)) for each in value)
 
 
