@@ -2,12 +2,14 @@
 """Each shape of rows, made from the documented columns: one box of a picture of 400 x 300, written in each way."""
 
 import json
+import random
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from grounded_attention import grounded_rows, read_phrase
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.rows import UnclearBoxes
 from tests.helpers.expected_rows import texts_of
 
@@ -372,3 +374,60 @@ def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(fol
         rows[number] = {**rows[number], "bbox": [390, 200, 80, 60]}
     with pytest.raises(UnclearBoxes):
         grounded_rows(write(folder, rows))
+
+
+# Damages
+
+
+def places(value, place=()):
+    """Every value in a row, however deep, with its place."""
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*place, key), each
+        yield from places(each, (*place, key))
+
+
+def damages(value):
+    """What may stand in the place of a value; GONE: nothing."""
+    if isinstance(value, str):
+        return [GONE, None, "", 7, [], {}, value[: max(1, len(value) // 2)]]
+    if isinstance(value, list):
+        return [GONE, None, [], "abc", value[:-1], [*value, *value[:1]], [value], {"a": 1}]
+    if isinstance(value, dict):
+        return [GONE, None, {}, "abc", []]
+    return [GONE, None, "abc", float("nan"), 1e9, -5000, [1]]
+
+
+def damaged(row, place, value):
+    row = json.loads(json.dumps(row))
+    inner = row
+    for key in place[:-1]:
+        inner = inner[key]
+    if value is GONE:
+        del inner[place[-1]]
+    else:
+        inner[place[-1]] = value
+    return row
+
+
+GONE = object()
+EACH = 30  # damages of a shape
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_nothing_is_lost_in_silence(case, folder, caplog):
+    """A damaged row is an error with its place, has a box all the same, or is counted by the report."""
+    given, convention, *_ = CASES[case]
+    rows = given if isinstance(given, list) else [given]
+    said = {"boxes": convention.removeprefix("ask or ")} if convention.startswith("ask or ") else {}
+    before = grounded_rows(write(folder, rows), **said)
+    boxes, bare = sum(len(phrase["boxes"]) for row in before for phrase in row["phrases"]), before.report.bare
+    all_of_them = [(place, value) for place, each in places(rows[0]) for value in damages(each)]
+    for place, value in random.Random(0).sample(all_of_them, min(EACH, len(all_of_them))):
+        caplog.clear()
+        try:
+            found = grounded_rows(write(folder, [*rows, damaged(rows[0], place, value)]), **said)
+            more = sum(len(phrase["boxes"]) for row in found for phrase in row["phrases"]) > boxes
+        except DataError as error:
+            assert "rows.json" in str(error), (place, value)
+        else:
+            assert more or found.report.dropped or found.report.bare > bare or caplog.records, (place, value)

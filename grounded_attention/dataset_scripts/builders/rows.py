@@ -21,6 +21,7 @@ from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
 from grounded_attention.dataset_scripts.rows.captions import texts_in_order
 from grounded_attention.dataset_scripts.rows.opening import check_hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
+from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
 from grounded_attention.utils.whole_files import write_bytes
 
@@ -212,7 +213,8 @@ class Rows(LocalBuilder):
             for made in convert(row, f"{key}-{number}", report):
                 report.add(ROWS)
                 yield {name: {**about, **made}[name] for name in self.info.features}
-        report.counts.update({f"left out: {reason}": count for reason, count in rows.report.dropped.items()})
+        dropped = {reason: count for reason, count in rows.report.dropped.items() if reason != WITHOUT_BOXES}
+        report.counts.update({f"left out: {reason}": count for reason, count in dropped.items()})
         self._states[split] = self._state_of(files)
         read = str(rows.report).splitlines()[:2]
         self.report[split] = {"read": read, **report.as_dict(), PICTURES: self._states[split]}

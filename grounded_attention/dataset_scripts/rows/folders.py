@@ -375,8 +375,8 @@ def _label_studio_box(shape: Mapping[str, Any]) -> list[float]:
         for a, b in corners
     ]
     # What it encloses may leave the picture where the region itself does not.
-    across, down = zip(*turned, strict=True)
-    xs, ys = ([min(max(a + b, 0.0), 100.0) for b in sides] for a, sides in ((x, across), (y, down)))
+    xs = [min(max(x + across, 0.0), 100.0) for across, _ in turned]
+    ys = [min(max(y + down, 0.0), 100.0) for _, down in turned]
     return [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)]
 
 

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Masks as rows have them: COCO's run lengths, compressed or not, polygons, or a picture of two values."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -96,6 +97,8 @@ def _rings(value: Any, name: str) -> list[np.ndarray]:
     if isinstance(value, list) and value and not isinstance(value[0], (list, Mapping)):
         try:
             numbers = [float(each) for each in value]
+            if not all(map(math.isfinite, numbers)):
+                raise ValueError
         except (TypeError, ValueError):
             raise RowError(f"bad {name}", found=value, expected="numbers of a polygon, or run lengths") from None
         return [np.array(numbers[: len(numbers) // 2 * 2]).reshape(-1, 2)]

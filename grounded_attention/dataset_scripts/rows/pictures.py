@@ -63,6 +63,8 @@ class Pictures:
             if image.get("bytes"):
                 return image
             image = image.get("path") or image.get("url") or image.get("file_name")
+        if isinstance(image, str) and not image.strip():
+            raise MissingPicture("(empty)", self.folders)
         if isinstance(image, str | os.PathLike):
             return self._decoded(str(image)) or str(self._file(str(image), file))
         if image is None or (hasattr(image, "__len__") and not isinstance(image, bytes) and not len(image)):

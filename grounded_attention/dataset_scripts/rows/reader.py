@@ -33,7 +33,7 @@ COUNTED = (200, 2000)
 # Records that are read for it at most while no box was found.
 LOOKED_AT = 2000
 _POINTS = (Reading("point"),)  # a key of decisions: points of which nothing else is known
-_WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
+WITHOUT_BOXES = "a phrase without boxes (the phrase stays)"
 # Names of columns that a user may give.
 COLUMNS = (
     "image", "images", "image_id", "width", "height", "text", "caption", "captions", "boxes", "phrases", "messages",
@@ -142,7 +142,7 @@ class GroundedRows:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         yield from self._read(self._decodes)
         for reason, count in self.report.dropped.items():
-            if reason not in self._told and reason != _WITHOUT_BOXES:
+            if reason not in self._told and reason != WITHOUT_BOXES:
                 self._told.add(reason)
                 logger.warning("%s: left out: %d x %s", self.report.source, count, reason)
 
@@ -261,6 +261,8 @@ class GroundedRows:
                     found=record,
                     expected=shape.columns,
                 ) from error
+            if not made:
+                context.leave_out("a row without a text or an object")
             for row in made:
                 for phrase in row.phrases:
                     if phrase.image is None and phrase.boxes and len(row.images) > 1:
@@ -460,7 +462,7 @@ class GroundedRows:
                 boxes.append(read)
                 kept.append(box)
         if not raw.boxes and raw.regions is None:
-            report.drop(_WITHOUT_BOXES, name)
+            report.drop(WITHOUT_BOXES, name)
         phrase: dict[str, Any] = {
             "text": texts[sentence][start:end],
             "start": start,

@@ -20,6 +20,7 @@ class RowsReport:
         rows (`int`): Rows made.
         phrases (`int`): Phrases in them.
         boxes (`int`): Boxes of them.
+        bare (`int`): Rows without a phrase.
         boxes_per_phrase (`dict`): Number of boxes -> phrases.
         sizes (`dict`): `"WIDTH x HEIGHT"` -> pictures; the 20 most frequent are kept.
         splits (`dict`): Split -> rows.
@@ -36,6 +37,7 @@ class RowsReport:
     rows: int = 0
     phrases: int = 0
     boxes: int = 0
+    bare: int = 0
     boxes_per_phrase: dict[int, int] = field(default_factory=Counter)
     sizes: dict[str, int] = field(default_factory=Counter)
     splits: dict[str, int] = field(default_factory=Counter)
@@ -54,6 +56,7 @@ class RowsReport:
     def add(self, row: dict[str, Any], split: str) -> None:
         """Counts a row that was made."""
         self.rows += 1
+        self.bare += not row["phrases"]
         self.splits[split or "(none)"] = self.splits.get(split or "(none)", 0) + 1
         size = f"{row['width']} x {row['height']}" if "width" in row else "without a picture"
         if size in self.sizes or len(self.sizes) < 1000:
@@ -70,7 +73,9 @@ class RowsReport:
 
     def __str__(self) -> str:
         counted = "" if self.complete else "the first "
-        lines = [f"{self.source}: {self.shape}; {counted}{self.rows} rows, {self.phrases} phrases, {self.boxes} boxes"]
+        bare = f" ({self.bare} without a phrase)" if self.bare else ""
+        counts = f"{self.rows} rows{bare}, {self.phrases} phrases, {self.boxes} boxes"
+        lines = [f"{self.source}: {self.shape}; {counted}{counts}"]
         if self.convention:
             lines.append(f"boxes: {self.convention} ({self.known_by})")
         elif self.known_by:
