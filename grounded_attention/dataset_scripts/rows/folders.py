@@ -375,9 +375,9 @@ def _label_studio_box(shape: Mapping[str, Any]) -> list[float]:
         for a, b in corners
     ]
     # What it encloses may leave the picture where the region itself does not.
-    xs = [min(max(x + across, 0.0), 100.0) for across, _ in turned]
-    ys = [min(max(y + down, 0.0), 100.0) for _, down in turned]
-    return [min(xs), min(ys), max(xs) - min(xs), max(ys) - min(ys)]
+    across = [min(max(x + a, 0.0), 100.0) for a, _ in turned]
+    down = [min(max(y + b, 0.0), 100.0) for _, b in turned]
+    return [min(across), min(down), max(across) - min(across), max(down) - min(down)]
 
 
 # One JSON file for each picture
