@@ -375,9 +375,9 @@ def _label_studio_box(shape: Mapping[str, Any]) -> list[float]:
         for a, b in corners
     ]
     # What it encloses may leave the picture where the region itself does not.
-    across = [min(max(x + a, 0.0), 100.0) for a, _ in turned]
-    down = [min(max(y + b, 0.0), 100.0) for _, b in turned]
-    return [min(across), min(down), max(across) - min(across), max(down) - min(down)]
+    columns = [min(max(x + a, 0.0), 100.0) for a, _ in turned]
+    rows = [min(max(y + b, 0.0), 100.0) for _, b in turned]
+    return [min(columns), min(rows), max(columns) - min(columns), max(rows) - min(rows)]
 
 
 # One JSON file for each picture
