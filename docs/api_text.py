@@ -3,6 +3,7 @@
 
 import ast
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = "grounded_attention"
+SUFFIX = ".api"  # of written pages: they are no Markdown of the project
 BLOCK = re.compile(r"^```\{api\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Yields|Examples?):\s*$")
 ITEM = re.compile(r"^(\*{0,2}[\w.]+(?:, \*{0,2}\w+)*)( \(.*\))?:(?:\s+(.*))?$")
@@ -24,8 +26,38 @@ class Found(NamedTuple):
 
 
 def expand(text: str) -> str:
-    """Replaces each `{api}` block by the documentation of the names in it, one name a line."""
-    return BLOCK.sub(lambda block: "\n".join(describe(name) for name in block[1].split()), text)
+    """Replaces each `{api}` block by a list of its names, each with its first sentence and a link to its page."""
+    return BLOCK.sub(lambda block: listing(block[1].split()), text)
+
+
+def listing(names: list[str]) -> str:
+    pages = {name: name.rpartition(".")[2] for name in names}
+    lines = [f"- [`{page}`](names/{page}{SUFFIX}): {first_sentence(describe(name))}" for name, page in pages.items()]
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *(f"names/{page}" for page in pages.values()), "```"])
+    return "\n".join(lines) + f"\n\n{toctree}\n"
+
+
+def first_sentence(page: str) -> str:
+    """The first sentence below the code block of a page; empty if transformers writes it."""
+    said = page.split("```")[2].strip().split("\n\n")[0]
+    said = "" if said.startswith(("#", "**")) else " ".join(said.split())
+    return re.split(r"(?<=\.) ", said)[0].rstrip(":")
+
+
+def pages() -> dict[str, str]:
+    """Name -> the Markdown of its page, of all names of `docs/api/`."""
+    blocks = (BLOCK.search(page.read_text(encoding="utf-8")) for page in sorted((ROOT / "docs" / "api").glob("*.md")))
+    return {name.rpartition(".")[2]: describe(name) for block in blocks if block for name in block[1].split()}
+
+
+def write_pages() -> list[str]:
+    """Writes the page of each name into `docs/api/names`, which no one edits; returns their files."""
+    folder = ROOT / "docs" / "api" / "names"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, text in pages().items():
+        (folder / f"{name}{SUFFIX}").write_text(text, encoding="utf-8")
+    return [f"docs/api/names/{name}{SUFFIX}" for name in pages()]
 
 
 def describe(name: str) -> str:
@@ -41,13 +73,13 @@ def describe(name: str) -> str:
     text = documentation(found.module, found.node)
     if not text and not found.node.decorator_list:  # transformers writes that of a class which is only decorated
         raise LookupError(f"{name} has no docstring")
-    parts = [f"## {last}", signature(path, found.node), to_markdown(text)]
+    parts = [f"# {last}", signature(path, found.node), to_markdown(text)]
     if isinstance(found.node, ast.ClassDef):
         for module, method in methods(found):
             if method.name == "__call__" or method.name[0] != "_":
                 said = documentation(module, method)
                 if said and not is_setter(method):
-                    parts += [f"### {last}.{method.name}", signature("", method), to_markdown(said)]
+                    parts += [f"## {last}.{method.name}", signature("", method), to_markdown(said)]
     return "\n\n".join(parts) + "\n"
 
 

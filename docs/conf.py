@@ -15,7 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
 
-from api_text import expand  # noqa: E402
+from api_text import SUFFIX, expand, write_pages  # noqa: E402
 from search_sections import script  # noqa: E402
 
 NAVIGATION: dict[str, list[str]] = yaml.safe_load((ROOT / "docs" / "navigation.yml").read_text(encoding="utf-8"))
@@ -28,9 +28,10 @@ project_copyright, release = (
 )
 extensions = ["myst_parser", "sphinx_copybutton"]
 root_doc = HOME
-include_patterns = [f"{HOME}.md", *(page for pages in NAVIGATION.values() for page in pages)]
+LISTED = [f"{HOME}.md", *(page for group in NAVIGATION.values() for page in group)]
+include_patterns = [*LISTED, *write_pages()]
 exclude_patterns = [".*", "data", "runs", "site", "tests", "grounded_attention"]  # large, or links to other folders
-source_suffix = {".md": "markdown"}
+source_suffix = {".md": "markdown", SUFFIX: "markdown"}
 highlight_language = "none"
 myst_heading_anchors = 4  # the anchors of GitHub
 copybutton_exclude = ".linenos, .gp, .go"
@@ -49,8 +50,8 @@ pygments_style, pygments_dark_style = "friendly", "monokai"
 def write_navigation() -> str:
     """Returns the navigation as hidden lists of contents for the end of the first page."""
     blocks = []
-    for title, pages in NAVIGATION.items():
-        lines = "\n".join(page.removesuffix(".md") for page in pages)
+    for title, group in NAVIGATION.items():
+        lines = "\n".join(page.removesuffix(".md") for page in group)
         blocks.append(f"```{{toctree}}\n:hidden:\n:maxdepth: 1\n:caption: {title}\n\n{lines}\n```\n")
     return "\n" + "\n".join(blocks)
 
@@ -59,7 +60,7 @@ def read_page(app, name: str, source: list[str]) -> None:
     """Adds to a page what is not in its file: the navigation, the text of the API. The logo is beside every page."""
     if name == HOME:
         source[0] = re.sub(r"<picture>.*?</picture>\s*", "", source[0], flags=re.DOTALL) + write_navigation()
-    if name.startswith("docs/api/"):
+    if Path(name).parent == Path("docs/api"):
         source[0] = expand(source[0])
 
 
@@ -70,8 +71,7 @@ def write_first_page(app, problem: Exception | None) -> None:
         (Path(app.outdir) / "index.html").write_text(
             f'{text}<title>{project}</title><a href="{HOME}.html">{project}</a>\n', encoding="utf-8"
         )
-        pages = [f"{HOME}.md", *(page for pages in NAVIGATION.values() for page in pages)]
-        (Path(app.outdir) / "_static" / "sections.js").write_text(script(pages), encoding="utf-8")
+        (Path(app.outdir) / "_static" / "sections.js").write_text(script(LISTED), encoding="utf-8")
         (Path(app.outdir) / ".nojekyll").touch()  # GitHub Pages would leave out _static
 
 

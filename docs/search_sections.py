@@ -8,7 +8,7 @@ import json
 import re
 from pathlib import Path
 
-from api_text import expand
+from api_text import pages
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = re.compile(r"<!-- search: (.*?) -->", re.DOTALL)
@@ -16,9 +16,8 @@ HEADING = re.compile(r"^(#{1,3}) (.+)$", re.MULTILINE)
 CODE = re.compile(r"^ *```.*?^ *```$", re.DOTALL | re.MULTILINE)
 
 
-def sections(name: str) -> list[tuple[str, str, str, str, str]]:
+def sections(name: str, text: str) -> list[tuple[str, str, str, str, str]]:
     """(address, title of the page, heading, text, other words) of each section of a page; `name` is its file."""
-    text = expand((ROOT / name).read_text(encoding="utf-8"))
     words = " ".join(WORDS.findall(text))
     # A comment in code looks like a heading.
     hidden = CODE.sub(lambda block: re.sub(r"^#", " ", block[0], flags=re.MULTILINE), text)
@@ -49,6 +48,8 @@ def plain(text: str) -> str:
 
 
 def script(names: list[str]) -> str:
-    """The sections of all pages as a script, which a page opened as a file may load too."""
-    listed = [section for name in names for section in sections(name)]
+    """The sections of these pages, and those of the API, as a script, which a page opened as a file may load too."""
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
+    texts |= {f"docs/api/names/{name}.md": text for name, text in pages().items()}
+    listed = [section for name, text in texts.items() for section in sections(name, text)]
     return f"const SECTIONS = {json.dumps(listed, ensure_ascii=False, separators=(',', ':'))};\n"

@@ -59,7 +59,7 @@ SEARCHES = {
     "onnx": "docs/export",
     "optimizer": "docs/own_loop",
     "TRL": "docs/own_loop",
-    "VLBertProcessor": "docs/api/processors",
+    "VLBertProcessor": "docs/api/names/VLBertProcessor",
     "rollout attention": "docs/",
 }
 
@@ -126,15 +126,15 @@ def test_the_api_shows_what_python_imports(api_text, name):
     text = api_text.describe(name)
     module, last = re.search(r"^```python\nfrom ([\w.]+) import (\w+)$", text, re.MULTILINE).groups()
     value = getattr(importlib.import_module(module), last)
-    assert text.startswith(f"## {last}\n") and name.rpartition(".")[2] == last
+    assert text.startswith(f"# {last}\n") and name.rpartition(".")[2] == last
     calls = {last: value}
     if inspect.isclass(value):
         calls = {
-            f"{last}.{method}": getattr(value, method) for method in re.findall(rf"^### {last}\.(\w+)$", text, re.M)
+            f"{last}.{method}": getattr(value, method) for method in re.findall(rf"^## {last}\.(\w+)$", text, re.M)
         }
     for title, call in calls.items():
         shown = re.search(
-            rf"^##+ {re.escape(title)}\n\n```python\n(?:from[^\n]*\n\n)?(.*?)\n```", text, re.DOTALL | re.MULTILINE
+            rf"^#+ {re.escape(title)}\n\n```python\n(?:from[^\n]*\n\n)?(.*?)\n```", text, re.DOTALL | re.MULTILINE
         )[1]
         if not callable(call):  # a property: an attribute with its type, which no one can call
             [attribute] = ast.parse(shown).body
