@@ -2,9 +2,9 @@
 """GQA: the metrics of the official script, for one question, for a whole split, and over batches and processes.
 
 An answer is right if it is the same text. All metrics but consistency are means over the balanced questions. The
-script multiplies shares by 100; here they are in [0, 1]. `distribution` is the script's number, lower is better. Left
-out are its grounding score, which needs attention maps over the image in a file, and accuracy by the number of words
-and of reasoning steps.
+script multiplies shares by 100; here they are in [0, 1]. `distribution` is the script's number, lower is better.
+`words_N` and `steps_N` are its accuracies by the number of words and of reasoning steps. Its grounding score is
+[`grounding_score`], of an attention map.
 """
 
 from collections import Counter, defaultdict
@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,6 +23,10 @@ from .item_scores import ItemScores, Scored
 OPEN = "query"
 # What two things have in common is one of these answers; the lists of such questions are not used.
 COMMON, COMMON_ANSWERS = "Common", ("color", "material", "shape")
+# Parts whose objects the grounding score reads.
+GROUNDED = ("question", "fullAnswer")
+# Steps that the script does not count.
+UNCOUNTED = ("exist", "query: name", "choose name")
 Question = Mapping[str, Any]
 
 
@@ -35,6 +41,8 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
         "open" if structural == OPEN else "binary",
         f"structural_{structural}",
         f"semantic_{semantic}",
+        f"words_{len(question['question'].split()):02}",
+        *([f"steps_{count_steps(question['semantic']):02}"] if question.get("semantic") else []),
     )
     scores = dict.fromkeys(names, right)
     if question["valid"] or question["plausible"]:
@@ -44,10 +52,40 @@ def question_scores(prediction: str, question: Question) -> dict[str, float]:
     return scores
 
 
+def count_steps(semantic: Iterable[Mapping[str, Any]]) -> int:
+    """The number of reasoning steps as the script counts them."""
+    named = (f"{step['operation']}: {step['argument']}" for step in semantic)
+    return sum(not any(each in name for each in UNCOUNTED) for name in named)
+
+
+def grounding_score(annotations: Iterable[Mapping[str, Any]], cells: npt.ArrayLike, attention: npt.ArrayLike) -> float:
+    """
+    The script's grounding score of a question: the attention on the objects that its words and those of its full
+    answer mean, each annotation on its own, so that it may be above 1.
+
+    Args:
+        annotations (iterable of `Mapping[str, Any]`): those of a row, with boxes.
+        cells (`ArrayLike`): (K, 4) boxes of the regions, or of the cells of a grid: x1, y1, x2, y2 in [0, 1].
+        attention (`ArrayLike`): (K,) attention on each; it counts by the part of the cell that is in the object.
+    """
+    places, weights = np.asarray(cells, dtype=float), np.asarray(attention, dtype=float)
+    area = (places[:, 2:] - places[:, :2]).prod(1)
+    score = 0.0
+    for each in annotations:
+        if each["part"] in GROUNDED and len(each["box"]):
+            low, high = np.maximum(places[:, :2], each["box"][:2]), np.minimum(places[:, 2:], each["box"][2:])
+            score += float(weights @ (np.clip(high - low, 0, None).prod(1) / area))
+    return score
+
+
 def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]) -> float | None:
     """
-    The share of right answers to the questions that a right answer entails: a mean for each question, then over them.
+    The share of right answers to the questions that a right answer entails: a mean for each question, then over them;
+    0 where a right answer entails nothing, as the script has it. None without questions, or if an entailed one has no
+    answer.
     """
+    if not entailed:
+        return None
     means = []
     for number, listed in entailed.items():
         others = [other for other in listed if other != number]
@@ -55,7 +93,7 @@ def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]
             return None
         if right[number] and others:
             means.append(sum(right[other] for other in others) / len(others))
-    return sum(means) / len(means) if means else None
+    return sum(means) / len(means) if means else 0.0
 
 
 def distribution(answers: Iterable[tuple[Hashable, Hashable, Hashable]]) -> float | None:
@@ -141,8 +179,8 @@ class GQAScores(ItemScores):
             number, balanced, group = _key(question["example_id"]), question["is_balanced"], question["global_group"]
             group_key = _key(group) if group else 0
             self._answered.append((number, int(balanced), group_key, _key(question["answer"]), _key(answer)))
-            if balanced:
-                self._entailed += [(number, _key(other)) for other in question["entailed"]]
+            if balanced:  # with itself, so that a question that entails nothing is there too
+                self._entailed += [(number, _key(other)) for other in (question["example_id"], *question["entailed"])]
 
     def state(self) -> dict[str, Tensor]:
         """The state of `ItemScores`, and the answers of this process as 64-bit keys of their texts.

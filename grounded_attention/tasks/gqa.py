@@ -23,6 +23,7 @@ GROUP = "gqa"
 # What the metrics read of a row.
 QUESTION = (
     "example_id",
+    "question",
     "answer",
     "is_balanced",
     "structural_type",
@@ -54,7 +55,7 @@ class GQA(AnsweringTask):
     name = "gqa"
     title = "compositional visual question answering"
     builder = "gqa"
-    columns = ("image_id", "question", *QUESTION)
+    columns = ("image_id", *QUESTION)
     Options = GQAOptions
     citation = CITATION
     predictions = "a list of objects with questionId and prediction"
@@ -87,7 +88,7 @@ class GQA(AnsweringTask):
         return {
             **self.question_inputs(examples, processor),
             "labels": answer_targets((row["answer"] for row in rows), self.options.index),
-            "questions": [{name: row[name] for name in QUESTION} for row in rows],
+            "questions": [{**{name: row[name] for name in QUESTION}, "semantic": row.get("semantic")} for row in rows],
         }
 
     def score(self, outputs: Any, batch: Batch) -> Scored:

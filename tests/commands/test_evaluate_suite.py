@@ -142,6 +142,27 @@ def test_evidence_is_kept_masked_and_replaced(sees, files, tmp_path, monkeypatch
     assert figures["evidence_score"] == float(sees)
 
 
+def test_evidence_of_gqa():
+    """Words of the question are phrases; evidence is also what the full answer means, in a box."""
+    question = {
+        "example_id": "07",
+        "image_id": "n5",
+        "question": "Is the red car, or the bus, large?",
+        "answer": "car",
+    }
+    marks = [
+        ("question", "2:4", [0, 0, 0.5, 0.5]),
+        ("question", "6", [0.5, 0, 1, 1]),
+        ("fullAnswer", "1", [0, 0, 0.5, 0.5]),
+    ]
+    marks += [("answer", "0", [0, 0, 1, 1]), ("question", "1", [])]
+    annotations = [{"part": part, "tokens": tokens, "object": "1", "box": box} for part, tokens, box in marks]
+    [row] = suites.gqa_evidence({**question, "annotations": annotations})
+    assert [question["question"][each["start"] : each["end"]] for each in row["phrases"]] == ["red car", "bus"]
+    assert row["boxes"] == [box for _, _, box in marks[:3]]
+    assert not list(suites.gqa_evidence({**question, "annotations": []}))
+
+
 def test_regions_of_evidence():
     boxes = np.array([[0, 0, 0.5, 0.5], [0.1, 0.1, 0.3, 0.3], [0.6, 0.6, 1, 1]], dtype=np.float32)
     record, other = (Regions("a", 10, 10, boxes, np.full((3, 2), value, dtype=np.float16)) for value in (1, 2))

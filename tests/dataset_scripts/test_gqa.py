@@ -68,6 +68,8 @@ def test_rows_have_what_the_official_metrics_read(data, tmp_path):
     kinds = {"structural_type": "query", "semantic_type": "attr", "detailed_type": "directOf", "global_group": ""}
     lists = {"entailed": ["0002", "0001"], "equivalent": ["0001"], "valid": [], "plausible": []}
     more = {"full_answer": "The car is red.", "is_balanced": True, "local_group": "06-car_color"}
+    more |= {"semantic": [{"operation": "select", "argument": "car (1)", "dependencies": []}]}
+    more |= {"annotations": [{"part": "question", "tokens": "4", "object": "1", "box": []}]}
     assert splits["train"][0] == {**texts, **kinds, **lists, **more}
     test = splits["test"][0]
     assert (test["example_id"], test["answer"], test["structural_type"], test["entailed"]) == ("000123", "", "", [])
@@ -93,9 +95,23 @@ def test_choices_are_joined_where_their_file_exists(data, tmp_path):
         build(data, tmp_path, splits="val")
 
 
+def test_scene_graphs_give_the_boxes_of_annotations(data, tmp_path):
+    car = {"name": "car", "x": 10, "y": 20, "w": 40, "h": 60, "attributes": [], "relations": []}
+    graphs = {"n15": {"width": 100, "height": 80, "objects": {"1": car, "2": dict(car)}}}
+    write(data / "sceneGraphs", "val_sceneGraphs.json", graphs)
+    [annotation] = build(data, tmp_path, splits="val").as_dataset("validation")[0]["annotations"]
+    assert annotation["box"] == pytest.approx([0.1, 0.25, 0.5, 1.0])
+    del graphs["n15"]["objects"]["2"]["w"]
+    write(data / "sceneGraphs", "val_sceneGraphs.json", graphs)
+    with pytest.raises(DataError, match=r"image 'n15', objects, 2: w is missing"):
+        build(data, tmp_path, splits="val")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"semantic": [{"operation": "select"}]}, "question '1', semantic: dependencies is missing"),
+        ({"annotations": {"question": {"4": 1}}}, "question '1', annotations, question: bad 4"),
         ({"answer": None}, "question '1': bad answer: expected a text"),
         ({"types": {"structural": "query", "semantic": "attr"}}, "question '1', types: detailed is missing"),
         ({"groups": {"global": 3, "local": None}}, "question '1', groups: bad global: found 3"),

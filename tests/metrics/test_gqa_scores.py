@@ -6,16 +6,27 @@ from types import SimpleNamespace
 
 import pytest
 
-from grounded_attention.metrics.gqa_scores import GQAScores, consistency, distribution, gqa_scores, question_scores
+from grounded_attention.metrics.gqa_scores import (
+    GQAScores,
+    consistency,
+    distribution,
+    gqa_scores,
+    grounding_score,
+    question_scores,
+)
 from grounded_attention.metrics.item_scores import Scored
 
 ANSWERS = ("yes", "no", "red", "color", "material")
+NAMED = (("select", "car"), ("exist", "?"), ("query", "name"), ("choose name", "a|b"), ("and", ""))
+STEPS = [{"operation": operation, "argument": argument, "dependencies": []} for operation, argument in NAMED]
 
 
 def question(number="1", answer="red", **changes):
     return {
         "example_id": number,
         "image_id": "7",
+        "question": "What color is it?",
+        "semantic": [{"operation": "select", "argument": "car (1)", "dependencies": []}],
         "answer": answer,
         "is_balanced": True,
         "structural_type": "query",
@@ -35,6 +46,8 @@ def random_questions(rng, count=60):
         question(
             name,
             rng.choice(ANSWERS[:3]),
+            question=" ".join(["word"] * rng.randrange(3, 6)),
+            semantic=rng.sample(STEPS, rng.randrange(1, 5)),
             is_balanced=rng.random() < 0.6,
             structural_type=rng.choice(("query", "verify", "choose")),
             semantic_type=rng.choice(("attr", "rel")),
@@ -46,6 +59,12 @@ def random_questions(rng, count=60):
         )
         for name in names
     ]
+
+
+def counted_steps(each):
+    """Whether something is there, its name, and a choice of names are no steps."""
+    uncounted = [("exist", "?"), ("query", "name"), ("choose name", "a|b")]
+    return sum((step["operation"], step["argument"]) not in uncounted for step in each["semantic"])
 
 
 def by_loops(predictions, questions):
@@ -72,6 +91,12 @@ def by_loops(predictions, questions):
         "validity": share([each for each in balanced if each["valid"]], belongs("valid")),
         "plausibility": share([each for each in balanced if each["plausible"]], belongs("plausible")),
     }
+    for each in balanced:
+        words = len(each["question"].split(" "))
+        alike = [other for other in balanced if len(other["question"].split(" ")) == words]
+        found[f"words_0{words}"] = share(alike, right)
+        steps = counted_steps(each)
+        found[f"steps_0{steps}"] = share([other for other in balanced if counted_steps(other) == steps], right)
     for kind in ("structural", "semantic"):
         for name in {each[f"{kind}_type"] for each in balanced}:
             found[f"{kind}_{name}"] = share([each for each in balanced if each[f"{kind}_type"] == name], right)
@@ -80,7 +105,7 @@ def by_loops(predictions, questions):
         others = [other for other in each["entailed"] if other != each["example_id"]]
         if right(each) and others:
             means.append(sum(right(known[other]) for other in others) / len(others))
-    found["consistency"] = [sum(means) / len(means)] if means else []
+    found["consistency"] = [sum(means) / len(means) if means else 0.0]
     total, weight = 0.0, 0
     for group in {each["global_group"] for each in balanced} - {""}:
         members = [each for each in balanced if each["global_group"] == group]
@@ -150,8 +175,24 @@ def test_consistency_is_a_mean_of_means_of_right_questions():
     right = {"a": True, "b": False, "c": True, "d": True}
     assert consistency(right, {"a": ["b", "c"], "c": ["d"]}) == (0.5 + 1) / 2
     assert consistency(right, {"a": ["b", "c"], "b": ["a"]}) == 0.5, "b is wrong, so it entails nothing"
-    assert consistency(right, {"a": ["a"], "c": []}) is None
+    assert consistency(right, {"a": ["a"], "c": []}) == consistency(right, {"b": ["a"]}) == 0.0
+    assert consistency(right, {}) is None
     assert consistency(right, {"a": ["b", "e"]}) is None, "nobody knows whether e is right"
+
+
+def test_grounding_by_hand():
+    """A grid of two by two cells; attention 0.4 on the upper left one, whose half is in the first object, and 0.3 on
+    the lower right one, a quarter of which is in the second. The answer's own object does not count."""
+    cells = [[0, 0, 0.5, 0.5], [0.5, 0, 1, 0.5], [0, 0.5, 0.5, 1], [0.5, 0.5, 1, 1]]
+    annotations = [
+        {"part": "question", "tokens": "4", "object": "1", "box": [0, 0, 0.25, 0.5]},
+        {"part": "fullAnswer", "tokens": "1", "object": "2", "box": [0.75, 0.75, 1, 1]},
+        {"part": "fullAnswer", "tokens": "3", "object": "1", "box": [0, 0, 0.25, 0.5]},
+        {"part": "answer", "tokens": "0", "object": "3", "box": [0, 0, 1, 1]},
+        {"part": "question", "tokens": "5", "object": "4", "box": []},
+    ]
+    found = grounding_score(annotations, cells, [0.4, 0.2, 0.1, 0.3])
+    assert found == pytest.approx(0.4 * 0.5 + 0.3 * 0.25 + 0.4 * 0.5)
 
 
 def test_distribution_is_chi_square_of_each_group():

@@ -43,6 +43,9 @@ Compositional Question Answering. CVPR 2019."""
 TYPES = ("structural", "semantic", "detailed")
 GROUPS = ("global", "local")
 CHOICES = ("valid", "plausible")
+ANNOTATED = ("question", "answer", "fullAnswer")
+GRAPH_FOLDERS = ("", "sceneGraphs", "gqa", "gqa/sceneGraphs", *FOLDERS[1:2])
+GRAPHS_HINT = "get sceneGraphs.zip from https://cs.stanford.edu/people/dorarad/gqa/download.html, or remove the file"
 FEATURES = {
     "example_id": Value("string"),
     "image_id": Value("string"),
@@ -55,9 +58,19 @@ FEATURES = {
     "entailed": List(Value("string")),
     "equivalent": List(Value("string")),
     **{name: List(Value("string")) for name in CHOICES},
+    # The objects that words of the question, the answer and the full answer mean; `tokens` counts the words. A box is
+    # there with the scene graph of the image.
+    "annotations": List(
+        {**{name: Value("string") for name in ("part", "tokens", "object")}, "box": List(Value("float32"))}
+    ),
+    # The steps of the reasoning program.
+    "semantic": List(
+        {"operation": Value("string"), "argument": Value("string"), "dependencies": List(Value("int32"))}
+    ),
 }
 Row = dict[str, Any]
 Choices = dict[str, tuple[list[str], list[str]]]
+Graphs = dict[str, dict[str, list[float]]]  # image -> object -> its box
 
 
 @dataclass
@@ -78,11 +91,19 @@ class GQAConfig(LocalConfig):
     def sources(self) -> list[Path]:
         if not self.data_dir:
             return []
-        return [path for split in SPLITS for path in (*self.needed_files(split), self.choices_file(split))]
+        return [
+            path
+            for split in SPLITS
+            for path in (*self.needed_files(split), self.choices_file(split), self.graphs_file(split))
+        ]
 
     def choices_file(self, split: str) -> Path:
         """Returns the optional file of valid and plausible answers of a split."""
         return self._find(f"{split}_choices.json", CHOICES_FOLDERS)
+
+    def graphs_file(self, split: str) -> Path:
+        """Returns the optional file of scene graphs of a split, with the boxes of objects."""
+        return self._find(f"{split}_sceneGraphs.json", GRAPH_FOLDERS)
 
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, val, and the other splits whose files exist."""
@@ -136,6 +157,8 @@ class GQA(LocalBuilder):
         report, choices_file = BuildReport(), self.config.choices_file(split)
         with_choices = split in WITH_CHOICES and choices_file.is_file()
         choices = read_choices(choices_file) if with_choices else None
+        graphs_file = self.config.graphs_file(split)
+        graphs = read_graphs(graphs_file) if graphs_file.is_file() else {}
         for path in self.config.needed_files(split):
             for row in read_questions(path, SPLITS[split]):
                 question_id = row["example_id"]
@@ -145,6 +168,9 @@ class GQA(LocalBuilder):
                         problem, expected = "no choices of a balanced question", f"a member {question_id!r}"
                         raise DataError(problem, file=choices_file, expected=expected, hint=CHOICES_HINT)
                     row["valid"], row["plausible"] = choices.get(question_id, ([], []))
+                boxes = graphs.get(row["image_id"], {})
+                for each in row["annotations"]:
+                    each["box"] = boxes.get(each["object"], [])
                 report.add("questions")
                 report.add("balanced", count=row["is_balanced"])
                 yield row
@@ -182,7 +208,41 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
         "entailed": record.texts("entailed") if has("entailed") else [],
         "equivalent": record.texts("equivalent") if has("equivalent") else [],
         **{name: [] for name in CHOICES},
+        "annotations": _annotations(record) if "annotations" in record.values else [],
+        "semantic": [_step(record, each) for each in record.items("semantic")] if "semantic" in record.values else [],
     }
+
+
+def _annotations(record: Record) -> list[Row]:
+    whole, found = record.member("annotations"), []
+    for part in ANNOTATED:
+        if part in whole.values:
+            named = whole.member(part)
+            found += [{"part": part, "tokens": key, "object": named.text(key), "box": []} for key in named.names()]
+    return found
+
+
+def _step(record: Record, step: Any) -> Row:
+    inner = Record(step, record.file, f"{record.where}, semantic", record.hint)
+    dependencies = inner.items("dependencies")
+    if not all(isinstance(each, int) for each in dependencies):
+        raise inner.error("bad dependencies", found=dependencies, expected="numbers of steps")
+    return {**{name: inner.text(name) for name in ("operation", "argument")}, "dependencies": dependencies}
+
+
+def read_graphs(path: Path) -> Graphs:
+    """Reads the boxes of the objects of images, divided by width and height."""
+    graphs: Graphs = {}
+    for image_id, values in json_members(path, GRAPHS_HINT):
+        record = Record(values, path, f"image {image_id!r}", GRAPHS_HINT)
+        width, height = record.integer("width", minimum=1), record.integer("height", minimum=1)
+        objects = record.member("objects")
+        graphs[image_id] = boxes = {}
+        for name in objects.names():
+            x, y, w, h = (objects.member(name).number(side) for side in "xywh")
+            corners = (x / width, y / height, (x + w) / width, (y + h) / height)
+            boxes[name] = [min(max(edge, 0.0), 1.0) for edge in corners]
+    return graphs
 
 
 def _group(groups: Record, name: str) -> str:

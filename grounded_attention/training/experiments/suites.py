@@ -4,6 +4,7 @@ the probe (`metrics/probes.py`)."""
 
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, EVIDEN
 from grounded_attention.dataset_scripts.scenes.records import MANIFEST
 from grounded_attention.families import VLM
 from grounded_attention.metrics.evidence import VIEWS, WHOLE, evidence_metrics
+from grounded_attention.metrics.gqa_scores import GROUNDED
 from grounded_attention.metrics.object_hallucination import NO, YES, read_yes_or_no
 from grounded_attention.metrics.probes import Matched, box_metrics, match_metrics, verdict_metrics
 from grounded_attention.metrics.significance import Estimate
@@ -91,6 +93,13 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     else:
         name = root.name if root.exists() else source
     on_hub: dict[str, Any] = {} if root.exists() else {"streaming": True}
+    if suite == EVIDENCE and next(root.rglob("val_sceneGraphs.json"), None) is not None:
+        gqa = BUILDERS["gqa"](data_dir=source, splits="val")
+        gqa.download_and_prepare()
+        if images is None:
+            raise ValueError("give the folder of GQA's pictures: --images")
+        listed = [made for row in gqa.as_dataset("validation") for made in gqa_evidence(row)]
+        return Probe(name, datasets.Dataset.from_list(listed), images)
     found = list(grounded_rows(source, images=images, **on_hub).splits)
     if split is not None and split not in found:
         raise ValueError(f"{source}: no split {split}, found {', '.join(found) or 'rows without splits'}")
@@ -100,6 +109,24 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     # AMBER looks for inventions: there the answer no is the positive one.
     is_amber = (root / "annotations.json").is_file() and (root / "query").is_dir()
     return Probe(name, made.as_dataset("train"), os.sep, NO if is_amber else YES)
+
+
+def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A question of GQA with the boxes that it and its full answer mean; its own words are phrases."""
+    marked = [each for each in row["annotations"] if each["box"] and each["part"] in GROUNDED]
+    words = [*re.finditer(r"\S+", row["question"])]
+    phrases = []
+    for each in marked:
+        first, _, end = each["tokens"].partition(":")
+        chosen = words[int(first) : int(end or int(first) + 1)]
+        if each["part"] == "question" and chosen:
+            start = chosen[0].start()
+            text = row["question"][start : chosen[-1].end()].rstrip("?,.")
+            phrases.append({"text": text, "start": start, "end": start + len(text), "boxes": [each["box"]]})
+    if phrases:
+        picture = {"image_id": row["image_id"], "file_name": f"{row['image_id']}.jpg"}
+        told = {name: row[name] for name in ("example_id", "question", "answer")}
+        yield {**picture, **told, "phrases": phrases, "boxes": [each["box"] for each in marked]}
 
 
 def run_suite(settings: Settings, probes: Sequence[Probe]) -> Iterator[tuple[str, dict[str, Estimate]]]:
@@ -179,7 +206,7 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
 
 
 def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
-    listed = [{**row, "boxes": [box for phrase in row["phrases"] for box in phrase["boxes"]]} for row in rows]
+    listed = [{"boxes": [box for phrase in row["phrases"] for box in phrase["boxes"]], **row} for row in rows]
     task = "grounded_generation" if is_vlm else "vqa"
     options = {"generate": LENGTH[EVIDENCE]} if is_vlm else {}
     with TemporaryDirectory() as folder:
@@ -195,7 +222,9 @@ def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict
                 name = f"{number}_{view}"
                 question: dict[str, Any] = {"example_id": name, "image_id": name}
                 question |= {"question": row["question"], "answers": [row["answer"]]}
-                question["file_name"] = files[number].get(view, row["file_name"]).lstrip(os.sep)
+                question["file_name"] = (
+                    files[number].get(view, os.path.join(probe.images, row["file_name"])).lstrip(os.sep)
+                )
                 if is_vlm:
                     question["phrases"] = row["phrases"] if view == WHOLE else []
                 else:
@@ -203,6 +232,7 @@ def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict
                     question |= {"evidence": row["phrases"]} if view == WHOLE else {}
                 asked[view == WHOLE].append(question)
         items: dict[str, Mapping[str, Any]] = {}
+        probe = replace(probe, images=os.sep)
         for whole, questions in asked.items():
             items |= _score(settings, probe, task, datasets.Dataset.from_list(questions), options, heads=whole)
     said = "generated" if is_vlm else "answer"
