@@ -91,8 +91,8 @@ def box_metrics(
 ) -> dict[str, Estimate]:
     """
     `accuracy` (IoU of at least 0.5), `iou` (its mean), `center` (lmms-eval's Center_ACC: the middle of the predicted
-    box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95). A missing box is
-    a miss. With `wrong`, references that reviewers refused, each is given again as `NAME, reviewed` without them.
+    box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95), `answered` (a
+    box can be read; a missing one is a miss in the others). With `wrong`, references that reviewers refused, each is given again as `NAME, reviewed` without them.
     """
     pairs = [*zip(predicted, gold, strict=True)]
     overlaps = np.array([0.0 if box is None else float(box_iou([box], [right])[0, 0]) for box, right in pairs])
@@ -101,6 +101,7 @@ def box_metrics(
         "iou": overlaps,
         "center": np.array([_holds_middle(*pair) for pair in pairs]),
         "mean_accuracy": (overlaps[:, None] >= THRESHOLDS - 1e-9).mean(1),
+        "answered": np.array([box is not None for box in predicted]),
     }
     kept = np.ones(len(overlaps), dtype=bool) if wrong is None else ~np.asarray(wrong, dtype=bool)
     images = np.asarray(image_ids)

@@ -60,8 +60,8 @@ def test_boxes_with_and_without_wrong_references():
     found = values(box_metrics(predicted, gold, list("abcd"), [False, False, False, True]))
     # IoU 1, 0.5, 4/112, none; the middle of the third box lies on the corner of the right one.
     iou = (1 + 0.5 + 4 / 112) / 4
-    assert {name: found[name] for name in ("accuracy", "iou", "center", "mean_accuracy")} == {
-        "accuracy": 0.5, "iou": iou, "center": 0.75, "mean_accuracy": (1 + 0.1) / 4,
+    assert {name: found[name] for name in ("accuracy", "iou", "center", "mean_accuracy", "answered")} == {
+        "accuracy": 0.5, "iou": iou, "center": 0.75, "mean_accuracy": (1 + 0.1) / 4, "answered": 0.75,
     }  # fmt: skip
     assert found["accuracy, reviewed"] == 2 / 3 and found["center, reviewed"] == 1.0
     assert "accuracy, reviewed" not in box_metrics(predicted, gold, list("abcd"))
