@@ -92,7 +92,8 @@ def box_metrics(
     """
     `accuracy` (IoU of at least 0.5), `iou` (its mean), `center` (lmms-eval's Center_ACC: the middle of the predicted
     box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95), `answered` (a
-    box can be read; a missing one is a miss in the others). With `wrong`, references that reviewers refused, each is given again as `NAME, reviewed` without them.
+    box can be read; a missing one is a miss in the others). With `wrong`, references that reviewers refused, each is
+    given again as `NAME, reviewed` without them.
     """
     pairs = [*zip(predicted, gold, strict=True)]
     overlaps = np.array([0.0 if box is None else float(box_iou([box], [right])[0, 0]) for box, right in pairs])
