@@ -13,6 +13,13 @@ examples:
   grounded-attention evaluate runs/scenes_vgp/direct --task vgp --data-dir data/scenes --regions data/scenes/regions \\
       --images data/scenes/flickr30k-images
 
+  # as its run measured it: task, data, regions and seed of the recipe beside it
+  grounded-attention evaluate runs/referring/none --split validation
+
+  # rows as people have them, and the regions of their pictures (grounded-attention regions extract --data)
+  grounded-attention evaluate runs/referring/none --task referring_expressions --data others.jsonl --split val \\
+      --regions data/others_regions
+
   grounded-attention evaluate runs/refcoco/none --task referring_expressions --data-dir data/refer --split testA \\
       --track ground_truth=data/regions_gt --track detected=data/regions_detected --images data/train2014
 
@@ -40,6 +47,7 @@ from grounded_attention.utils.bounded_files import read_json
 
 from .command_line import make_parser, one_line, run
 from .number_options import positive, seed_number
+from .rows_options import add_source_options
 from .user_errors import explain_error
 
 SUITES = ("grounding", "composition", "hallucination", "evidence")
@@ -58,8 +66,10 @@ def _work(options: argparse.Namespace) -> str | None:
         return json.dumps(accuracies) if options.json else "\n".join(lines)
     if options.suite:
         from .evaluate_suite import work
-    elif options.task is None or options.data_dir is None:
-        raise ValueError("give --task and --data-dir, or --suite, or --join-vcr")
+    elif options.task is None and (options.checkpoint is None or options.predictions or options.data):
+        raise ValueError("give --task and --data or --data-dir, a CHECKPOINT of a run, --suite, or --join-vcr")
+    elif options.task is not None and (options.data_dir is None) == (options.data is None):
+        raise ValueError(f"--task {options.task}: give either --data-dir or --data")
     else:
         from .evaluate_work import work
 
@@ -86,6 +96,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--text-only", action="store_true", help="score without regions")
     add("--split", action="append", metavar="NAME", help="split; may be repeated (default: validation)")
     add("--images", metavar="DIR", help="folder of the images, for the report and for a model that reads pixels")
+    add_source_options(parser, "scored in place of --data-dir; pictures need no --images")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/evaluation)")
     add(
         "--predictions",

@@ -2,8 +2,12 @@
 """Scores a checkpoint and writes the files of `grounded-attention evaluate`."""
 
 import argparse
+import dataclasses
 import json
+import os
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +18,17 @@ from grounded_attention.reports.html_report import Measured, Report, build_repor
 from grounded_attention.reports.report_pictures import Picture, embed
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS, Task
+from grounded_attention.training.experiments.output import read_run
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import Scored, read_config, score_file, score_splits, tables
 from grounded_attention.training.recipes.adapters import read_model_config
-from grounded_attention.training.recipes.recipe import Data, Recipe
+from grounded_attention.training.recipes.recipe import Data, Recipe, check_names
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_json, write_text
 
 from .command_settings import below, settings
+from .rows_options import read_columns, refuse_row_options
 
 # Options
 
@@ -43,12 +49,17 @@ def named_tables(texts: Sequence[str]) -> dict[str, str]:
 def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
     """The recipe with the data, the task options and the seed of the evaluation."""
     given, tracks = settings(options.set), named_tables(options.track)
+    refuse_row_options(options, "columns", "boxes", "max_rows")
     data = Data(
-        data_dir=options.data_dir,
+        data_dir=options.data_dir or "",
+        source=options.data,
+        columns=read_columns(options.columns),
+        boxes=options.boxes,
+        max_rows=options.max_rows,
         builder=given.get("data.builder"),
         regions=options.regions or next(iter(tracks.values()), None),
         tracks={**tracks},
-        images=options.images if getattr(config, "vision_config", None) is not None else None,
+        images=options.images if options.data or getattr(config, "vision_config", None) is not None else None,
         options=below("data.options.", given),
         # A task that needs facts about its training rows gets them from the scored rows.
         train_splits=options.split[:1],
@@ -58,6 +69,21 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
     training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
     for_task = task_options(options, config, data.regions is not None) | below("options.", given)
     return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
+
+
+def run_recipe(options: argparse.Namespace) -> Recipe:
+    """The recipe of the run that a checkpoint belongs to; the options say what they would, had they been given."""
+    recipe = read_run(Path(options.checkpoint).parent, "give --task, and --data or --data-dir")
+    given = {name: getattr(options, name) for name in ("data_dir", "regions", "track", "text_only", "images", "set")}
+    if unused := [name for name, value in given.items() if value]:
+        raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
+    data = dataclasses.replace(recipe.data, scenes=None)
+    if options.limit is not None:
+        data.limit = {**data.limit, **dict.fromkeys(options.split, options.limit)}
+    options.task, options.seed, options.regions = recipe.task, recipe.seed, str(data.regions)
+    options.data_dir, options.images = data.source or data.data_dir, os.sep if data.source else data.images
+    training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
+    return dataclasses.replace(recipe, data=data, training=training)
 
 
 def task_options(options: argparse.Namespace, config: Any, grounded: bool) -> dict[str, Any]:
@@ -81,7 +107,7 @@ def check_options(options: argparse.Namespace) -> None:
         known = ", ".join(name for name, task in TASKS.items() if task.predictions)
         raise ValueError(f"--predictions: the task {options.task} has no official file of predictions, only {known}")
     if options.checkpoint is not None and not (
-        options.regions or options.track or options.text_only or options.images
+        options.regions or options.track or options.text_only or options.images or _reads_rows(options)
     ):
         raise ValueError(
             "no region table: give --regions TABLE or --track NAME=TABLE, or --text-only to score without regions"
@@ -90,6 +116,11 @@ def check_options(options: argparse.Namespace) -> None:
         raise ValueError("--text-only cannot be combined with --regions, --track or a task that chooses regions")
     if options.images is not None and not Path(options.images).is_dir():
         raise ValueError(f"--images {options.images}: no such folder")
+
+
+def _reads_rows(options: argparse.Namespace) -> bool:
+    """Whether the pictures of the rows are all that a model needs."""
+    return options.data is not None and TASKS[options.task].image_tokens
 
 
 # Output
@@ -191,10 +222,19 @@ def _write_predictions(part: Scored, task: Task, path: Path) -> None:
 
 def evaluate(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
-    check_options(options)
-    config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
-    recipe = to_recipe(options, config)
-    data = prepare_data(recipe)
+    if options.task is None:
+        recipe = run_recipe(options)
+        read_config(options.checkpoint, TASKS[recipe.task])
+    else:
+        check_options(options)
+        config = None if options.checkpoint is None else read_config(options.checkpoint, TASKS[options.task])
+        recipe = to_recipe(options, config)
+        options.images, options.data_dir = (
+            (os.sep, options.data) if options.data else (options.images, options.data_dir)
+        )
+    with redirect_stdout(sys.stderr):  # how rows were read; the result alone goes to standard output
+        data = prepare_data(recipe)
+    check_names(options.split, list(data.splits), "--split ")
     data.splits = {name: data.splits[name] for name in options.split}
     if options.predictions is not None:
         path, task = Path(options.predictions), TASKS[options.task]

@@ -59,7 +59,7 @@ def read_columns(words: Sequence[str]) -> dict[str, Any]:
 
 def refuse_row_options(options: argparse.Namespace, *names: str) -> None:
     """Refuses options that say how `--data` is read where it is not given."""
-    for name in names:
+    for name in names if options.data is None else ():
         if getattr(options, name):
             raise ValueError(f"--{name.replace('_', '-')} is for rows: give --data")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.commands import extract_regions, pseudo_ground
+from grounded_attention.commands import evaluate, extract_regions, pseudo_ground
 from grounded_attention.dataset_scripts.builders.rows import OWN, Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
@@ -116,8 +116,21 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
     assert len(split["validation"]) == 1
     results = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]
     if detector == "rows":
+        capsys.readouterr()
         figures = results["figures"]["validation"]
         assert (figures["expressions_upper_bound"], figures["expressions_chance"]) == (1, 0.5)
+        evaluated = [str(tmp_path / "run" / "none"), "--cpu", "--json"]
+        assert evaluate.main([*evaluated, "--output", str(tmp_path / "again")]) == 0
+        again = json.loads(capsys.readouterr().out)["validation"]
+        shared = {name: figures[name] for name in again if name in figures}
+        assert len(shared) > 3 and {name: again[name] for name in shared} == pytest.approx(shared)
+        assert "data:image" in (tmp_path / "again" / "report.html").read_text()
+        given = ["--task", "referring_expressions", "--data", str(source), "--boxes", "xyxy pixels"]
+        given += ["--regions", str(tmp_path / "table"), "--output", str(tmp_path / "train")]
+        assert evaluate.main([*evaluated, *given, "--split", "train"]) == 0
+        assert json.loads(capsys.readouterr().out)["train"]["expressions_upper_bound"] == 1
+        for wrong in ([*given, "--split", "val"], ["--data", str(source)], ["--split", "test"], ["--text-only"]):
+            assert evaluate.main([*evaluated, *wrong]) == 2 and capsys.readouterr().err.startswith("error: ")
     if detector == "grid":  # again: nothing is extracted a second time
         monkeypatch.setattr("grounded_attention.processing.region_extraction.RegionExtractor.extract", None)
         assert run_train(monkeypatch, tmp_path, {**recipe, "output_dir": str(tmp_path / "again")}) == 0

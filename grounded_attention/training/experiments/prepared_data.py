@@ -201,8 +201,14 @@ def _find(task: Task, data: Data) -> RemoteRows | None:
 def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
     if data.source is not None:
-        given = {"columns": data.columns, "boxes": data.boxes, "images": data.images, "max_rows": data.max_rows}
-        return _built(Rows, {"form": name, "named_splits": data.splits, **given}, data_dir=data.source)
+        given: dict[str, Any] = {
+            "columns": data.columns,
+            "boxes": data.boxes,
+            "images": data.images,
+            "max_rows": data.max_rows,
+        }
+        given |= {"named_splits": data.splits, "splits": options.get("splits")}
+        return _built(Rows, {"form": name, **given}, data_dir=data.source)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
         if isinstance(data.regions, MadeRegions):
             raise RecipeError("data.options.negatives=nearest reads a region table: give its folder as data.regions")
