@@ -42,6 +42,12 @@ vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with 
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 
+.PHONY: pointer
+pointer: export OMP_NUM_THREADS ?= 1
+pointer: $(INSTALLED)  ## small models that point on drawn screens: text, attention, a head of its own (25 minutes)
+	$(BIN)/grounded-attention data screens --output data/screens --images 3000 --seed 0 --num-proc 2
+	$(BIN)/python -m benchmarks.pointers
+
 .PHONY: families-vlm
 families-vlm: $(INSTALLED)  ## test every vision-language model type of the installed transformers, and print and store the table
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.helpers.vlm_table docs/vlm_families.md

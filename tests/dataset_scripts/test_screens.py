@@ -12,6 +12,7 @@ from transformers import AutoProcessor
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands.draw_screens import main
+from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.scenes.screen_files import PATCH, PICTURE, paint, write_screens
 from grounded_attention.dataset_scripts.scenes.screens import BY_LABEL, BY_PURPOSE, PLATFORMS, ask, draw_screen
@@ -119,3 +120,57 @@ def test_same_seed_same_files_and_nothing_else_is_replaced(folder, tmp_path, cap
     assert json.loads((tmp_path / "scenes.json").read_text())["seed"] == SEED + 1
     picture = next((tmp_path / "train").glob("*.png"))
     assert Image.open(picture).format == "PNG"
+
+
+ROW = {
+    "image": "p.png",
+    "instruction": "open it",
+    "bbox": [0.1, 0.2, 0.3, 0.4],
+    "data_type": "icon",
+    "data_source": "ios",
+}
+REFUSED = {
+    "image_path": "p.png",
+    "image_size": [400, 300],
+    "instruction": "open it",
+    "GUI_types": ["Icon"],
+    "box_type": "refusal",
+    "box_coordinates": [-1, -1, -1, -1],
+}
+BUTTON = {**REFUSED, "box_type": "bbox", "box_coordinates": [10, 10, 30, 30]}
+
+
+def clicked(box):
+    answer = {"from": "gpt", "value": "pyautogui.click(x=0.5, y=0.06)", "bbox_gt": box}
+    return {"image": "p.png", "conversations": [{"from": "human", "value": "<image>open the menu"}, answer]}
+
+
+@pytest.mark.parametrize(
+    ("form", "good", "bad", "reason"),
+    [
+        ("refcoco", ROW, {**ROW, "bbox": None}, "phrases without one box"),
+        ("refcoco", ROW, {**ROW, "bbox": [ROW["bbox"], [0.5, 0.5, 0.6, 0.6]]}, "phrases without one box"),
+        ("refcoco", BUTTON, REFUSED, "phrases without one box"),
+        ("llava_instruct", clicked([0.1, 0.1, 0.2, 0.2]), clicked([1.1, 0.1, 1.2, 0.2]), "left out: a box that is"),
+        ("llava_instruct", clicked([0.1, 0.1, 0.2, 0.2]), clicked([0.2, 0.2, 0.2, 0.2]), "left out: a box that is"),
+    ],
+    ids=["negative", "two boxes", "refusal", "outside", "without area"],
+)  # fmt: skip
+def test_rows_that_point_at_nothing_are_counted(form, good, bad, reason, tmp_path):
+    Image.new("RGB", (400, 300)).save(tmp_path / "p.png")
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [good] * 30 + [bad]))
+    builder = Rows(data_dir=str(tmp_path / "rows.jsonl"), form=form, cache_dir=str(tmp_path / "cache"))
+    builder.download_and_prepare()
+    assert [count for name, count in builder.report["train"].items() if name.startswith(reason)] == [1]
+    boxes = [row.get("box") or row["phrases"] for row in builder.as_dataset("train")]
+    assert sum(map(bool, boxes)) == 30
+
+
+def test_a_box_outside_of_a_screen_and_rows_of_refusals_alone_are_refused_in_one_line(tmp_path):
+    Image.new("RGB", (400, 300)).save(tmp_path / "p.png")
+    for number, rows in enumerate(([ROW, {**ROW, "bbox": [1.2, 0.2, 1.3, 0.4]}], [{**ROW, "bbox": None}])):
+        (tmp_path / f"{number}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        builder = Rows(data_dir=str(tmp_path / f"{number}.jsonl"), form="refcoco", cache_dir=str(tmp_path / "cache"))
+        with pytest.raises(DataError, match=r"\.jsonl") as refused:
+            builder.download_and_prepare()
+        assert "\n" not in str(refused.value)

@@ -14,6 +14,7 @@ from transformers import AutoConfig
 from grounded_attention.commands.point import build_parser
 from grounded_attention.commands.point import main as point_main
 from grounded_attention.commands.vlm_options import load_vlm
+from grounded_attention.dataset_scripts.scenes.screen_files import write_screens
 from grounded_attention.training.experiments.vision_language import make_vlm, make_vlm_processor
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import Model, load_recipe
@@ -224,7 +225,8 @@ def test_two_processes_train_as_one(trained, scenes, tmp_path, monkeypatch):
 
 SHIPPED = {
     "vlm_referring": {"data_dir": "refcoco+", "options": {"config_name": "refcoco+"}},
-    "vlm_pointer": {"data_dir": "refcoco+", "options": {"config_name": "refcoco+"}},
+    "pointer_qwen": {},
+    "pointer_actor": {},
     "vlm_caption": {},
     "vlm_vqa": {"options": {"splits": ["train", "validation"]}},
 }
@@ -240,6 +242,9 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
         places["data_dir"] = str(scenes)
     limits = [f"data.limit.{split}=4" for split in ("train", "validation", "test", "testA", "testB")]
     overrides = [f"data.{key}={json.dumps(places[key])}" for key in keys] + limits
+    if name.startswith("pointer"):  # clicks on drawn screens
+        write_screens(tmp_path / "screens", 8, 0)
+        overrides = [f"data.source={tmp_path}/screens/train.json", "data.images=null", "model.processor={}", *limits]
     overrides += [f"model.source={trained / 'none'}", f"output_dir={tmp_path / 'run'}", "training.max_steps=2"]
     overrides += ["training.use_cpu=true", "training.dataloader_num_workers=0", "training.disable_tqdm=true"]
     if shipped.options.get("generate"):
