@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,10 @@ def train(options: argparse.Namespace) -> dict[tuple[str, int], Path]:
             settings = [f"seed={seed}", f"methods=[{method}]", f"training.max_steps={options.steps}", *changes]
             jobs.append((folder, [*settings, f"model.source={start / 'none'}"]))
     with ThreadPoolExecutor(options.workers) as pool:
-        list(pool.map(lambda job: _train("screens_pointer", *job), jobs))
+        for done in as_completed([pool.submit(_train, "screens_pointer", *job) for job in jobs]):
+            if done.exception():
+                pool.shutdown(wait=False, cancel_futures=True)
+            done.result()
     return folders
 
 

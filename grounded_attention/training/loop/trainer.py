@@ -178,7 +178,8 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         names = (*self.task.model_inputs, *(self.task.targets if model.training else ()))
         model_inputs = {name: inputs[name] for name in names if name in inputs}
         kept = {} if self.preservation is None else self.preservation.forward_kwargs()
-        return model(**model_inputs, **self.method.forward_kwargs(inputs), **kept, return_dict=True)
+        # A loss of the task may ask for hidden states too.
+        return model(**{**model_inputs, **self.method.forward_kwargs(inputs), **kept}, return_dict=True)
 
     def components(self, outputs: Any, batch: Mapping[str, Any]) -> dict[str, tuple[Tensor, float]]:
         """Name -> (sum, weight) of every loss component of the batch; a weight is 0 until the component begins."""
