@@ -75,7 +75,7 @@ def _train(recipe: str, folder: Path, settings: Sequence[str]) -> None:
     done = subprocess.run([*command, f"output_dir={folder}", *settings], capture_output=True, text=True)
     if done.returncode:
         raise ValueError(f"training {folder} failed: {done.stderr[-2000:]}")
-    print(f"trained: {folder}", flush=True)
+    print(f"trained: {folder}", file=sys.stderr, flush=True)
 
 
 def read_targets(count: int) -> list[dict[str, Any]]:
@@ -173,13 +173,14 @@ def compare(options: argparse.Namespace) -> str:
     for (name, seed), folder in folders.items():
         for zoom, found in find_points(folder, name, targets).items():
             points.setdefault(WAYS[name][0] + ", zoom" * zoom, []).append(found)
-        print(f"measured: {name}, seed {seed}", flush=True)
+        print(f"measured: {name}, seed {seed}", file=sys.stderr, flush=True)
     points = {name: points[name] for name in sorted(points, key=lambda each: each.endswith(", zoom"))}
     table = make_table(points, targets)
     (options.output / "table.md").write_text(table + "\n", encoding="utf-8")
     about = [{key: each[key] for key in ("text", "box", "groups")} for each in targets]
-    (options.output / "points.json").write_text(json.dumps({"targets": about, "points": points}), encoding="utf-8")
-    return f"{table}\n\nwritten: {options.output}/ (table.md, points.json)"
+    found = json.dumps({"targets": about, "points": points})
+    (options.output / "points.json").write_text(found, encoding="utf-8")
+    return found if options.json else f"{table}\n\nwritten: {options.output}/ (table.md, points.json)"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -191,6 +192,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--seeds", type=positive, default=3, metavar="N", help="number of seeds (default: 3)")
     add("--texts", type=positive, default=200, metavar="N", help="texts to point at (default: 200)")
     add("--workers", type=positive, default=2, metavar="N", help="trainings at a time (default: 2)")
+    add("--json", action="store_true", help="print targets and points as JSON")
     return parser
 
 
