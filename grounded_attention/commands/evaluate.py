@@ -84,6 +84,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("--suite", choices=SUITES, help="score on probes of this kind instead")
     add("--probe", action="append", metavar="SOURCE", help="of --suite: rows, or scenes; may be repeated")
     add("--match", choices=MATCHES, default="yes", help="how a decoder matches a text: yes or no, or as its caption")
+    add("--card", metavar="FILE_OR_DIR", help="of --suite: put the tables of the output folder into this model card")
     add("--data-dir", metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", metavar="TABLE", help="folder of the region table")
     add(

@@ -2,22 +2,31 @@
 """The suites of `grounded-attention evaluate`: one table with intervals, `suite_NAME.json` and `.eval_results`."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
+from typing import Any
 
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from transformers.utils import logging
 
+from grounded_attention.heads.card import CardSection
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.training.experiments.suites import Settings, open_probe, run_suite
-from grounded_attention.utils.plain_text import aligned_table
+from grounded_attention.utils.bounded_files import read_json
+from grounded_attention.utils.plain_text import aligned_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
+PROBES = CardSection(
+    "probes",
+    "<!-- probes: grounded-attention evaluate --suite ... --card puts its section here -->",
+    "<!-- end of the probes -->",
+)
 Figures = Mapping[str, Mapping[str, Estimate]]
 
 
@@ -25,6 +34,7 @@ def work(options: argparse.Namespace) -> str:
     """Runs a suite and returns its table."""
     if options.checkpoint is None or not (options.probe or options.data_dir):
         raise ValueError("give CHECKPOINT and --probe SOURCE, or --data-dir with scenes")
+    card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
     sources = options.probe or [options.data_dir]
     split = options.split[0] if options.split else None
@@ -34,21 +44,47 @@ def work(options: argparse.Namespace) -> str:
         options.cpu, options.match,
     )  # fmt: skip
     found = dict(run_suite(settings, probes))
-    folder = Path(options.output or Path("runs", "evaluation", f"{options.suite}_{Path(options.checkpoint).name}"))
+    folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))
     write(found, settings, sources, folder)
+    if card is not None:
+        PROBES.put(section(folder), card)
     if options.json:
         return to_json(_plain(found))
     return f"{table(found)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
-def table(found: Figures) -> str:
-    """The figures, a line each."""
+def table(found: Figures, shown: Callable[[str], str] = str) -> str:
+    """The figures, a line each; `shown` writes names of files and groups."""
     lines = [
-        [probe, name, f"{each.value:.1%}", interval_text((each.low, each.high)), str(each.count)]
+        [shown(probe), shown(name.replace("_", " ")), f"{each.value:.1%}", interval_text((each.low, each.high)),
+         str(each.count)]
         for probe, figures in found.items()
         for name, each in figures.items()
-    ]
+    ]  # fmt: skip
     return aligned_table(HEADER, lines, texts=2)
+
+
+def section(folder: Path) -> str:
+    """The section of a card: the tables of all suites in a folder."""
+    parts = ["## Probes", "Intervals are 95 %, from a bootstrap over images."]
+    for path in sorted(folder.glob("suite_*.json")):
+        told = read_json(path)
+        found = {
+            probe: {name: _estimate(each) for name, each in figures.items()}
+            for probe, figures in told["figures"].items()
+        }
+        parts += [f"### {told['suite'].capitalize()}", table(found, markdown_text)]
+    if "### Evidence" in parts:
+        parts.append(
+            "*Evidence score*: whether answers depend on the evidence in the picture where attention is on it; 0 for "
+            "a model that guesses, or reads the question alone."
+        )
+    return "\n\n".join(parts) + "\n"
+
+
+def _estimate(told: Mapping[str, Any]) -> Estimate:
+    low, high = (nan if told[end] is None else told[end] for end in ("low", "high"))
+    return Estimate(told["value"], low, high, told["count"])
 
 
 def _plain(found: Figures) -> dict[str, dict[str, dict[str, float]]]:

@@ -76,6 +76,21 @@ def test_scenes_have_a_version_of_each(kind, suite, files, tmp_path, capsys):
     assert not (tmp_path / ".eval_results").exists()
 
 
+def test_tables_of_an_output_folder_are_put_into_a_card(files, tmp_path):
+    card = tmp_path / "README.md"
+    card.write_text(f"# A model\n\n{evaluate_suite.PROBES.place}\n\n## Licence\n")
+    for suite in ("evidence", "hallucination", "evidence"):
+        given = ("--probe", files / "scenes", "--limit", 4, "--output", tmp_path / "out", "--card", tmp_path)
+        assert run(files, "vlm", suite, *given) == 0
+    text = card.read_text()
+    assert [line for line in text.splitlines() if line.startswith("#")] == [
+        "# A model", "## Probes", "### Evidence", "### Hallucination", "## Licence",
+    ]  # fmt: skip
+    value = json.loads((tmp_path / "out" / "suite_evidence.json").read_text())["figures"]["scenes"]["evidence_score"]
+    [line] = [each for each in text.splitlines() if "| evidence score" in each]
+    assert f"{value['value']:.1%}" in line and str(value["count"]) in line
+
+
 def test_suites_of_the_command_are_those_that_there_are():
     assert set(evaluate.SUITES) == set(suites._MEASURE)
 
