@@ -25,6 +25,10 @@ from .data import GroundingCollator, Row, row_images
 from .responses import response_batch
 from .trainer_mixin import AttentionReports, GroundingTrainerMixin, grounding_loss, use_one_gpu
 
+NOTHING = (
+    "no response of a row with boxes is supervised; check that `phrases` have boxes that image tokens show, and that "
+    "rewards pass reward_above"
+)
 ROWS, REWARDS = "attention_rows", "attention_rewards"  # entries of a batch: its rows, and their rewards
 
 
@@ -92,6 +96,8 @@ class ResponseTerm(GroundingTrainerMixin):
             if heads[0] != heads[1]:
                 raise ValueError(f"the teacher has {heads[0]} heads, the student {heads[1]}: give both as many")
             teacher.method.prepare(teacher.model.eval())
+        if self.columns == "boxes":
+            method.empty = NOTHING
         method.prepare(trainer.model)
         self._reports = AttentionReports(trainer.model)
         self._step_counts, self._logged, self._logged_since = None, {}, 0
@@ -133,7 +139,9 @@ class ResponseTerm(GroundingTrainerMixin):
         if not training:
             return computed
         loss, outputs = computed if return_outputs else (computed, None)
-        [(batch, reports)] = found
+        if len(found) != 1:
+            raise ValueError(f"TRL made {len(found)} passes with labels, expected 1: give trl 1.15 or newer")
+        batch, reports = found[0]
         if self.teacher is not None:
             labels = batch.pop("labels")
             answers = [trainer.processing_class.tokenizer.decode(each[each >= 0], True) for each in labels]
