@@ -5,8 +5,9 @@ The reward is the exact match with the answer that most people gave. The evidenc
 shape it names; other questions have none. Runs take as many steps. Printed are means over seeds, and differences from
 the same trainer without a term with a 95 % interval (Student's t).
 
-    grounded-attention data scenes --output data/scenes_900 --images 900 --seed 5
-    python -m benchmarks.rewards data/scenes_900 --seeds 5 --steps 60
+examples:
+  grounded-attention data scenes --output data/scenes_900 --images 900 --seed 5
+  python -m benchmarks.rewards data/scenes_900 --seeds 5 --steps 60
 """
 
 import argparse
@@ -14,9 +15,11 @@ import json
 import random
 import re
 import statistics
+import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +30,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, set_seed
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 import grounded_attention as ga
+from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.number_options import positive
 from grounded_attention.dataset_scripts.scenes.language import NOUNS
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 
@@ -138,28 +143,41 @@ def measure(model: Any, rows: Rows, scenes: Path) -> dict[str, float]:
     return {name: statistics.fmean(each) for name, each in right.items()} | {"pointing": pointing}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenes", type=Path)
-    parser.add_argument("--seeds", type=int, default=5, choices=T95)
-    parser.add_argument("--steps", type=int, default=60)
-    options = parser.parse_args()
+def compare(options: argparse.Namespace) -> str:
+    """Trains and measures every term with every seed; returns the table."""
     rows, held = (read_questions(options.scenes, split) for split in ("train", "validation"))
-    found, asked = dict[tuple[str, int], dict[str, float]](), Dataset.from_list(rows[: 16 * options.steps])
-    print("start", measure(AutoModelForImageTextToText.from_pretrained(START), held, options.scenes), flush=True)
-    for seed in range(1, options.seeds + 1):
-        for term in TERMS:
-            begun = time.monotonic()
-            with tempfile.TemporaryDirectory() as folder:
-                model = train(term, seed, options.steps, asked, folder)
-            found[term, seed] = measure(model, held, options.scenes)
-            print(term, seed, found[term, seed], f"{time.monotonic() - begun:.0f} s", flush=True)
-    for term, name in ((term, name) for term in TERMS for name in found["grpo", 1]):
+    asked, table = Dataset.from_list(rows[: 16 * options.steps]), list[dict[str, Any]]()
+    found = {("start", 0): measure(AutoModelForImageTextToText.from_pretrained(START), held, options.scenes)}
+    for seed, term in ((seed, term) for seed in range(1, options.seeds + 1) for term in TERMS):
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            model = train(term, seed, options.steps, asked, folder)
+        found[term, seed] = measure(model, held, options.scenes)
+        print(term, seed, found[term, seed], f"{time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+    for term, name in ((term, name) for term in TERMS for name in found["start", 0]):
         values = [found[term, seed][name] for seed in range(1, options.seeds + 1)]
-        gains = [100 * (value - found[term.split(" + ")[0], seed][name]) for seed, value in enumerate(values, 1)]
+        gains = [value - found[term.split(" + ")[0], seed][name] for seed, value in enumerate(values, 1)]
         half = T95[len(gains)] * statistics.stdev(gains) / len(gains) ** 0.5
-        print(f"| {term} | {name} | {statistics.fmean(values):.1%} | {statistics.fmean(gains):+.1f} ± {half:.1f} |")
+        mean = {"start": found["start", 0][name], "mean": statistics.fmean(values), "gain": statistics.fmean(gains)}
+        table.append({"term": term, "measure": name, **mean, "half interval": half})
+    if options.json:
+        return json.dumps(table)
+    return "\n".join(
+        f"| {each['term']} | {each['measure']} | {each['start']:.1%} | {each['mean']:.1%} | "
+        f"{100 * each['gain']:+.1f} ± {100 * each['half interval']:.1f} |"
+        for each in table
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    parser = make_parser("python -m benchmarks.rewards", __doc__)
+    parser.add_argument("scenes", type=Path, help="a folder of `grounded-attention data scenes`")
+    parser.add_argument("--seeds", type=int, default=5, choices=T95, help="default: %(default)s")
+    parser.add_argument("--steps", type=positive, default=60, help="of each run (default: %(default)s)")
+    parser.add_argument("--json", action="store_true", help="print the numbers as JSON")
+    return run(parser, compare, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
