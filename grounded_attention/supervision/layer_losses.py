@@ -20,15 +20,18 @@ LayerReport = AttentionPair | RowStates
 def sum_layers(
     reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row."""
+    """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row.
+
+    A layer's report stays on its device; only the losses of its rows move to that of `gold`.
+    """
     losses: list[Tensor] = []
     heads: list[Tensor] = []  # that see a gold column of the row
     for group in _group_layers(reports):
         pair, columns = _stack(group)
-        targets = VisibleTargets(columns, gold & columns)
+        targets = VisibleTargets(columns, gold.to(columns.device) & columns)
         number = pair[0].shape[2]
-        losses.append(number * rows_loss(pair, targets).sum(0))
-        heads.append(number * len(group) // len(columns) * targets.rows.sum(0))
+        losses.append(number * rows_loss(pair, targets).sum(0).to(gold.device))
+        heads.append(number * len(group) // len(columns) * targets.rows.sum(0).to(gold.device))
     seen = reduce(torch.add, heads)  # (B, Q)
     return (reduce(torch.add, losses) / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
@@ -50,7 +53,7 @@ def _group_layers(reports: Sequence[LayerReport]) -> list[list[LayerReport]]:
 def _fit(one: LayerReport, other: LayerReport) -> bool:
     if isinstance(one, RowStates) or isinstance(other, RowStates):
         return isinstance(one, RowStates) and isinstance(other, RowStates) and one.fits(other)
-    return one[0].shape == other[0].shape
+    return (one[0].shape, one[0].device) == (other[0].shape, other[0].device)
 
 
 def _size(report: LayerReport) -> int:

@@ -60,10 +60,16 @@ class CompiledTest(unittest.TestCase):
                 grounded = torch.eye(inputs["phrase_mask"].shape[1], regions).bool().expand(size, -1, -1)
                 every = torch.ones(size, regions, dtype=torch.bool)
                 batch = {**inputs, **on_device({"phrase_regions": grounded, "region_candidate_mask": every})}
-                given, compiled, results = method.forward_kwargs(batch), torch.compile(model, fullgraph=True), []
-                for way in (model, compiled):
+                batch |= method.prepare_batch(batch)
+
+                def step(model=model, method=method, inputs=inputs, batch=batch) -> dict[str, torch.Tensor]:
+                    outputs = model(**inputs, **method.forward_kwargs(batch))
+                    return {key: total for key, (total, _) in method.losses(outputs, batch).items()}
+
+                results = []
+                for way in (step, torch.compile(step, fullgraph=True)):  # no graph break, the losses included
                     model.zero_grad()
-                    losses = {key: total for key, (total, _) in method.losses(way(**inputs, **given), batch).items()}
+                    losses = way()
                     sum(losses.values()).backward()
                     # A graph has zeros where a head is not supervised.
                     gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in model.parameters()]

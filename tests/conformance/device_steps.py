@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from accelerate.hooks import AlignDevicesHook, add_hook_to_module
 from transformers import pipeline
 
 from grounded_attention.analysis.perturbation_curves import perturb
@@ -30,6 +31,7 @@ from grounded_attention.processing import FastRCNNImageProcessor
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.region_detection import load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor
+from grounded_attention.supervision import get_method
 from grounded_attention.supervision.steering import steer_heads
 from tests.helpers.exported import SIZES, draw_inputs, tiny_model
 from tests.helpers.tiny_audit import make_examples, make_regions, processor_of, vl_bert
@@ -124,6 +126,25 @@ def run_model(family: str, head: str | None, device: str, folder: Path) -> dict[
 
 def _scores(outputs: Any) -> dict[str, torch.Tensor]:
     return {name: value for name, value in outputs.items() if isinstance(value, torch.Tensor)}
+
+
+def run_two_devices(device: str, folder: Path) -> dict[str, torch.Tensor]:
+    """The losses of direct supervision and the gradients of a model whose last layer is on the device."""
+    model, method = tiny_model("vl_bert", "vgp", num_hidden_layers=2), get_method("direct")
+    method.prepare(model)
+    inputs = draw_inputs(export_inputs(model), SIZES[0])
+    batch = {**inputs, "phrase_regions": inputs["phrase_mask"][..., :1].expand(-1, -1, SIZES[0]["regions"])}
+    encoder = model.vl_bert.encoder
+    encoder.layer[-1].to(device)
+    add_hook_to_module(encoder.layer[-1], AlignDevicesHook(device))
+    add_hook_to_module(encoder, AlignDevicesHook("cpu", io_same_device=True))
+    outputs = model(**inputs, **method.forward_kwargs(batch))
+    assert outputs.attentions[-1].reports[0].rows.device.type == torch.device(device).type
+    losses = {name: total for name, (total, _) in method.losses(outputs, batch).items()}
+    sum(losses.values()).backward()
+    gradients = {name: p.grad.cpu() for name, p in encoder.named_parameters() if p.grad is not None}
+    assert len(gradients) == 20  # all of the first layer, queries and keys of the last
+    return {**losses, **gradients}
 
 
 def run_training(name: str, device: str, folder: Path) -> dict[str, list[float]]:
@@ -267,6 +288,7 @@ def cases() -> Iterator[tuple[str, Callable[[str, Path], Any]]]:
             yield f"{family}, {head or 'base model'}", partial(run_model, family, head)
     for name in TRAININGS:
         yield f"training, {name}", partial(run_training, name)
+    yield "layers on two devices", run_two_devices
     yield "audit", run_audit
     for model_type in ("llava", "qwen2_5_vl", "gemma3"):
         yield f"heads, {model_type}", partial(run_heads, model_type)

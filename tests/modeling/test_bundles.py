@@ -11,21 +11,16 @@ from collections import Counter
 from itertools import chain
 
 import pytest
-import torch
-from PIL import Image
-from transformers import AutoModel, AutoProcessor
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import FastRCNNConfig, VLBertConfig
 from grounded_attention.modeling.registration import model_code
-from grounded_attention.processing import FastRCNNImageProcessor, VLBertProcessor
+from grounded_attention.processing import VLBertProcessor
 from grounded_attention.processing.processor_registration import processor_code
 from grounded_attention.utils import bundle as bundling
 from grounded_attention.utils.bundle import Part, bundle
 from tests.helpers.processing_helpers import make_processor
 from tests.helpers.project_files import PACKAGE, ROOT
-from tests.helpers.run_elsewhere import run_elsewhere
-from tests.helpers.tiny_vl_bert_pixels import make_inputs, make_pixel_model
 
 SHIPPED = [ROOT / PACKAGE / name for name in ("modeling", "processing", "utils")]
 # What transformers needs or uses itself; torchvision and spaCy are used where they are installed.
@@ -225,41 +220,6 @@ print(re)
     found = {}
     exec(made, found)
     assert found["F"]().f(3) == (3,) and inspect.signature(found["F"].g).parameters["a"].default == (1,)
-
-
-PIXELS = """
-import sys, torch
-from transformers import AutoModel, AutoProcessor
-folder = sys.argv[1]
-model = AutoModel.from_pretrained(folder, trust_remote_code=True).eval()
-processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
-assert type(model).__module__.startswith("transformers_modules.")
-batch = processor("a", images=sys.argv[2], region_boxes=[[0, 0, 1, 1]])
-found = [model(**torch.load(f"{folder}/inputs.pt")).last_hidden_state, batch["pixel_values"]]
-torch.save(found, f"{folder}/outputs.pt")
-model.save_pretrained(sys.argv[3])
-processor.save_pretrained(sys.argv[3])
-"""
-
-
-def test_a_model_of_pixels_computes_the_same_from_its_own_files(tmp_path):
-    model, images = make_pixel_model(), FastRCNNImageProcessor(size={"shortest_edge": 24, "longest_edge": 40})
-    processor, folder, again = make_processor(image_processor=images), tmp_path / "saved", tmp_path / "again"
-    for part in (model, processor):
-        part.save_pretrained(folder)
-    Image.new("RGB", (40, 30), (9, 80, 200)).save(tmp_path / "image.png")
-    torch.save(make_inputs(), folder / "inputs.pt")
-    done = run_elsewhere(PIXELS, tmp_path, str(folder), str(tmp_path / "image.png"), str(again))
-    assert done.returncode == 0, done.stderr
-    states, pixels = torch.load(folder / "outputs.pt")
-    with torch.no_grad():
-        assert torch.equal(states, model(**make_inputs()).last_hidden_state)
-    expected = processor("a", images=str(tmp_path / "image.png"), region_boxes=[[0, 0, 1, 1]])["pixel_values"]
-    assert torch.equal(pixels, expected)
-    names = [sorted(path.name for path in place.glob("*.py")) for place in (folder, again)]
-    assert names[0] == names[1] == sorted(BUNDLES["vl_bert with pixels"])
-    assert type(AutoModel.from_pretrained(again)) is type(model)
-    assert type(AutoProcessor.from_pretrained(again)) is VLBertProcessor
 
 
 def test_saving_again_removes_old_code_and_nothing_of_the_user(tmp_path):
