@@ -12,8 +12,9 @@ from grounded_attention.commands import evaluate, extract_regions, pseudo_ground
 from grounded_attention.dataset_scripts.builders.rows import OWN, Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.prepared_data import hold_out, prepare_data
-from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe
+from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe, RecipeError
 from tests.helpers.own_rows import BALL, CUBE, draw, write_rows
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
@@ -183,6 +184,33 @@ def test_phrases_and_questions(tmp_path, detector, monkeypatch):
         prepared = prepare_data(Recipe(task=task, data=data, options=options, training={"use_cpu": True}))
         assert len(prepared.splits["train"]) == 11 and len(prepared.splits["validation"]) == 1
         assert set(prepared.splits["train"]["image_id"]) < set(prepared.regions.ids)
+
+
+def test_what_has_no_effect_is_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    source, features = write_rows(tmp_path / "own"), str(save_backbone(tmp_path / "features"))
+    rows = [json.loads(line) for line in source.read_text().splitlines()]
+    for row in rows:
+        row["phrases"] = [{"text": "red ball", "boxes": [[3, 3, 6, 5]], "mask": [[3, 3, 6, 3, 6, 5, 3, 5]]}]
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def prepare(recipe=(), **regions):
+        data = {"source": str(source), "boxes": "xyxy pixels", "regions": MadeRegions(features, **regions)}
+        data = Data(**{**data, **dict(recipe)})
+        recipe = Recipe("referring_expressions", output_dir="run", data=data, training={"use_cpu": True})
+        check(recipe)
+        return prepare_data(recipe)
+
+    prepare()
+    said = capsys.readouterr().out
+    assert "0 of 12 boxes" in said and "another detector" in said and "12 masks" in said
+    prepare(detector="rows")
+    assert "12 of 12 boxes" in capsys.readouterr().out
+    with pytest.raises(RecipeError, match=r"data\.regions\.min_regions"):
+        prepare(min_regions=5)
+    for key, value in {"data_dir": "files", "options": {"negatives": "nearest"}}.items():
+        with pytest.raises(RecipeError, match=f"data.{key}"):
+            prepare({key: value})
 
 
 def test_pictures_that_change_or_come_later_are_read_again(tmp_path):

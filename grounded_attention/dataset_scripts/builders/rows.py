@@ -210,6 +210,8 @@ class Rows(LocalBuilder):
             files.add(path)
             about: dict[str, Any] = {"image_id": self._id_of(row["image_id"], path), "file_name": _rootless(path)}
             about |= {name: row.get(name) for name in ("width", "height")}
+            if masks := sum("mask" in phrase for phrase in row["phrases"]):
+                report.add("masks, of which this task reads the box", f"{key}-{number}", masks)
             for made in convert(row, f"{key}-{number}", report):
                 report.add(ROWS)
                 yield {name: {**about, **made}[name] for name in self.info.features}

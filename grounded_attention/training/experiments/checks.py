@@ -94,9 +94,13 @@ def _check_data(recipe: Recipe, task: Task, options: object, prefix: str) -> Non
     """Checks that the data contain what the task predicts, and that the task uses all given data."""
     data, bare = recipe.data, recipe.data.regions is None
     alone = [name for name in ("columns", "boxes", "splits", "max_rows") if getattr(data, name)]
+    unread = [name for name in ("data_dir", "scenes", "options") if getattr(data, name)]
     name = data.builder or task.builder
     refuse(
         {
+            f"{prefix}data.{unread[0] if unread else ''} is not read beside {prefix}data.source: remove one of them": (
+                bool(unread) and data.source is not None
+            ),
             f"{prefix}data.{alone[0] if alone else ''} says how {prefix}data.source is read, which is null": (
                 bool(alone) and data.source is None
             ),

@@ -9,17 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 
 from grounded_attention.dataset_scripts.builders.local_builder import fingerprint
 from grounded_attention.dataset_scripts.files.image_files import ImageFile
 from grounded_attention.dataset_scripts.regions.extraction_run import extract_table
+from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.shape_regions import SOURCE, SceneFeatures, ShapeDetector
 from grounded_attention.modeling.region_feature_models import load_region_features
 from grounded_attention.processing.feature_pixels import load_feature_processor
 from grounded_attention.processing.region_detection import GRID, BoxSource, GivenBoxes, GridBoxes, load_detector
 from grounded_attention.processing.region_extraction import RegionExtractor
 from grounded_attention.training.recipes.recipe import MadeRegions, RecipeError, recipe_key_errors
+from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.safe_paths import path_below
@@ -27,6 +30,7 @@ from grounded_attention.utils.safe_paths import path_below
 from .processes import say_once
 
 ROWS = "rows"  # as a detector: the boxes of the rows themselves
+COUNTED = 1000  # images, on which boxes that a region reaches are counted
 OWN: Mapping[str, type] = {SOURCE: ShapeDetector, GRID: GridBoxes}  # detectors that are no model
 
 
@@ -65,8 +69,9 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
 
     Every process of a launch makes the same call.
     """
-    if made.queries and made.detector in (ROWS, *OWN):
-        raise RecipeError(f"data.regions.queries are for a zero-shot detector, not for {made.detector}")
+    unused = [name for name in ("queries", "min_regions") if getattr(made, name) != getattr(MadeRegions, name)]
+    if unused and made.detector in (ROWS, *OWN):
+        raise RecipeError(f"data.regions.{unused[0]} is for the boxes of a detector; of {made.detector} all are taken")
     if images is None:
         raise RecipeError("data.regions has a detector, but there are no pictures: give data.images")
     files = picture_files(splits, images)
@@ -98,7 +103,24 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
         )
     if table is not None:
         say_once(f"{table['regions']:,} regions of {table['images']:,} images ({made.detector}), kept in {folder}")
+        say_once(_reached(folder, boxes or boxes_of_rows(splits, files)))
     return folder
+
+
+def _reached(folder: str, boxes: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """How many boxes of the rows a region finds; a model that chooses among regions can be right there alone."""
+    table = RegionTable.open(folder)
+    found = wanted = 0
+    for image_id, given in list(boxes.items())[:COUNTED]:
+        record, own = table[image_id], np.reshape(given["boxes"], (-1, 4))
+        if len(own) and len(record):
+            sides = np.array([record.width, record.height] * 2)
+            found += int((box_iou(own, record.boxes * sides).max(axis=1) >= IOU_THRESHOLD).sum())
+        wanted += len(own)
+    if not wanted:
+        return None
+    line = f"{found:,} of {wanted:,} boxes of the rows are found by a region (IoU {IOU_THRESHOLD} or more)"
+    return f"{line}: with these regions no answer can be right; take another detector, or {ROWS}" * (not found) or line
 
 
 def picture_files(splits: Mapping[str, Any], folder: str) -> dict[str, Path]:
