@@ -3,7 +3,7 @@
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from math import nan
 from pathlib import Path
@@ -36,9 +36,11 @@ def work(options: argparse.Namespace) -> str:
         raise ValueError("give CHECKPOINT and --probe SOURCE, or --data-dir with scenes")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
-    sources = options.probe or [options.data_dir]
+    sources = [*dict.fromkeys(options.probe or [options.data_dir])]
     split = options.split[0] if options.split else None
     probes = [open_probe(options.suite, source, options.images, split) for source in sources]
+    if len({probe.name for probe in probes}) < len(probes):  # files of one name
+        probes = [replace(probe, name=source) for probe, source in zip(probes, sources, strict=True)]
     settings = Settings(
         options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
         options.cpu, options.match,

@@ -91,6 +91,18 @@ def test_tables_of_an_output_folder_are_put_into_a_card(files, tmp_path):
     assert f"{value['value']:.1%}" in line and str(value["count"]) in line
 
 
+def test_files_of_one_name_are_told_apart(files, tmp_path, capsys):
+    Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
+    sources = [tmp_path / name / "probe.jsonl" for name in "ab"]
+    for source in sources:
+        source.parent.mkdir()
+        row = {"image": "../p.png", "caption": "the star", "negative_caption": "the ring"}
+        source.write_text(json.dumps(row) + "\n")
+    given = [each for source in sources for each in ("--probe", source)]
+    assert run(files, "vlm", "composition", *given, "--json", "--output", tmp_path / "out") == 0
+    assert list(json.loads(capsys.readouterr().out)) == [*map(str, sources)]
+
+
 def test_suites_of_the_command_are_those_that_there_are():
     assert set(evaluate.SUITES) == set(suites._MEASURE)
 

@@ -16,6 +16,7 @@ import datasets
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.rows import HUMANS, Rows
 from grounded_attention.dataset_scripts.rows import grounded_rows
+from grounded_attention.dataset_scripts.rows.probes import is_amber
 from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, EVIDENCE, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import MANIFEST
 from grounded_attention.families import VLM
@@ -99,7 +100,7 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
         if images is None:
             raise ValueError("give the folder of GQA's pictures: --images")
         listed = [made for row in gqa.as_dataset("validation") for made in gqa_evidence(row)]
-        return Probe(name, datasets.Dataset.from_list(listed), images)
+        return Probe(name, datasets.Dataset.from_list(listed), os.path.abspath(images))
     found = list(grounded_rows(source, images=images, **on_hub).splits)
     if split is not None and split not in found:
         raise ValueError(f"{source}: no split {split}, found {', '.join(found) or 'rows without splits'}")
@@ -107,8 +108,7 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
     made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen})
     made.download_and_prepare()
     # AMBER looks for inventions: there the answer no is the positive one.
-    is_amber = (root / "annotations.json").is_file() and (root / "query").is_dir()
-    return Probe(name, made.as_dataset("train"), os.sep, NO if is_amber else YES)
+    return Probe(name, made.as_dataset("train"), os.sep, NO if is_amber(root) else YES)
 
 
 def gqa_evidence(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
