@@ -34,6 +34,9 @@ def work(options: argparse.Namespace) -> str:
     """Runs a suite and returns its table."""
     if options.checkpoint is None or not (options.probe or options.data_dir):
         raise ValueError("give CHECKPOINT and --probe SOURCE, or --data-dir with scenes")
+    given = [name for name in ("task", "track", "predictions", "set") if getattr(options, name)]
+    if given:
+        raise ValueError(f"--{given[0]} has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
     sources = [*dict.fromkeys(options.probe or [options.data_dir])]
@@ -43,7 +46,7 @@ def work(options: argparse.Namespace) -> str:
         probes = [replace(probe, name=source) for probe, source in zip(probes, sources, strict=True)]
     settings = Settings(
         options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
-        options.cpu, options.match,
+        options.cpu, options.match, options.text_only,
     )  # fmt: skip
     found = dict(run_suite(settings, probes))
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))

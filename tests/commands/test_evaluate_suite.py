@@ -91,6 +91,25 @@ def test_tables_of_an_output_folder_are_put_into_a_card(files, tmp_path):
     assert f"{value['value']:.1%}" in line and str(value["count"]) in line
 
 
+@pytest.mark.parametrize("model", ["vlm", "vqa"])
+def test_texts_alone_depend_on_no_evidence(model, files, tmp_path, capsys):
+    given = (
+        "--suite",
+        "evidence",
+        "--probe",
+        files / "scenes",
+        "--output",
+        tmp_path,
+        "--text-only",
+        "--cpu",
+        "--json",
+    )
+    assert evaluate.main([*map(str, (files / model, *given))]) == 0
+    figures = json.loads(capsys.readouterr().out)["scenes"]
+    assert figures["dependence"]["value"] == figures["dependence"]["high"] == 0.0
+    assert figures["accuracy"] == figures["accuracy, masked"] and "evidence_score" not in figures
+
+
 def test_files_of_one_name_are_told_apart(files, tmp_path, capsys):
     Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
     sources = [tmp_path / name / "probe.jsonl" for name in "ab"]
@@ -230,6 +249,7 @@ def test_amber_counts_inventions(files, tmp_path, capsys):
     ("arguments", "said"),
     [
         (("--suite", "grounding"), "--probe"),
+        (("--suite", "grounding", "--probe", "SCENES", "--task", "vqa"), "--task"),
         (("--suite", "grounding", "--probe", "nothing.jsonl"), "nothing.jsonl"),
         (("--suite", "composition", "--probe", "SCENES", "--split", "other"), "other"),
     ],

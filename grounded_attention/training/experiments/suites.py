@@ -77,6 +77,7 @@ class Settings:
     seed: int = 0
     cpu: bool = False
     match: str = YES
+    text_only: bool = False
 
 
 def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None) -> Probe:
@@ -212,7 +213,7 @@ def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict
     with TemporaryDirectory() as folder:
         files: Any = [{}] * len(listed)
         if settings.regions is None:
-            files = write_pictures(listed, folder, probe.images, settings.seed)
+            files = files if settings.text_only else write_pictures(listed, folder, probe.images, settings.seed)
         else:
             write_regions(listed, f"{folder}/regions", open_regions(settings.regions), settings.seed)
             settings = replace(settings, regions=f"{folder}/regions")
@@ -234,13 +235,22 @@ def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict
         items: dict[str, Mapping[str, Any]] = {}
         probe = replace(probe, images=os.sep)
         for whole, questions in asked.items():
-            items |= _score(settings, probe, task, datasets.Dataset.from_list(questions), options, heads=whole)
+            items |= _score(
+                settings,
+                probe,
+                task,
+                datasets.Dataset.from_list(questions),
+                options,
+                heads=whole and not settings.text_only,
+            )
     said = "generated" if is_vlm else "answer"
     right = {
         view: [answers_alike(items[f"{n}_{view}"][said], row["answer"]) for n, row in enumerate(listed)]
         for view in VIEWS
     }
     looked = [items[f"{n}_{WHOLE}"] for n in range(len(listed))]
+    if settings.text_only:
+        return evidence_metrics(right, rows["image_id"])
     heads, chance = ([each[name] for each in looked] for name in ("heads_on_gold", "heads_chance"))
     return evidence_metrics(right, rows["image_id"], heads, chance)
 
@@ -266,7 +276,10 @@ def _score(
     """The scores and notes of each example of a task; `heads` adds its attention."""
     task = TASKS[name]
     config = read_config(settings.checkpoint, task)
-    if settings.regions is None and not task.image_tokens and getattr(config, "vision_config", None) is None:
+    pixels = not settings.text_only and (task.image_tokens or getattr(config, "vision_config", None) is not None)
+    if settings.text_only and (settings.regions or task.needs_regions):
+        raise ValueError(f"--text-only: no --regions, and not the suite {settings.suite} of a model of regions")
+    if settings.regions is None and not pixels and not settings.text_only:
         raise ValueError("the model reads regions: give --regions TABLE with those of the probe's pictures")
     options = {**task.trained_options(config, settings.regions is not None), **given}
     data = Data(data_dir=probe.images, regions=settings.regions)
@@ -275,7 +288,6 @@ def _score(
     splits = {"test": task.to_rows(rows)}
     fitted = task.configure(options).fit_options(splits)
     regions = open_regions(settings.regions, task.empty_images)
-    pixels = task.image_tokens or getattr(config, "vision_config", None) is not None
     prepared = PreparedData(splits, regions, images=probe.images if pixels else None, options=fitted)
     [scored] = score_splits(settings.checkpoint, recipe, prepared, heads)
     names = [key for key in scored.items if key != "example_id"]
