@@ -299,7 +299,7 @@ def test_compiles_in_one_graph():
     asked = {"attention_mask": PADDING, "attention_queries": ((ROWS, COLUMNS), MANY), "attention_mean": True}
     asked["attention_plans"] = RowPlans()
     expected = run(model, inputs, **asked)
-    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
     found = run(compiled, inputs, **asked)
     for here, there in zip(found, expected, strict=True):
         torch.testing.assert_close((here.pairs, here.mean), (there.pairs, there.mean))

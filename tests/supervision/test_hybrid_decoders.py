@@ -33,7 +33,8 @@ from tests.helpers.tiny_vlm_relatives import CLIP, TEXT
 LAYERS = 4
 DELTA = {f"linear_{name}": value for name, value in
          {"num_key_heads": 2, "num_value_heads": 4, "key_head_dim": 8, "value_head_dim": 8}.items()}  # fmt: skip
-MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_d_ssm": 64}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 1, "mamba_d_ssm": 64,
+         "mamba_chunk_size": 16}  # fmt: skip
 EXPERTS = {"num_local_experts": 2, "num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 16,
            "shared_expert_intermediate_size": 16, "shared_intermediate_size": 16}  # fmt: skip
 # Type of the language model -> its layers with softmax attention over the sequence, and its configuration.
@@ -48,6 +49,7 @@ HYBRIDS = {
             "mamba_head_dim": 8,
             "ssm_state_size": 8,
             "n_groups": 1,
+            "chunk_size": 16,
         },
     ),
     "minimax": ([1, 2], {**EXPERTS, "layer_types": ["linear_attention", *["full_attention"] * 2, "linear_attention"]}),
