@@ -159,7 +159,7 @@ def make_table(points: Mapping[str, list[list[Any]]], targets: Sequence[Mapping[
     lines = ["| | " + " | ".join(["interval of all", "seeds", *head]) + " |", "|---" * 3 + "|--:" * len(head) + "|"]
     for way, each in hits.items():
         means = 100 * (each.mean(0) @ members) / members.sum(0)
-        low, high = 100 * ratio_intervals(each.mean(0)[:, None], np.ones((len(boxes), 1)))[:, 0]
+        low, high = 100 * ratio_intervals(each.mean(0)[:, None], np.ones(len(boxes)))[:, 0]
         seeds = ", ".join(f"{100 * one.mean():.1f}" for one in each) if way != "chance" else ""
         cells = [f"{low:.1f} to {high:.1f}", seeds, *(f"{mean:.1f}" for mean in means)]
         lines.append(f"| {way} | " + " | ".join(cells) + " |")
