@@ -21,6 +21,8 @@ from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.plain_text import aligned_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
+from .rows_options import read_columns
+
 HEADER = ("probe", "measure", "value", "95 % interval over images", "items")
 PROBES = CardSection(
     "probes",
@@ -34,14 +36,15 @@ def work(options: argparse.Namespace) -> str:
     """Runs a suite and returns its table."""
     if options.checkpoint is None or not (options.probe or options.data_dir):
         raise ValueError("give CHECKPOINT and --probe SOURCE, or --data-dir with scenes")
-    given = [name for name in ("task", "track", "predictions", "set") if getattr(options, name)]
+    given = [name for name in ("task", "track", "predictions", "set", "data", "max_rows") if getattr(options, name)]
     if given:
-        raise ValueError(f"--{given[0]} has no effect with --suite: remove it")
+        raise ValueError(f"--{given[0].replace('_', '-')} has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
     sources = [*dict.fromkeys(options.probe or [options.data_dir])]
     split = options.split[0] if options.split else None
-    probes = [open_probe(options.suite, source, options.images, split) for source in sources]
+    told = {"columns": read_columns(options.columns), "boxes": options.boxes}
+    probes = [open_probe(options.suite, source, options.images, split, **told) for source in sources]
     if len({probe.name for probe in probes}) < len(probes):  # files of one name
         probes = [replace(probe, name=source) for probe, source in zip(probes, sources, strict=True)]
     settings = Settings(

@@ -110,6 +110,16 @@ def test_texts_alone_depend_on_no_evidence(model, files, tmp_path, capsys):
     assert figures["accuracy"] == figures["accuracy, masked"] and "evidence_score" not in figures
 
 
+def test_columns_and_boxes_of_unknown_probes_are_told(files, tmp_path, capsys):
+    Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
+    row = {"picture": "p.png", "says": "the star", "where": [1, 1, 3, 4]}
+    (tmp_path / "probe.jsonl").write_text(json.dumps(row) + "\n")
+    told = ("--columns", "image=picture", "text=says", "boxes=where", "--boxes", "xywh pixels", "--json")
+    given = ("--probe", tmp_path / "probe.jsonl", "--output", tmp_path / "out")
+    assert run(files, "vlm", "grounding", *given, *told) == 0
+    assert json.loads(capsys.readouterr().out)["probe.jsonl"]["accuracy"]["count"] == 1
+
+
 def test_files_of_one_name_are_told_apart(files, tmp_path, capsys):
     Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
     sources = [tmp_path / name / "probe.jsonl" for name in "ab"]

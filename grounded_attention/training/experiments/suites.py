@@ -80,8 +80,8 @@ class Settings:
     text_only: bool = False
 
 
-def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None) -> Probe:
-    """Reads a probe: a folder of scenes, or anything that `grounded_rows` reads."""
+def open_probe(suite: str, source: str, images: str | None = None, split: str | None = None, **told: Any) -> Probe:
+    """Reads a probe: scenes, or anything that `grounded_rows` reads; `told` are its `columns` and `boxes`."""
     root = Path(source)
     if (root / MANIFEST).is_file():
         pictures = str(root / "flickr30k-images")
@@ -102,11 +102,11 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
             raise ValueError("give the folder of GQA's pictures: --images")
         listed = [made for row in gqa.as_dataset("validation") for made in gqa_evidence(row)]
         return Probe(name, datasets.Dataset.from_list(listed), os.path.abspath(images))
-    found = list(grounded_rows(source, images=images, **on_hub).splits)
+    found = list(grounded_rows(source, images=images, **told, **on_hub).splits)
     if split is not None and split not in found:
         raise ValueError(f"{source}: no split {split}, found {', '.join(found) or 'rows without splits'}")
     chosen = split or next((each for each in MEASURED if each in found), found[0] if found else "")
-    made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen})
+    made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen}, **told)
     made.download_and_prepare()
     # AMBER looks for inventions: there the answer no is the positive one.
     return Probe(name, made.as_dataset("train"), os.sep, NO if is_amber(root) else YES)
