@@ -245,6 +245,7 @@ def test_a_shipped_recipe_trains(name, trained, scenes, tmp_path, monkeypatch):
     if name.startswith("pointer"):  # clicks on drawn screens
         write_screens(tmp_path / "screens", 8, 0)
         overrides = [f"data.source={tmp_path}/screens/train.json", "data.images=null", "model.processor={}", *limits]
+        overrides.append("options.region_words=1.0")  # whose loss reads hidden states too
     overrides += [f"model.source={trained / 'none'}", f"output_dir={tmp_path / 'run'}", "training.max_steps=2"]
     overrides += ["training.use_cpu=true", "training.dataloader_num_workers=0", "training.disable_tqdm=true"]
     if shipped.options.get("generate"):
