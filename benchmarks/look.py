@@ -2,9 +2,9 @@
 """Time and memory of `look`, compared to the answer alone and to attention maps of eager generation.
 
 A LLaVA in small (Llama, 4 layers of width 512, 8 heads) answers 32 tokens about an image of N tokens. `look` reads the
-rows of 16 words of the prompt and of the answer afterwards, of all heads, among which it chooses. Times are medians
-over rounds in which all ways take turns, in CPU seconds of the process. Memory is the peak above weights and inputs,
-each way in a new process.
+rows of 16 words of the prompt and of the answer in the same passes, of all heads, among which it chooses. Times are
+medians over rounds in which all ways take turns, in CPU seconds of the process. Memory is the peak above weights and
+inputs, each way in a new process.
 
 examples:
   python -m benchmarks.look
@@ -20,7 +20,7 @@ from transformers import CLIPVisionConfig, LlamaConfig, LlavaConfig, LlavaForCon
 
 from benchmarks.measuring import benchmark_parser, peak_memory, printed, quotients, run_apart, spread, take_turns
 from grounded_attention.commands.command_line import run
-from grounded_attention.lens.sequences import read_rows
+from grounded_attention.lens.sequences import reading
 
 WAYS = ("answer", "look", "eager maps")
 WORDS, ANSWER, IMAGE, PATCH = 16, 32, 99, 4
@@ -54,22 +54,15 @@ class Workload:
 
     @torch.no_grad()
     def step(self) -> object:
-        maps = self.way == "eager maps"
-        made = self.model.generate(
-            **self.inputs,
-            max_new_tokens=ANSWER,
-            min_new_tokens=ANSWER,
-            do_sample=False,
-            bad_words_ids=[[IMAGE]],
-            pad_token_id=0,
-            return_dict_in_generate=maps,
-            output_attentions=maps,
-        )
+        maps, start = self.way == "eager maps", self.inputs["input_ids"].shape[1]
+        settings = {"do_sample": False, "bad_words_ids": [[IMAGE]], "pad_token_id": 0}
+        settings |= {"return_dict_in_generate": maps, "output_attentions": maps}
         if self.way != "look":
-            return made
-        start = self.inputs["input_ids"].shape[1]
-        whole = {**self.inputs, "input_ids": made, "attention_mask": torch.ones_like(made)}
-        return read_rows(self.model, whole, range(start - WORDS, made.shape[1]), self.columns)
+            return self.model.generate(**self.inputs, max_new_tokens=ANSWER, min_new_tokens=ANSWER, **settings)
+        rows, layers = range(start - WORDS, start), range(self.model.config.text_config.num_hidden_layers)
+        with reading(self.model, start, rows, self.columns, layers) as reader:
+            self.model.generate(**self.inputs, max_new_tokens=ANSWER + 1, min_new_tokens=ANSWER + 1, **settings)
+        return reader.result()
 
 
 def measure_memory(way: str, side: int, options: argparse.Namespace) -> float:

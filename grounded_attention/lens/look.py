@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -27,14 +27,25 @@ from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adap
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.supervision.supervise import find_calls, unwrap_model
+from grounded_attention.supervision.supervise import find_calls, head_layers, unwrap_model
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.whole_files import write_text
 
 from . import FORMS
 from .crop import SIDE, crop_box
 from .forms import find_sinks, localization_heads, relative, rollout_rows, without_sinks
-from .sequences import Sequenced, Word, add_answer, generate, read_means, read_prompt, read_rows, rows_at_once
+from .sequences import (
+    Rows,
+    Sequenced,
+    Word,
+    add_answer,
+    generate,
+    generate_and_read,
+    read_means,
+    read_prompt,
+    read_rows,
+    rows_at_once,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -270,8 +281,9 @@ def look(
 ) -> Lens:
     """Shows where a vision-language model looks: for every word of a prompt and of its answer, a map of the image.
 
-    The model answers on its own attention back end; then the sequence is read once more and the attention of its words
-    is read beside the output, without attention maps. Numbers are those of `generate(output_attentions=True)`.
+    The attention of the words is read beside the output while the model answers, without attention maps; a given
+    answer, or one that was searched with beams, is read in a further pass. Numbers are those of
+    `generate(output_attentions=True)`.
 
     Args:
         model (`PreTrainedModel`): a vision-language model, with or without a PEFT adapter; it is set to evaluation
@@ -330,8 +342,14 @@ def _look(
     options: Mapping[str, Any],
 ) -> tuple[Lens, Sequenced]:
     prompt = read_prompt(patches, chat, _texts(chat), pictures)
-    if answer is None:
+    chosen, read = ChosenHeads((), source="attention rollout over all layers"), None
+    if "rollout" not in forms:
+        chosen = _choose(model, heads)
+    if answer is None and "rollout" in forms:
         ids = generate(model, patches, prompt, **options)
+    elif answer is None:
+        layers = {layer for layer, _ in chosen.heads} or head_layers(model)
+        ids, read = generate_and_read(model, patches, prompt, layers, **options)
     else:
         patches.check_text(answer, "answer")
         ids = patches.tokenizer(answer, add_special_tokens=False)["input_ids"]
@@ -342,10 +360,9 @@ def _look(
     token_images = prompt.token_images
     rows = sorted({row for word in whole.words for row in word.rows})
     if "rollout" in forms:
-        chosen = ChosenHeads((), source="attention rollout over all layers")
         attention = _rollout(model, whole.inputs, rows, columns)[None]
     else:
-        chosen, attention = _read(model, heads, prompt, whole.inputs, rows)
+        chosen, attention = _read(model, chosen, prompt, whole.inputs, rows, read)
     # Of each word the mean of its tokens.
     weights = torch.zeros(len(whole.words), len(rows))
     places = {row: place for place, row in enumerate(rows)}
@@ -456,19 +473,28 @@ def _read_form(form: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def _read(
-    model: Any, heads: GivenHeads, prompt: Sequenced, inputs: Mapping[str, Any], rows: Sequence[int]
+    model: Any,
+    chosen: ChosenHeads,
+    prompt: Sequenced,
+    inputs: Mapping[str, Any],
+    rows: Sequence[int],
+    known: Rows | None = None,
 ) -> tuple[ChosenHeads, Tensor]:
-    """The heads to show, and their attention from rows, (K, Q, R)."""
-    columns, read = prompt.batch["region_positions"][0], {}
-    chosen = _choose(model, heads)
+    """The heads to show, and their attention from rows, (K, Q, R); `known` was read while the model answered."""
+    columns, end = prompt.batch["region_positions"][0], prompt.prompt_length - 1
+    read = None if known is None else known.of(rows)
     if not chosen.heads:
-        # One pass serves the choice too, where the rows of all heads fit.
-        together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
-        every = read_rows(model, inputs, [prompt.prompt_length - 1, *together], columns)
+        if read is not None and known is not None:
+            every = cast(dict[int, Tensor], known.of([end]))
+        else:
+            # One pass serves the choice too, where the rows of all heads fit.
+            together = rows if len(rows) < rows_at_once(model, len(find_calls(model)), len(columns)) else []
+            every = read_rows(model, inputs, [end, *together], columns)
+            read = {layer: each[:, 1:] for layer, each in every.items()} if together else None
         pairs = _without_labels({layer: each[:, 0] for layer, each in every.items()}, prompt)
         chosen = replace(chosen, heads=pairs)
-        read = {layer: each[:, 1:] for layer, each in every.items()} if together else {}
-    read = read or read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen.heads})
+    if read is None:
+        read = read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen.heads})
     return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
 
 
@@ -545,14 +571,14 @@ def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: list[I
     has_template = getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template
     chat: Any = make_conversation(NEUTRAL, None, len(pictures)) if has_template else NEUTRAL
     prompt = read_prompt(patches, chat, (), pictures)
-    return _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])[1][:, 0]
+    return _read(model, _choose(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])[1][:, 0]
 
 
 def _where_to_crop(
     model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: list[Image.Image], heads: GivenHeads
 ) -> tuple[int, int, int, int]:
     """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
-    chosen, asked = _read(model, heads, prompt, prompt.inputs, [prompt.prompt_length - 1])
+    chosen, asked = _read(model, _choose(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])
     ratio = relative(asked[:, 0].mean(0), _neutral_rows(model, patches, pictures, chosen.heads).mean(0))
     shown = prompt.token_images == 0
     grid = TokenGrid.of_tokens(prompt.batch["region_boxes"][0], shown)

@@ -4,9 +4,10 @@
 Shape letters: N sequence, Q rows, R image tokens, L layers, H heads.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from PIL import Image
@@ -17,12 +18,12 @@ from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import supervise
-from grounded_attention.supervision.attention_function import layer_numbers
+from grounded_attention.supervision.attention_function import SupervisedAttention, layer_numbers
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
-from grounded_attention.supervision.supervise import PREFIX_MODELS, head_layers, unwrap_model
+from grounded_attention.supervision.supervise import PREFIX_MODELS, find_language_model, head_layers, unwrap_model
 from grounded_attention.utils.plain_text import REPLACEMENT
 
 # Rows of all heads that are read in one pass, in bytes; more rows take further passes.
@@ -134,6 +135,103 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
     return made[0, prompt.prompt_length :].tolist()
 
 
+# Options of `generate` with which each pass reads the tokens that follow, of one sequence.
+ONE_SEQUENCE = {"max_new_tokens", "min_new_tokens", "suppress_tokens", "do_sample", "temperature", "top_k", "top_p"}
+
+
+class Rows(NamedTuple):
+    """The attention of rows of a sequence: their `positions`, and layer -> (H, Q, R) float32 on the CPU."""
+
+    positions: tuple[int, ...]
+    layers: dict[int, Tensor]
+
+    def of(self, wanted: Sequence[int]) -> dict[int, Tensor] | None:
+        """Layer -> the rows at these positions; `None` if one was not read."""
+        if not {*wanted} <= {*self.positions}:
+            return None
+        places = [self.positions.index(row) for row in wanted]
+        return {layer: each[:, places] for layer, each in self.layers.items()}
+
+
+class _RowReader:
+    """Reads rows while a model generates: of the prompt, up to `start`, the asked ones, of the answer all."""
+
+    def __init__(self, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]):
+        self.rows, self.columns, self.start = sorted({*rows}), columns[None], start
+        self.positions: list[int] = []
+        self.read: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+        self._seen = dict.fromkeys(self.read, 0)
+        self._pass: tuple[int, tuple, RowPlans] = (-1, (), RowPlans())
+        self.complete = True
+
+    def ask(self, layer: int, length: int, keys: int) -> tuple[tuple, RowPlans]:
+        """The rows of a pass of `length` tokens; none in a layer whose cache has not kept all `keys`."""
+        first = self._seen.get(layer, 0)
+        end = first + length
+        if layer not in self.read or keys != end:
+            self.complete = self.complete and layer not in self.read
+            return (), RowPlans()
+        self._seen[layer] = end
+        if self._pass[0] != end:  # the first layer of this pass
+            rows = [row for row in self.rows if first <= row < end] if first < self.start else [*range(first, end)]
+            asked = ((torch.tensor([rows], device=self.columns.device) - first, self.columns),) if rows else ()
+            self.positions += rows
+            self._pass = (end, asked, RowPlans())
+        return self._pass[1:]
+
+    def take(self, report: SupervisedAttention) -> None:
+        """Keeps what a layer reports."""
+        self.read[cast(int, report.layer)].append(_attention(report)[0].float().cpu())
+
+    def result(self) -> Rows | None:
+        counts = {sum(part.shape[1] for part in parts) for parts in self.read.values()}
+        if not self.complete or counts != {len(self.positions)}:
+            return None
+        return Rows(tuple(self.positions), {layer: torch.cat(parts, 1) for layer, parts in self.read.items()})
+
+
+@torch.no_grad()
+def generate_and_read(
+    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, layers: Iterable[int], **options: Any
+) -> tuple[list[int], Rows | None]:
+    """The tokens of `generate`, and the attention of the prompt's words, its end and all tokens of the answer, read in
+    the same passes; `None` where that is not possible: several sequences, much memory, a cache that forgets positions.
+    """
+    columns, layers = prompt.batch["region_positions"][0], sorted({*layers})
+    rows = [*(row for word in prompt.words for row in word.rows), prompt.prompt_length - 1]
+    most = len(rows) + options["max_new_tokens"]
+    if not options.keys() <= ONE_SEQUENCE or most > rows_at_once(model, len(layers), len(columns)):
+        return generate(model, patches, prompt, **options), None
+    with reading(model, prompt.prompt_length, rows, columns, layers) as reader:
+        # One token more than asked for, in whose pass the last one is read.
+        ids = generate(model, patches, prompt, **options | {"max_new_tokens": options["max_new_tokens"] + 1})
+    return ids[: options["max_new_tokens"]], reader.result()
+
+
+@contextmanager
+def reading(
+    model: Any, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]
+) -> Iterator[_RowReader]:
+    """Inside it, one generation of one sequence is read."""
+    inner = unwrap_model(model)
+    reader = _RowReader(start, rows, columns.to(next(inner.parameters()).device), layers)
+    modules = [each for each in find_language_model(inner).modules() if getattr(each, "layer_idx", None) is not None]
+    with supervise(inner):
+        for module in modules:
+            module.row_reader = reader
+        try:
+            yield reader
+        finally:
+            for module in modules:
+                del module.row_reader
+
+
+def _attention(report: SupervisedAttention) -> Tensor:
+    """(B, H, Q, R): the ordinary attention of the rows of a report on the columns."""
+    log_alpha, log_share = cast(AttentionPair, report.pairs[0])
+    return (log_alpha + cast(Tensor, log_share)[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)
+
+
 def rows_at_once(model: Any, layers: int, columns: int) -> int:
     """How many rows of all heads of some layers one pass reads."""
     width = max(unwrap_model(model).config.get_text_config().num_attention_heads, 1)
@@ -175,11 +273,7 @@ def read_rows(
             )
             reports = observed_layers(outputs)
             for number, report in zip(layer_numbers(reports), reports, strict=True):
-                log_alpha, log_share = cast(AttentionPair, report.pairs[0])
-                attention = (
-                    (log_alpha + cast(Tensor, log_share)[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)
-                )
-                read.setdefault(number, []).append(attention[0].float().cpu())
+                read.setdefault(number, []).append(_attention(report)[0].float().cpu())
     return {number: torch.cat(parts, 1) for number, parts in read.items()}
 
 

@@ -266,6 +266,9 @@ def _supervised(implementation: str) -> Callable:
     ) -> tuple[Tensor, SupervisedAttention | None]:
         """Computes attention and reports the attention of the queried rows."""
         report = None
+        reader = getattr(module, "row_reader", None)
+        if reader is not None:
+            attention_queries, attention_plans = reader.ask(module.layer_idx, query.shape[2], key.shape[2])
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.
         reports = reports and (attention_call is not None or not reads_other_sequence(module))
@@ -282,6 +285,8 @@ def _supervised(implementation: str) -> Callable:
             report = _observe(query, key, attention_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
+            if reader is not None:
+                report = reader.take(report)
         output = _run_back_end(
             implementation, module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )

@@ -13,7 +13,14 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.lens.look import look
 from grounded_attention.lens.page import lens_page
-from grounded_attention.lens.sequences import add_answer, decode_each, generate, read_prompt, read_rows
+from grounded_attention.lens.sequences import (
+    add_answer,
+    decode_each,
+    generate,
+    generate_and_read,
+    read_prompt,
+    read_rows,
+)
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_files import save_llava
@@ -41,6 +48,12 @@ def test_rows_equal_eager_generation(family):
     columns, length = prompt.batch["region_positions"][0], prompt.prompt_length
     rows = [*range(length - 4, length), *range(length, length + 4)]  # the last token is never fed back
     read = read_rows(model, whole.inputs, rows, columns)
+    said, beside = generate_and_read(model, patches, prompt, read, **options)
+    every = [*range(length - 1, length + 5)]  # with the last token
+    again = read_rows(model, whole.inputs, every, columns)
+    assert said == ids
+    for layer, attention in beside.of(every).items():
+        torch.testing.assert_close(attention, again[layer], atol=2e-6, rtol=0)
 
     find_language_model(model).set_attn_implementation("eager")
     eager = model.generate(
@@ -113,6 +126,25 @@ def test_tokens_that_end_a_turn_are_no_words():
     end = tokenizer.convert_tokens_to_ids("<end_of_turn>")
     assert end not in tokenizer.all_special_ids
     assert decode_each(tokenizer, [*tokenizer("a dog", add_special_tokens=False)["input_ids"], end])[0] == "a dog"
+
+
+@pytest.mark.parametrize("options", [{"num_beams": 2, "max_new_tokens": 4}, {"max_new_tokens": 70}])
+def test_what_is_not_read_while_the_model_answers_is_read_afterwards(options):
+    """Beams are several sequences; a cache with a window of keys forgets the first ones."""
+    model, processor = make_pair("gemma3")
+    model.config.get_text_config().sliding_window = 64
+    patches = PatchGroundingProcessor(processor)
+    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    options |= {"min_new_tokens": options["max_new_tokens"]}
+    ids, beside = generate_and_read(model, patches, prompt, [0, 1], **options)
+    assert beside is None and ids == generate(model, patches, prompt, **options)
+    lens = look(model, processor, picture(), TEXT, heads="all", **options)
+    whole = add_answer(model, processor.tokenizer, prompt, ids)
+    rows = [word.rows[0] for word in whole.words if len(word.rows) == 1]
+    read = read_rows(model, whole.inputs, rows, prompt.batch["region_positions"][0])
+    single = [number for number, word in enumerate(lens.words) if len(word.rows) == 1]
+    heads = torch.stack([read[layer][head] for layer, head in lens.heads])
+    np.testing.assert_allclose(lens.attention[:, single], heads, atol=1e-6)
 
 
 @pytest.mark.parametrize("heads", ["auto", "all"])
