@@ -1,8 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Asks a vision-language model about images, and shows where it looked for every word.
 
-The model answers on its own attention back end. Then the attention of the words of question and answer is read beside
-the output, without attention maps, so that it takes little more memory than the answer. The page --output shows the
+The model answers on its own attention back end. The attention of the words of question and answer is read beside the
+output, without attention maps, so that it takes little more time and memory than the answer. The page --output shows the
 map of each word, to click through; a name that ends in .png or .json gives a picture or the numbers.
 
 Heads are those of heads.json beside the model (`grounded-attention heads` makes it), or else chosen for this question
@@ -79,7 +79,6 @@ def look(options: argparse.Namespace) -> str:
 
 def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]]:
     """Name, pictures and question of each row, or of the command line, where the name is empty."""
-    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
     from grounded_attention.processing.phrase import row_texts
     from grounded_attention.utils.open_images import open_image
 
@@ -89,6 +88,8 @@ def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]
         if len(given) < 2:
             raise ValueError("give images and a question, or --data")
         return [("", [open_image(path, path) for path in given[:-1]], given[-1])]
+    from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
+
     if len(given) > 1:
         raise ValueError(f"{given[0]}: the images are those of --data; give a question alone, or none")
     found = []

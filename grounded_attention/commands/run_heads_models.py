@@ -93,7 +93,8 @@ def measure_method(
 ) -> Measured:
     """Chooses the heads of one model on one split, reports them on the other, and captures attention in examples."""
     source = str(run.folder / name)
-    settings = default_options(model=source, tokenizer=None, device="cpu" if options.cpu else None)
+    device = "cpu" if options.cpu else None
+    settings = default_options(model=source, tokenizer=None, device=device, ablate=options.ablate)
     loaded = load(source, name, settings, regions)
     ranking = rank_heads(
         loaded.model,
