@@ -2,7 +2,7 @@
 """Asks a vision-language model about images, and shows where it looked for every word.
 
 The model answers on its own attention back end. The attention of the words of question and answer is read beside the
-output, without attention maps, so that it takes little more time and memory than the answer. The page --output shows the
+output, without attention maps, so that it takes little more time than the answer. The page --output shows the
 map of each word, to click through; a name that ends in .png or .json gives a picture or the numbers.
 
 Heads are those of heads.json beside the model (`grounded-attention heads` makes it), or else chosen for this question
