@@ -2,6 +2,7 @@
 """Answers that a vision-language model generates: prompts, decoding, and scores of answers and boxes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -44,8 +45,8 @@ def generate_answers(model: Any, tokenizer: Any, batch: Mapping[str, Any], lengt
     return {"generated": [text.strip() for text in texts]}
 
 
-def score_generated(batch: Mapping[str, Any]) -> Scored:
-    """Scores generated answers.
+def score_generated(batch: Mapping[str, Any], scale: int = 1000) -> Scored:
+    """Scores generated answers. Boxes of rows without `box_dialect` are plain numbers up to `scale`.
 
     Of a box its overlap with the right one counts, and whether the point that the answer names, or the middle of its
     box, is in the right one (ScreenSpot's measure).
@@ -55,7 +56,7 @@ def score_generated(batch: Mapping[str, Any]) -> Scored:
         name: [None] * len(columns[0])
         for name in ("vqa_accuracy", "question_accuracy", "box_accuracy", "point_accuracy")
     }
-    dialects = batch.get("box_dialect") or [BOX_DIALECTS["plain"]] * len(columns[0])
+    dialects = batch.get("box_dialect") or [replace(BOX_DIALECTS["plain"], scale=scale)] * len(columns[0])
     off_scale: list[str | None] = [None] * len(columns[0])
     found: list[list[float] | None] = [None] * len(columns[0])
     for number, (kind, answer, answers, box, generated) in enumerate(zip(*columns, strict=True)):
