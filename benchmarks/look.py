@@ -62,7 +62,9 @@ class Workload:
         rows, layers = range(start - WORDS, start), range(self.model.config.text_config.num_hidden_layers)
         with reading(self.model, start, rows, self.columns, layers) as reader:
             self.model.generate(**self.inputs, max_new_tokens=ANSWER + 1, min_new_tokens=ANSWER + 1, **settings)
-        return reader.result()
+        read = reader.result()
+        assert read is not None
+        return read.layers
 
 
 def measure_memory(way: str, side: int, options: argparse.Namespace) -> float:
