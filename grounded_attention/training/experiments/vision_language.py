@@ -164,7 +164,7 @@ def load_vlm(model: Model) -> tuple[Any, set[str]]:
         made = loaded[0]
         load_pointer_head(made, loaded[1]["unexpected_keys"], base_of(source))
         if base_of(source) != source:
-            add_token_rows(made, load_processor(source).tokenizer)
+            add_token_rows(made, load_processor(model.tokenizer or source).tokenizer)
             made = import_peft().PeftModel.from_pretrained(made, source)
         check_finite(made, source)
     return made, set(loaded[1]["missing_keys"])
