@@ -12,6 +12,7 @@ examples:
 
 import argparse
 import json
+import math
 import random
 import re
 import statistics
@@ -36,7 +37,7 @@ from grounded_attention.dataset_scripts.scenes.language import NOUNS
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 
 START = Path(__file__).parents[1] / "grounded_attention" / "space" / "models" / "vlm" / "direct"
-T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
+T95 = {1: math.nan, 2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
 EASE = {"rows": "words", "target": "mixture", "spread": 0.25, "background": 0.1}
 Rows = list[dict[str, Any]]
 # Name -> method, weight, options of the trainer; two passes over each rollout, so that there is an earlier attention.
@@ -157,7 +158,7 @@ def compare(options: argparse.Namespace) -> str:
     for term, name in ((term, name) for term in TERMS for name in found["start", 0]):
         values = [found[term, seed][name] for seed in range(1, options.seeds + 1)]
         gains = [value - found[term.split(" + ")[0], seed][name] for seed, value in enumerate(values, 1)]
-        half = T95[len(gains)] * statistics.stdev(gains) / len(gains) ** 0.5
+        half = T95[len(gains)] * statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else math.nan
         mean = {"start": found["start", 0][name], "mean": statistics.fmean(values), "gain": statistics.fmean(gains)}
         table.append({"term": term, "measure": name, **mean, "half interval": half})
     if options.json:

@@ -1,14 +1,14 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Draws screens with instructions, for models that point: windows, menus, toolbars, forms, lists, buttons and icons.
 
-The splits are image folders in ScreenSpot's columns, so `grounded-attention point --rows` measures on them as on the
+The splits are image folders in ScreenSpot's columns, so `grounded-attention point --data` measures on them as on the
 real sets; the same screens as conversations, in the form of GUI-Actor's data, are for training. The Python function is
 `write_screens` of `grounded_attention.dataset_scripts.scenes.screen_files`.
 
 examples:
   grounded-attention data screens --output data/screens --images 3000 --seed 0
   grounded-attention data show data/screens/test
-  grounded-attention point --rows data/screens/test --model runs/my_pointer
+  grounded-attention point --data data/screens/test --model runs/my_pointer
 """
 
 import argparse

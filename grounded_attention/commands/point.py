@@ -5,13 +5,13 @@ A model that was taught an anchor token (method `pointer`) points with it. Any o
 the attention of the words, in the heads of heads.json beside it, or else in heads that are chosen for the text without
 labels. --zoom crops the image at the point, enlarges it and looks again.
 
-With --rows, every text of the rows is pointed at: the share of points in the right box (hit), within half a cell of
+With --data, every text of the rows is pointed at: the share of points in the right box (hit), within half a cell of
 the map of it (overlap), and of the best points any (hit of the top), by type of target.
 
 examples:
   grounded-attention point shop.png "open the cart" --model runs/my_pointer --zoom 1 --output point.png
 
-  grounded-attention point --rows rootsautomation/ScreenSpot --model Qwen/Qwen2.5-VL-3B-Instruct --limit 100
+  grounded-attention point --data rootsautomation/ScreenSpot --model Qwen/Qwen2.5-VL-3B-Instruct --max-rows 100
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from .command_line import make_parser, run
 from .number_options import not_negative, positive
-from .rows_options import add_rows_options, open_rows
+from .rows_options import add_source_options, open_rows, refuse_row_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
 
@@ -39,11 +39,12 @@ def point(options: argparse.Namespace) -> str:
     from .vlm_options import load_vlm
 
     logging.disable_progress_bar()
-    if (options.rows is None) == (options.image is None or options.text is None):
-        raise ValueError("give either an image and a text, or --rows")
-    if options.rows is not None:
+    if (options.data is None) == (options.image is None or options.text is None):
+        raise ValueError("give either an image and a text, or --data")
+    refuse_row_options(options, "split", "images", "columns", "boxes", "max_rows")
+    if options.data is not None:
         if options.output is not None:
-            raise ValueError("--output is a picture of one image; --rows prints a table")
+            raise ValueError("--output is a picture of one image; --data prints a table")
         return _measure(options)
     if options.output is not None:
         _check_picture(Path(options.output))
@@ -78,11 +79,9 @@ def _measure(options: argparse.Namespace) -> str:
     hits: list[dict[str, float]] = []
     groups: list[Sequence[str]] = []
     left_out = 0
-    for row in open_rows(options.rows, options, split=options.split):
+    for row in open_rows(options.data, options, split=options.split, max_rows=options.max_rows):
         pictures = row.get("images") or [row["image"]]
         for phrase in row["phrases"]:
-            if len(hits) == options.limit:
-                break
             if not len(phrase["boxes"]):
                 left_out += 1
                 continue
@@ -92,10 +91,8 @@ def _measure(options: argparse.Namespace) -> str:
             overlap = is_hit(found.point, boxes, found.reach)
             hits.append({"hit": float(is_hit(found.point, boxes)), "overlap": float(overlap), "top": float(top)})
             groups.append(phrase.get("types") or ())
-        if len(hits) == options.limit:
-            break
     if not hits:
-        raise ValueError(f"--rows {options.rows}: no phrase has a box")
+        raise ValueError(f"--data {options.data}: no phrase has a box")
     if left_out:
         print(f"{left_out} texts have no box, such as negative ones; they are not measured", file=sys.stderr)
     scores = point_scores(hits, groups)
@@ -143,10 +140,7 @@ def build_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("image", nargs="?", metavar="IMAGE", help="file of an image")
     add("text", nargs="?", metavar="TEXT", help="what to point at")
-    add("--rows", metavar="SOURCE", help="measure on rows with boxes: a data set of the Hub, a file, a folder")
-    add("--split", metavar="NAME", help="the split of --rows (default: all)")
-    add("--limit", type=positive, metavar="N", help="the most texts of --rows (default: all)")
-    add_rows_options(add)
+    add_source_options(parser, "pictures, and texts with boxes to measure on")
     add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
     add_vlm_options(parser)
     add("--heads", default="auto", metavar="WHICH", help="without an anchor: as for look (default: auto)")

@@ -47,23 +47,23 @@ def test_an_image(folder, tmp_path, capsys):
 
 
 def test_rows_are_measured_by_the_groups_of_screenspot(folder, capsys):
-    given = ["--rows", folder, "--model", folder / "llava", "--boxes", "xyxy 0..1"]
+    given = ["--data", folder, "--model", folder / "llava", "--boxes", "xyxy 0..1"]
     status, printed, _ = run_point(capsys, *given, "--json")
     scores = json.loads(printed)
     assert status == 0 and set(scores) == {"all", "desktop icon", "mobile text", "web text", "mean of groups"}
     assert scores["mobile text"] == {"hit": 1.0, "overlap": 1.0, "top": 1.0}  # the whole screen
     assert scores["all"]["hit"] == pytest.approx((2 + scores["desktop icon"]["hit"]) / 3)
-    status, printed, _ = run_point(capsys, *given, "--limit", 1)
+    status, printed, _ = run_point(capsys, *given, "--max-rows", 1)
     assert "desktop icon" in printed and "web text" not in printed
 
 
 def test_what_is_refused(folder, capsys):
     one = [folder / "0.png", "open"]
     for given, named in [
-        ([], "--rows"),
-        (one[:1], "--rows"),
-        ([*one, "--rows", folder], "--rows"),
-        (["--rows", folder, "--output", "a.png"], "--output"),
+        ([], "--data"),
+        (one[:1], "--data"),
+        ([*one, "--data", folder], "--data"),
+        (["--data", folder, "--output", "a.png"], "--output"),
         ([*one, "--output", "a.xyz"], "a.xyz"),
         ([*one, "--output", folder / "none" / "a.png"], "none"),
         ([*one, "--anchor", "<here>"], "<here>"),
