@@ -27,7 +27,8 @@ from grounded_attention.commands.vlm_options import add_vlm_options, load_vlm
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.heads.heads_file import ChosenHeads
 from grounded_attention.heads.statistics import ratio_intervals
-from grounded_attention.lens.look import Lens, look
+from grounded_attention.lens.look import look
+from grounded_attention.lens.word_maps import Lens
 from grounded_attention.processing.patch_grounding import match_coverage
 from grounded_attention.utils.open_images import open_image
 

@@ -12,9 +12,10 @@ from .heads.measure import audit
 from .heads.pipeline import PatchGroundingPipeline
 from .heads.ranking import HeadRanking, evaluate_heads, rank_heads
 from .heads.table import AuditResult, HeadTable
-from .lens.look import Lens, look
+from .lens.look import look
 from .lens.page import lens_page
 from .lens.pointing import Pointed, point
+from .lens.word_maps import Lens
 from .modeling import (
     BackboneRegionFeatures,
     BackboneRegionsConfig,

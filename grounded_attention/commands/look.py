@@ -43,8 +43,8 @@ def look(options: argparse.Namespace) -> str:
     """Runs the command and returns the text to print."""
     from transformers.utils import logging
 
-    from grounded_attention.lens.look import check_suffix
     from grounded_attention.lens.page import lens_page
+    from grounded_attention.lens.word_maps import check_suffix
     from grounded_attention.utils.whole_files import write_text
 
     logging.disable_progress_bar()

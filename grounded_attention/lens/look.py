@@ -1,15 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""`look`: a map of the image for every word of a prompt and its answer.
+"""`look`: asks a model, and reads where it looks for every word of the prompt and its answer.
 
 Shape letters: K heads, W words, R image tokens, Y and X rows and columns of a grid.
 """
 
-import difflib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
-from importlib import import_module
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,19 +13,15 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import interpolate
 from transformers.utils import logging
 
 from grounded_attention.heads.atlas import find_in_atlas
-from grounded_attention.heads.boxes import GroundedBox, ground_box
-from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adapter
-from grounded_attention.heads.maps import BOX_RULE, TokenGrid
+from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_calls, head_layers, unwrap_model
 from grounded_attention.utils.open_images import open_image
-from grounded_attention.utils.whole_files import write_text
 
 from . import FORMS
 from .crop import SIDE, crop_box
@@ -37,7 +29,6 @@ from .forms import find_sinks, localization_heads, relative, rollout_rows, witho
 from .sequences import (
     Rows,
     Sequenced,
-    Word,
     add_answer,
     generate,
     generate_and_read,
@@ -46,6 +37,7 @@ from .sequences import (
     read_rows,
     rows_at_once,
 )
+from .word_maps import Lens
 
 logger = logging.get_logger(__name__)
 
@@ -53,216 +45,10 @@ logger = logging.get_logger(__name__)
 NEUTRAL = "Write a general description of the image."
 # Heads that are chosen without labels, and the first layers that are left out where there are more than twice as many.
 MOST_HEADS, FIRST_LAYERS = 3, 2
-SUFFIXES = (".html", ".png", ".pdf", ".svg", ".json")
 ROLLOUT_BYTES = 2**31  # of the maps of all layers
 
 Heads = Sequence[tuple[int, int]]
 GivenHeads = str | int | Path | ChosenHeads | Heads
-
-
-@dataclass(frozen=True, eq=False)
-class WordMap:
-    """Where a model looks for a word, or for several: attention on the cells of an image's tokens.
-
-    Args:
-        text (`str`): the words.
-        image (`int`): the image with the most attention of those of the prompt, counted from 0.
-        cells (`np.ndarray`): (Y, X) float32, the part of the words' attention on this image that each cell gets, or
-            with the form `relative` the ratio to a neutral prompt, divided by its sum.
-        frame (`tuple[float, ...]`): the part of the image that the cells cover: x1, y1, x2, y2 in [0, 1].
-        box (`tuple[float, ...]`): the box of the attended place: x1, y1, x2, y2 in [0, 1].
-        share (`float`): the part of all the attention of the words that goes to the image, in [0, 1].
-        heads (`tuple[tuple[int, int], ...]`): the heads, (layer, head); empty for `rollout`.
-        size (`tuple[int, int]`): width and height of the image in pixels.
-        box_share (`float`): the part of the attention on the image that is in the box, in [0, 1].
-    """
-
-    text: str
-    image: int
-    cells: np.ndarray
-    frame: tuple[float, float, float, float]
-    box: tuple[float, float, float, float]
-    share: float
-    heads: tuple[tuple[int, int], ...]
-    size: tuple[int, int]
-    box_share: float = 1.0
-
-    @cached_property
-    def map(self) -> np.ndarray:
-        """The cells on the pixels of the image, (height, width) float32, smooth between them; 0 where none is."""
-        width, height = self.size
-        x1, y1, x2, y2 = (round(edge * side) for edge, side in zip(self.frame, (width, height) * 2, strict=True))
-        pixels = np.zeros((height, width), dtype=np.float32)
-        if x2 > x1 and y2 > y1:
-            cells = torch.from_numpy(self.cells)[None, None]
-            pixels[y1:y2, x1:x2] = interpolate(cells, size=(y2 - y1, x2 - x1), mode="bilinear")[0, 0].numpy()
-        return pixels
-
-    @property
-    def point(self) -> tuple[float, float]:
-        """The middle of the cell with the most attention: x and y in [0, 1]."""
-        row, column = np.unravel_index(self.cells.argmax(), self.cells.shape)
-        x1, y1, x2, y2 = self.frame
-        rows, columns = self.cells.shape
-        return float(x1 + (column + 0.5) * (x2 - x1) / columns), float(y1 + (row + 0.5) * (y2 - y1) / rows)
-
-
-@dataclass(frozen=True, eq=False)
-class Lens:
-    """Where a model looked while it read a prompt and gave its answer; `lens["ball"]` is the map of a word.
-
-    Args:
-        answer (`str`): the answer.
-        words (`tuple[Word, ...]`): the words of prompt and answer, in order.
-        texts (`tuple[str, ...]`): the texts of the prompt, then the answer.
-        images (`tuple[PIL.Image.Image, ...]`): the images, upright.
-        heads (`tuple[tuple[int, int], ...]`): (layer, head) of the heads that are shown; empty for `rollout`.
-        heads_from (`str`): how the heads were chosen.
-        form (`tuple[str, ...]`): what was done with the attention, see [`look`].
-        attention (`np.ndarray`): (K, W, R) float32, what each head gives to each image token for each word.
-        share (`np.ndarray`): (W, number of images) float32, the mean part of the attention that goes to an image,
-            without that on sinks if these are removed.
-        token_boxes (`np.ndarray`): (R, 4) float32, the part of its image that each image token shows.
-        token_images (`np.ndarray`): (R,) int64, the image of each token; -1 for tokens without a place.
-        second (`Lens`, *optional*): what the model answered and where it looked with the crop, if asked again.
-        crop (`tuple[int, ...]`, *optional*): the crop of the first image, x1, y1, x2, y2 in pixels.
-        boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says, in the words of the
-            model's family: x1, y1, x2, y2 in [0, 1]; the page draws them.
-        box_rule (`str`): how a map becomes a box: as `heads.json` says, if its heads are shown.
-    """
-
-    answer: str
-    words: tuple[Word, ...]
-    texts: tuple[str, ...]
-    images: tuple[Image.Image, ...]
-    heads: tuple[tuple[int, int], ...]
-    heads_from: str
-    form: tuple[str, ...]
-    attention: np.ndarray
-    share: np.ndarray
-    token_boxes: np.ndarray
-    token_images: np.ndarray
-    second: "Lens | None" = None
-    crop: tuple[int, int, int, int] | None = None
-    boxes: tuple[tuple[float, ...], ...] = ()
-    box_rule: str = BOX_RULE
-
-    def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
-        """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
-        and occurrence, counted from 0. A text of several words is their mean.
-
-        Raises:
-            KeyError: if no words are like this; the message names the nearest.
-        """
-        return self._map(self._find(key))
-
-    def __iter__(self) -> Iterator[WordMap]:
-        return (self._map([number]) for number in range(len(self.words)))
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    def _find(self, key: int | str | tuple[str, int]) -> list[int]:
-        if isinstance(key, int):
-            return [range(len(self.words))[key]]
-        text, occurrence = (key, 0) if isinstance(key, str) else key
-        wanted, names = [text[start:end] for start, end in find_words(text)], [word.text for word in self.words]
-        exact, loose = [], []
-        for sentence in (len(self.texts) - 1, *range(len(self.texts) - 1)):
-            numbers = [number for number, word in enumerate(self.words) if word.sentence == sentence]
-            for start in range(len(numbers) - len(wanted) + 1):
-                part = numbers[start : start + len(wanted)]
-                said = [names[number] for number in part]
-                if said == wanted:
-                    exact.append(part)
-                elif [each.casefold() for each in said] == [each.casefold() for each in wanted]:
-                    loose.append(part)
-        matches = exact or loose
-        if wanted and 0 <= occurrence < len(matches):
-            return matches[occurrence]
-        near = difflib.get_close_matches(text, dict.fromkeys(names), 3, 0.5)
-        hint = f"; did you mean {', '.join(map(repr, near))}?" if near else f"; words: {', '.join(names[:20])}"
-        times = f"{len(matches)} times, not {occurrence + 1}" if matches else "not"
-        raise KeyError(f"{text!r} is {times} in prompt and answer{hint}")
-
-    @cached_property
-    def _grids(self) -> list[tuple[Tensor, TokenGrid]]:
-        made = []
-        for image in range(len(self.images)):
-            shown = torch.from_numpy(self.token_images == image)
-            made.append((shown, TokenGrid.of_tokens(torch.from_numpy(self.token_boxes), shown)))
-        return made
-
-    def _map(self, numbers: Sequence[int], head: int | None = None) -> WordMap:
-        attention = torch.from_numpy(self.attention[:, list(numbers)].mean(1))
-        attention = attention if head is None else attention[head][None]
-        share = self.share[list(numbers)].mean(0)
-        image = int(share.argmax())
-        shown, grid = self._grids[image]
-        box: GroundedBox = ground_box(attention, shown, grid, self.box_rule)
-        cells = grid.maps((attention * shown).mean(0)).numpy()
-        cells = cells / max(float(cells.sum()), 1e-12)
-        heads = self.heads if head is None else self.heads[head : head + 1]
-        text = " ".join(self.words[number].text for number in numbers)
-        size = self.images[image].size
-        return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), heads, size, box.share)
-
-    def show(self, words: Sequence[int | str | tuple[str, int]] | None = None) -> Any:
-        """Draws the maps of some words, by default those of the answer, or of the prompt if it has none.
-
-        Returns:
-            `matplotlib.figure.Figure`: the figure, which a notebook shows.
-
-        Raises:
-            KeyError: if there are no such words.
-            ValueError: if the maps of the words are on several images.
-        """
-        from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
-
-        maps = [self[each] for each in words] if words is not None else self._shown()
-        image = maps[0].image
-        if other := [one for one in maps if one.image != image]:
-            looks = f"{maps[0].text!r} looks at image {image}, {other[0].text!r} at image {other[0].image}"
-            raise ValueError(f"{looks}; show the words of one image at a time")
-        shown = [PatchAttention(one.text, one.cells, one.frame, one.box, one.box_share) for one in maps]
-        return patch_figure(self.images[image], shown)
-
-    def _shown(self, most: int = 12) -> list[WordMap]:
-        words = [word for word in self.words if word.text[0].isalnum()] or self.words
-        said = [word for word in words if word.answer] or words
-        maps = [self._map([self.words.index(word)]) for word in said]
-        return [one for one in maps if one.image == maps[0].image][:most]
-
-    def save(self, path: str | Path) -> None:
-        """Writes a page to click through (`.html`), a picture (`.png`, `.pdf`, `.svg`) or the numbers (`.json`).
-
-        Raises:
-            ValueError: if the file has another suffix.
-        """
-        path = check_suffix(path)
-        if path.suffix == ".html":
-            from .page import lens_page
-
-            write_text(path, lens_page([self]))
-        elif path.suffix == ".json":
-            write_text(path, json.dumps(self.to_dict(), indent=1) + "\n")
-        else:
-            from grounded_attention.reports.figure_style import save
-
-            save(self.show(), path)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The answer and, for each word, map and box as plain values."""
-        words = []
-        for word, one in zip(self.words, self, strict=True):
-            place = {"text": word.text, "start": word.start, "end": word.end, "sentence": word.sentence}
-            values = {"box": [round(edge, 5) for edge in one.box], "frame": list(one.frame), "share": one.share}
-            cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
-            words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
-        about = {"heads": [list(head) for head in self.heads], "heads_from": self.heads_from, "form": list(self.form)}
-        again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
-        about["boxes"] = [[round(edge, 5) for edge in box] for box in self.boxes]
-        return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}
 
 
 def look(
@@ -402,15 +188,6 @@ def _said_boxes(patches: PatchGroundingProcessor, image: Image.Image, answer: st
     except ValueError as error:
         logger.warning(f"the answer's boxes are not drawn: {error}")
         return ()
-
-
-def check_suffix(path: str | Path) -> Path:
-    """The path of a file that `Lens.save` can write; a ValueError if it has another suffix."""
-    if Path(path).suffix not in SUFFIXES:
-        raise ValueError(f"{path}: expected a name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
-    if Path(path).suffix not in (".html", ".json"):
-        import_module("matplotlib")  # or the model would answer for nothing
-    return Path(path)
 
 
 def read_chat(

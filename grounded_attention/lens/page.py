@@ -22,7 +22,7 @@ from grounded_attention.reports.html_page import embedded_json, html_page
 from grounded_attention.reports.report_pictures import embed
 
 if TYPE_CHECKING:
-    from .look import Lens
+    from .word_maps import Lens
 
 LONGEST = 768  # pixels, longer side of a picture
 # Cells along an edge, and bytes of all maps of a page; with more words the grids are coarser.

@@ -17,7 +17,8 @@ from PIL import Image
 from grounded_attention.commands.image_options import load_pipeline
 from grounded_attention.commands.vlm_options import default_options, load_vlm
 from grounded_attention.heads.example_attention import ExampleAttention, capture_image
-from grounded_attention.lens.look import Lens, look
+from grounded_attention.lens.look import look
+from grounded_attention.lens.word_maps import Lens
 from grounded_attention.modeling.caption_phrases import name_unknown
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.plain_text import first_sentences

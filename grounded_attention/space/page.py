@@ -13,8 +13,8 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from grounded_attention.lens.look import Lens
 from grounded_attention.lens.page import lens_page
+from grounded_attention.lens.word_maps import Lens
 from grounded_attention.reports.report_pictures import embed
 
 from .figure import write_figure

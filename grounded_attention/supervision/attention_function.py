@@ -266,6 +266,7 @@ def _supervised(implementation: str) -> Callable:
     ) -> tuple[Tensor, SupervisedAttention | None]:
         """Computes attention and reports the attention of the queried rows."""
         report = None
+        # What reads rows while a model generates (lens/sequences.py); `generate` hands on no arguments of ours.
         reader = getattr(module, "row_reader", None)
         if reader is not None:
             attention_queries, attention_plans = reader.ask(module.layer_idx, query.shape[2], key.shape[2])
