@@ -111,7 +111,7 @@ def read_candidates(options: argparse.Namespace) -> Candidates | None:
 def read_rows(options: argparse.Namespace) -> Candidates:
     """The pictures of `--data`, with the boxes of the rows if these are the regions."""
     from grounded_attention.dataset_scripts.builders.candidate_boxes import Candidates
-    from grounded_attention.dataset_scripts.builders.rows import PICTURES
+    from grounded_attention.dataset_scripts.builders.row_forms import PICTURES
     from grounded_attention.dataset_scripts.files.image_files import ImageFile
     from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
     from grounded_attention.training.experiments.made_regions import ROWS, boxes_of_rows, picture_files

@@ -44,7 +44,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
-    from grounded_attention.dataset_scripts.builders.rows import OWN, Rows
+    from grounded_attention.dataset_scripts.builders.row_forms import OWN
+    from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
     given = {"boxes": options.boxes, "images": options.images, "max_rows": options.max_rows}

@@ -9,7 +9,7 @@ from datasets import Dataset, Features, Image
 from PIL import Image as Pictures
 
 from grounded_attention import PatchGroundingProcessor, grounded_rows
-from grounded_attention.dataset_scripts.builders.rows import own_features, own_row
+from grounded_attention.dataset_scripts.builders.row_forms import own_features, own_row
 from grounded_attention.processing import VisualBERTProcessor, flip_phrases
 from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask, run_lengths
 from tests.helpers.processing_helpers import FEATURE_SIZE, make_tokenizer

@@ -9,7 +9,8 @@ import pytest
 from PIL import Image
 
 from grounded_attention.commands import evaluate, extract_regions, pseudo_ground
-from grounded_attention.dataset_scripts.builders.rows import OWN, Rows
+from grounded_attention.dataset_scripts.builders.row_forms import OWN
+from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.training.experiments.checks import check

@@ -5,45 +5,33 @@ import glob
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import datasets
-from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
-from grounded_attention.dataset_scripts.rows.captions import texts_in_order
 from grounded_attention.dataset_scripts.rows.opening import check_hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
 from grounded_attention.utils.whole_files import write_bytes
 
-from .flickr30k_entities import FEATURES as ENTITIES
-from .llava_instruct import FEATURES as CONVERSATIONS
-from .llava_instruct import IMAGE_MARK
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, fingerprint
-from .pope import FEATURES as OBJECTS
-from .refcoco import FEATURES as EXPRESSIONS
-from .vqa_v2 import FEATURES as QUESTIONS
+from .row_forms import ALL_FORMS, FORMS, OWN, PICTURES, SEEN, own_features, own_row
 
 logger = logging.getLogger(__name__)
 
 ROWS = "rows"  # what the report counts them by
-OWN = "own"  # the form that is pushed: rows as `grounded_rows` gives them
-SEEN = 2000  # rows, which tell the columns of the own form
-# Folder beside the rows, of pictures that the source has inside of its rows; in the report, the state of all others;
-# and the form of pictures with their boxes alone.
-PICTURES = "pictures"
+# Folder beside the rows, of pictures that the source has inside of its rows; in the report, the state of all others.
+KEPT = "pictures"
 _UNREAD = ("left out: the picture is missing", "left out: the picture cannot be read")  # perhaps it can now
-HUMANS = 10  # answers to a question of VQA v2; an answer that stands alone counts as all of them
-Row = Mapping[str, Any]
 
 
 @dataclass
@@ -72,7 +60,7 @@ class RowsConfig(LocalConfig):
 
     def check(self) -> None:
         super().check()
-        if self.form not in (OWN, *_ALL):
+        if self.form not in (OWN, *ALL_FORMS):
             raise DataError(
                 "data of this form are not made of rows", found=self.form, expected=f"one of {', '.join(FORMS)}"
             )
@@ -135,14 +123,14 @@ class Rows(LocalBuilder):
         return lines
 
     def _is_stale(self, split: str, report: Mapping[str, Any]) -> bool:
-        if PICTURES not in report:
+        if KEPT not in report:
             return False
         files = {os.sep + name for name in self.as_dataset(split).unique("file_name")}
-        return bool({*_UNREAD} & {*report}) or report[PICTURES] != self._state_of(files)
+        return bool({*_UNREAD} & {*report}) or report[KEPT] != self._state_of(files)
 
     def _state_of(self, files: Iterable[str]) -> str:
         """Of pictures with files of their own."""
-        inside = os.path.join(self._place(), PICTURES)
+        inside = os.path.join(self._place(), KEPT)
         return fingerprint(Path(file) for file in sorted({*files}) if not file.startswith(inside))
 
     def _place(self) -> str:
@@ -153,7 +141,7 @@ class Rows(LocalBuilder):
         self.config.check()
         if self.config.form == OWN:  # its columns are those of the source
             return datasets.DatasetInfo("Pictures with texts, and phrases of the texts with boxes in [0, 1].")
-        features = _ALL[self.config.form][0]
+        features = ALL_FORMS[self.config.form][0]
         return datasets.DatasetInfo("Rows of a data set of any form.", features=datasets.Features(features))
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
@@ -199,7 +187,7 @@ class Rows(LocalBuilder):
                 yield own_row(row, self.info.features, f"split {split}, row {number}")
             self.report[split] = {"read": str(rows.report).splitlines()[:2], **report.as_dict()}
             return
-        convert = _ALL[self.config.form][1]
+        convert = ALL_FORMS[self.config.form][1]
         files: set[str] = set()
         for number, row in enumerate(rows.decode(False)):
             pictures = row.get("images") or ([row["image"]] if "image" in row else [])
@@ -219,7 +207,7 @@ class Rows(LocalBuilder):
         report.counts.update({f"left out: {reason}": count for reason, count in dropped.items()})
         self._states[split] = self._state_of(files)
         read = str(rows.report).splitlines()[:2]
-        self.report[split] = {"read": read, **report.as_dict(), PICTURES: self._states[split]}
+        self.report[split] = {"read": read, **report.as_dict(), KEPT: self._states[split]}
         if not report.counts[ROWS]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in report.counts.items() if count)
             raise DataError(
@@ -227,7 +215,7 @@ class Rows(LocalBuilder):
                 file=self.config.data_dir,
                 where=f"split {split}",
                 found=reasons or "no rows",
-                expected=_ALL[self.config.form][2],
+                expected=ALL_FORMS[self.config.form][2],
             )
 
     def _file_of(self, picture: Any) -> str:
@@ -236,11 +224,11 @@ class Rows(LocalBuilder):
             return os.path.abspath(picture)
         content = picture if isinstance(picture, bytes) else picture["bytes"]
         name = str(picture_digest(content))
-        folder = Path(self._output_dir, PICTURES)
+        folder = Path(self._output_dir, KEPT)
         folder.mkdir(exist_ok=True)
         if not (folder / name).exists():
             write_bytes(folder / name, content)
-        return os.path.join(self._place(), PICTURES, name)
+        return os.path.join(self._place(), KEPT, name)
 
     def _id_of(self, image_id: str, path: str) -> str:
         """The id of a row's picture; if another picture has it already, one of its own."""
@@ -251,235 +239,3 @@ class Rows(LocalBuilder):
 
 def _rootless(path: str) -> str:
     return os.path.splitdrive(path)[1].lstrip("/\\")
-
-
-# The own form
-
-
-def own_features(rows: Iterable[Row]) -> datasets.Features:
-    """The columns of rows: pictures, texts, phrases, and numbers and texts beside them."""
-    columns: dict[str, Any] = {}
-    keys: set[str] = set()
-    for row in rows:
-        for name, value in row.items():
-            known, kind = columns.get(name), _kind_of(name, value)
-            mixed = {getattr(each, "dtype", None) for each in (known, kind)} == {"int64", "float64"}
-            columns[name] = Value("float64") if mixed else known or kind
-        keys.update(key for phrase in row["phrases"] for key in phrase)
-    columns["phrases"] = List({name: kind for name, kind in _OWN_PHRASE.items() if name in keys} or _OWN_PHRASE)
-    columns.pop("split", None)  # it is the name of the file
-    return datasets.Features(columns)
-
-
-def _kind_of(name: str, value: Any) -> Any:
-    if name in ("image", "images"):
-        return datasets.Image() if name == "image" else List(datasets.Image())
-    if name == "messages":
-        plain = all(isinstance(each["content"], str) for each in value)
-        content = Value("string") if plain else List({"type": Value("string"), "text": Value("string")})
-        return List({"role": Value("string"), "content": content})
-    if isinstance(value, list):
-        return List(Value("string"))
-    kinds = {bool: "bool", int: "int64", float: "float64"}
-    return Value(kinds.get(type(value), "string"))
-
-
-_OWN_PHRASE = {
-    "text": Value("string"),
-    **dict.fromkeys(("start", "end", "sentence", "image"), Value("int32")),
-    "boxes": List(List(Value("float64"))),
-    "weight": Value("float64"),
-    "entity": Value("string"),
-    "types": List(Value("string")),
-    "scores": List(Value("float64")),
-    "regions": List(Value("int32")),
-    "mask": {"size": List(Value("int32")), "counts": List(Value("int32"))},
-}
-
-
-def own_row(row: Row, features: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """A row with its pictures inside; every column and every key of its phrases, None where it has none."""
-    names = features["phrases"].feature
-    unknown = [*(row.keys() - features.keys() - {"split"}), *({*chain(*row["phrases"])} - names.keys())]
-    if unknown:
-        expected = f"only columns of the first {SEEN} rows"
-        raise DataError("a column that is new", where=where, found=unknown[0], expected=expected)
-    made = {name: row.get(name) for name in features}
-    made["phrases"] = [{name: phrase.get(name) for name in names} for phrase in row["phrases"]]
-    for name in ("image", "images"):
-        if row.get(name) is not None:
-            pictures = [_inside(each) for each in (row[name] if name == "images" else [row[name]])]
-            made[name] = pictures if name == "images" else pictures[0]
-    return made
-
-
-def _inside(picture: Any) -> dict[str, Any]:
-    if isinstance(picture, str):
-        return {"bytes": Path(picture).read_bytes(), "path": None}
-    return {"bytes": picture if isinstance(picture, bytes) else picture["bytes"], "path": None}
-
-
-# Forms
-
-
-def _expressions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    for number, phrase in enumerate(row["phrases"]):
-        if len(phrase["boxes"]) != 1:
-            report.add("phrases without one box", key)
-            continue
-        name = f"{key}-{number}"
-        yield {"example_id": name, "text": phrase["text"], "box": phrase["boxes"][0]}
-
-
-def _reviewed(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    """As `_expressions`, with the verdict of Ref-L4's authors on references of RefCOCO: quality 0 is wrong."""
-    for made in _expressions(row, key, report):
-        yield {**made, "wrong": row.get("caption_quality") in (0, "0")}
-
-
-def _to_match(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    if "label" not in row or "captions" not in row:
-        report.add("rows without captions to match", key)
-        return
-    yield {"example_id": key, **{name: row[name] for name in ("captions", "label", "group", "pair")}}
-
-
-def _verdicts(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    if row.get("answer") not in ("yes", "no") or "sampling" not in row:
-        report.add("rows without a question of yes or no", key)
-        return
-    told = {"question": row["text"], "answers": [row["answer"]], "sampling": row["sampling"], "object": ""}
-    yield {"example_id": key, **told}
-
-
-def _evidence(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    phrases = [
-        {name: each[name] for name in ("text", "start", "end", "boxes")}
-        for each in row["phrases"]
-        if each["boxes"] and each["sentence"] == 0
-    ]
-    if not phrases or "text" not in row or not row.get("answer"):
-        report.add("rows without a question, its answer and a box", key)
-        return
-    options = row.get("multi-choice options")  # TreeBench
-    question = f"{row['text']}\n{options}" if options else row["text"]
-    yield {"example_id": key, "question": question, "answer": str(row["answer"]), "phrases": phrases}
-
-
-def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    if "messages" in row:
-        report.add("conversations", key)
-        return
-    captions: list[dict[str, Any]] = [
-        {"caption_id": f"{key}#{number}", "text": text, "related": True, "phrases": []}
-        for number, text in enumerate(texts_in_order(row))
-    ]
-    entities = []
-    for number, phrase in enumerate(row["phrases"], 1):
-        entity = str(number)  # 0 would be nothing visible
-        told = {name: phrase[name] for name in ("text", "start", "end")}
-        captions[phrase["sentence"]]["phrases"].append(
-            {**told, "entity_id": entity, "types": list(phrase.get("types") or ())}
-        )
-        if phrase["boxes"]:
-            entities.append({"entity_id": entity, "boxes": phrase["boxes"], "scene": False, "nobox": False})
-    yield {"captions": captions, "entities": entities}
-
-
-def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    turns = _turns(row)[0] if "messages" in row else []
-    if len(turns) == 2:
-        question, given = turns[0], [turns[1]]
-    else:
-        question, given = row.get("text", ""), list(row.get("answers") or ())
-        given = given or [str(row.get("answer"))] * (row.get("answer") is not None)
-    if not question or not any(given):
-        report.add("rows without a question and its answer", key)
-        return
-    phrases = [
-        {name: each[name] for name in ("text", "start", "end", "boxes")}
-        for each in row["phrases"]
-        if each["boxes"] and "text" in row and each["sentence"] == 0
-    ]
-    about = {"example_id": key, "question_type": "", "answer_type": ""}
-    answers = given * HUMANS if len(given) == 1 else given
-    yield {**about, "question": question, "answers": answers, "phrases": phrases}
-
-
-def _conversations(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    texts, phrases = _turns(row)
-    if lost := sum(bool(each["boxes"]) for each in row["phrases"]) - len(phrases):
-        report.add("phrases that are in no turn", key, lost)
-    if not texts or not all(texts[1::2]):
-        report.add("rows that are no turns of user and assistant", key)
-        return
-    messages = [{"role": ("user", "assistant")[number % 2], "text": text} for number, text in enumerate(texts)]
-    yield {"example_id": key, "messages": messages, "phrases": phrases}
-
-
-def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
-    """The texts of turns of user and assistant, without the marks of pictures, and the phrases in them; none if roles
-    do not take turns. What the system says is left out, and a last question without an answer."""
-    turns: list[str] = []
-    places: dict[int, tuple[int, int]] = {}  # text of the row -> its turn, and characters before it
-    number = 0
-    for message in row.get("messages") or ():
-        content = message["content"]
-        parts = [content] if isinstance(content, str) else [part["text"] for part in content if "text" in part]
-        if message["role"] == "system":
-            number += len(parts)
-            continue
-        if message["role"] != ("user", "assistant")[len(turns) % 2]:
-            return [], []
-        text = ""
-        for part in parts:
-            cleaned = part.replace(IMAGE_MARK, "").strip()
-            text += "\n" * bool(text)
-            places[number] = (len(turns), len(text) - (part.find(cleaned) if cleaned in part else len(part)))
-            number, text = number + 1, text + cleaned
-        turns.append(text)
-    turns = turns[: len(turns) // 2 * 2]
-    found = []
-    for phrase in row["phrases"]:
-        turn, moved = places.get(phrase["sentence"], (len(turns), 0))
-        start, end = phrase["start"] + moved, phrase["end"] + moved
-        if turn < len(turns) and phrase["boxes"] and turns[turn][max(start, 0) : end] == phrase["text"]:
-            told = {"sentence": turn, "text": phrase["text"], "start": start, "end": end}
-            found.append({**told, "boxes": phrase["boxes"]})
-    return turns, found
-
-
-def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
-    yield {"phrases": [{"boxes": phrase["boxes"]} for phrase in row["phrases"]]}
-
-
-_PICTURE = {"file_name": Value("string"), "width": Value("int32"), "height": Value("int32")}
-_PHRASES = {name: kind for name, kind in CONVERSATIONS["phrases"].feature.items() if name != "sentence"}
-# Form -> the columns of its rows, the function that makes them of a row of `grounded_rows`, and what it needs of it.
-_EXPRESSIONS = {name: kind for name, kind in EXPRESSIONS.items() if name not in ("ref_id", "ann_id")}
-_TO_MATCH = {
-    **{name: Value("string") for name in ("example_id", "image_id", "group", "pair")},
-    "captions": List(Value("string")),
-    "label": Value("int32"),
-}
-_EVIDENCE = {
-    **{name: Value("string") for name in ("example_id", "image_id", "question", "answer")},
-    "phrases": List(_PHRASES),
-}
-FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
-    "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
-    "refcoco": (
-        {**_EXPRESSIONS, **_PICTURE},
-        _expressions,
-        "phrases with one box",
-    ),
-    # Probes: see `training/experiments/suites.py`.
-    "grounding": ({**_EXPRESSIONS, **_PICTURE, "wrong": Value("bool")}, _reviewed, "phrases with one box"),
-    "composition": ({**_TO_MATCH, **_PICTURE}, _to_match, "captions to match (docs/evaluation.md)"),
-    "evidence": ({**_EVIDENCE, **_PICTURE}, _evidence, "a question, its answer and boxes of its evidence"),
-    "hallucination": ({**OBJECTS, **_PICTURE}, _verdicts, "questions of yes or no"),
-    "vqa_v2": ({**QUESTIONS, **_PICTURE, "phrases": List(_PHRASES)}, _questions, "a question and its answer"),
-    "llava_instruct": ({**CONVERSATIONS, **_PICTURE}, _conversations, "messages of user and assistant in turns"),
-}
-_BOXES = {"image_id": Value("string"), **_PICTURE, "phrases": List({"boxes": List(List(Value("float32"), 4))})}
-_ALL = {**FORMS, PICTURES: (_BOXES, _pictures, "a picture")}

@@ -14,7 +14,8 @@ from typing import Any
 import datasets
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.builders.rows import HUMANS, Rows
+from grounded_attention.dataset_scripts.builders.row_forms import HUMANS
+from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.rows import grounded_rows
 from grounded_attention.dataset_scripts.rows.probes import is_amber
 from grounded_attention.dataset_scripts.scenes.probes import COMPOSITION, EVIDENCE, scene_probe
