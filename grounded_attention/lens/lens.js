@@ -30,7 +30,10 @@
   function build(lens) {
     const box = make(root, "section", { class: "lens" });
     if (lens.name) make(box, "h2", {}, lens.name);
-    const state = { word: Math.max(lens.words.findIndex((word) => word.answer), 0), kept: true, choice: 0 };
+    // It opens on the longest word of the answer, which more likely names something than its first.
+    const length = (word) => word.answer * (word.span[1] - word.span[0]);
+    const longest = Math.max(...lens.words.map(length));
+    const state = { word: lens.words.findIndex((word) => length(word) === longest), kept: true, choice: 0 };
     const pictures = make(box, "div", { class: "pictures" });
     const drawn = lens.images.map((image, n) => {
       const canvas = make(pictures, "canvas", { width: image.width, height: image.height, role: "img" });

@@ -203,11 +203,15 @@ def test_a_question_is_answered_and_its_words_are_clicked(page, settings):
         page.click(f'#look-scenes [data-scene="{number}"]')
         page.wait(f"document.querySelector('#look-view iframe').srcdoc.length !== {before}")
         page.wait(f"!!{LENS}?.querySelector('.answer .word')")
+        opened = page.evaluate(
+            f"[...{LENS}.querySelectorAll('.word')].find((e) => e.ariaPressed === 'true').textContent"
+        )
         page.evaluate(f"{LENS}.querySelector('.answer .word').click()")
         page.wait(f"{LENS}.querySelector('.answer .word').ariaPressed === 'true'")
     with Image.open(read_scenes()[4].path) as picture:
         lens = Captures(settings).look(picture.convert("RGB"), "Describe the image.", next(iter(SMALL_VLM)))
     said = page.evaluate(f"[...{LENS}.querySelectorAll('.answer .word')].map((e) => e.textContent)")
+    assert opened == max(said, key=len)
     assert said == [word.text for word in lens.words if word.answer]
     page.click("button[role=tab]:nth-of-type(2)")
 
