@@ -13,7 +13,7 @@ from transformers import set_seed
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands import evaluate, evaluate_suite
-from grounded_attention.dataset_scripts.regions.table import Regions
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.scenes.captions import caption_holds
 from grounded_attention.dataset_scripts.scenes.probes import foils, scene_probe
 from grounded_attention.dataset_scripts.scenes.records import scene_record
@@ -22,7 +22,7 @@ from grounded_attention.metrics.significance import Estimate
 from grounded_attention.modeling import VLBertConfig
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments import suites
-from grounded_attention.training.experiments.evidence import changed_regions, draw_others
+from grounded_attention.training.experiments.evidence import changed_pictures, draw_others, write_regions
 from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.recipes.recipe import Model
 from tests.helpers.tiny_scenes import tiny_scenes
@@ -120,6 +120,34 @@ def test_columns_and_boxes_of_unknown_probes_are_told(files, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["probe.jsonl"]["accuracy"]["count"] == 1
 
 
+def test_a_model_of_regions_is_right_where_the_only_region_is_the_box(files, tmp_path, capsys):
+    """Or the whole image, which overlaps it."""
+    Image.new("RGB", (16, 40)).save(tmp_path / "p.png")
+    row = {"image": "p.png", "image_id": "p", "caption": "the star", "bbox": [1, 1, 14, 38], "ori_category_id": "1"}
+    lines = [json.dumps({**row, "caption_quality": quality}) + "\n" for quality in (0, 1, 1)]
+    (tmp_path / "probe.jsonl").write_text("".join(lines))
+    with RegionTableWriter(tmp_path / "table", {"source": "test"}) as writer:
+        box, features = np.array([[1 / 16, 1 / 40, 15 / 16, 39 / 40]], np.float32), np.ones((1, 2048), np.float16)
+        writer.write(Regions("p", 16, 40, box, features))
+    given = ("--regions", tmp_path / "table", "--boxes", "xywh pixels", "--json", "--output", tmp_path / "out")
+    assert run(files, "referring_expressions", "grounding", "--probe", tmp_path / "probe.jsonl", *given) == 0
+    figures = json.loads(capsys.readouterr().out)["probe.jsonl"]
+    assert figures["accuracy"]["value"] == 1.0 and figures["iou"]["value"] > 0.8
+    assert figures["iou, reviewed"]["count"] == 2  # quality 0 is a wrong caption
+
+
+def test_the_test_split_is_measured_unless_another_is_named(files, tmp_path):
+    Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
+    for split in ("train", "test"):
+        row = {"image": "p.png", "caption": f"a {split}", "negative_caption": "a foil"}
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps(row))
+    for split, expected in ((None, "test"), ("train", "train")):
+        probe = suites.open_probe("composition", str(tmp_path), split=split)
+        assert probe.rows["captions"][:] == [[f"a {expected}", "a foil"]]
+    with pytest.raises(ValueError, match="no split other"):
+        suites.open_probe("composition", str(tmp_path), split="other")
+
+
 def test_files_of_one_name_are_told_apart(files, tmp_path, capsys):
     Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
     sources = [tmp_path / name / "probe.jsonl" for name in "ab"]
@@ -136,17 +164,17 @@ def test_suites_of_the_command_are_those_that_there_are():
     assert set(evaluate.SUITES) == set(suites._MEASURE)
 
 
-@pytest.mark.parametrize(("other", "value"), [(0.9, 1.0), (0.1, 0.0)])
-def test_a_probe_of_a_file_is_scored_by_the_answers_of_the_model(other, value, files, tmp_path, monkeypatch, capsys):
-    """Winoground through the whole command, with the losses of a constructed model: 0.1 for yes to the right caption;
-    `other` is that of yes to the other one. A tie is wrong. A limit draws whole pairs."""
+@pytest.mark.parametrize(("match", "other", "value"), [("yes", 0.9, 1.0), ("yes", 0.1, 0.0), ("caption", 0.9, 1.0)])
+def test_a_probe_of_a_file_is_scored_by_the_answers(match, other, value, files, tmp_path, monkeypatch, capsys):
+    """Winoground through the whole command, with the losses of a constructed model: 0.1 for (yes to) the right
+    caption; `other` is that of the other one. A tie is wrong. A limit draws whole pairs."""
     for name, colour in (("p", "blue"), ("q", "red")):
         Image.new("RGB", (8, 6), colour).save(tmp_path / f"{name}.png")
     row = {"image_0": "p.png", "image_1": "q.png", "caption_0": "a p", "caption_1": "a q", "collapsed_tag": "Object"}
     (tmp_path / "probe.jsonl").write_text("".join(json.dumps({**row, "id": n}) + "\n" for n in range(4)))
 
     def losses(settings, probe, task, rows, given):
-        right = {row["example_id"]: f"a {row['image_id']}" in row["question"] for row in rows}
+        right = {row["example_id"]: f"a {row['image_id']}" in row["question"] + row["answers"][0] for row in rows}
         yes = {key: 0.1 if own else other for key, own in right.items()}
         return {
             row["example_id"]: {"answers_loss": 0.5 if row["answers"] == ["no"] else yes[row["example_id"]]}
@@ -154,10 +182,8 @@ def test_a_probe_of_a_file_is_scored_by_the_answers_of_the_model(other, value, f
         }
 
     monkeypatch.setattr(suites, "_score", losses)
-    source = tmp_path / "probe.jsonl"
-    assert (
-        run(files, "vlm", "composition", "--probe", source, "--json", "--limit", 3, "--output", tmp_path / "out") == 0
-    )
+    given = ("--probe", tmp_path / "probe.jsonl", "--match", match, "--json", "--limit", 3)
+    assert run(files, "vlm", "composition", *given, "--output", tmp_path / "out") == 0
     figures = json.loads(capsys.readouterr().out)["probe.jsonl"]
     found = {name: (each["value"], each["count"]) for name, each in figures.items()}
     assert found == dict.fromkeys(("text", "image", "group"), (value, 3))
@@ -219,14 +245,37 @@ def test_evidence_of_gqa():
     assert not list(suites.gqa_evidence({**question, "annotations": []}))
 
 
-def test_regions_of_evidence():
+def test_options_of_a_choice_are_asked(tmp_path):
+    Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
+    row = {"image": "p.png", "text": "Which is it?", "answer": "B", "multi-choice options": "A. a dog B. a cat"}
+    row["phrases"] = [{"text": "it", "start": 9, "end": 11, "boxes": [[0.1, 0.1, 0.5, 0.5]]}]
+    (tmp_path / "probe.jsonl").write_text(json.dumps(row))
+    assert suites.open_probe("evidence", str(tmp_path / "probe.jsonl")).rows["question"][:] == [
+        "Which is it?\nA. a dog B. a cat"
+    ]
+
+
+def test_pictures_of_evidence():
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 20, 3), dtype=np.uint8)
+    made = changed_pictures(Image.fromarray(pixels), [[0.2, 0.3, 0.62, 0.8]], Image.new("RGB", (7, 5), (9, 9, 9)))
+    inside, mean = np.zeros((10, 20, 1), dtype=bool), pixels.reshape(-1, 3).mean(0).round()
+    inside[3:8, 4:13] = True
+    np.testing.assert_array_equal(made["kept"], np.where(inside, pixels, mean))
+    np.testing.assert_array_equal(made["masked"], np.where(inside, mean, pixels))
+    np.testing.assert_array_equal(made["replaced"], np.where(inside, 9, pixels))
+
+
+def test_regions_of_evidence(tmp_path):
     boxes = np.array([[0, 0, 0.5, 0.5], [0.1, 0.1, 0.3, 0.3], [0.6, 0.6, 1, 1]], dtype=np.float32)
-    record, other = (Regions("a", 10, 10, boxes, np.full((3, 2), value, dtype=np.float16)) for value in (1, 2))
-    made = changed_regions(record, [[0, 0, 0.4, 0.4]], other, np.random.default_rng(0))
+    table = {
+        name: Regions(name, 10, 10, boxes, np.full((3, 2), n, dtype=np.float16)) for n, name in ((1, "a"), (2, "b"))
+    }
+    rows = [{"image_id": name, "boxes": [[0, 0, 0.4, 0.4], [0.9, 0, 1, 0.1]]} for name in table]
+    write_regions(rows, str(tmp_path), table, 0)
+    made = RegionTable.open(tmp_path)
     # Of the first region 16 of 25 parts are evidence.
-    assert {view: each.features[:, 0].tolist() for view, each in made.items()} == {
-        "kept": [1, 1, 0], "masked": [0, 0, 1], "replaced": [2, 2, 1],
-    }  # fmt: skip
+    expected = {"whole": [1, 1, 1], "kept": [1, 1, 0], "masked": [0, 0, 1], "replaced": [2, 2, 1]}
+    assert {view: made[f"0_{view}"].features[:, 0].tolist() for view in expected} == expected
     with pytest.raises(ValueError, match="several pictures"):
         draw_others(["a", "a"], 0)
     assert all(names[k] != names[i] for names in [list("aabbc")] for i, k in enumerate(draw_others(names, 0)))
@@ -247,12 +296,15 @@ def test_amber_counts_inventions(files, tmp_path, capsys):
         {"id": n, "image": "p.png", "query": f"Is there a {word} in the image?"} for n, word in ((5, "x"), (6, "y"))
     ]
     (tmp_path / "query" / "query_all.json").write_text(json.dumps(asked))
-    about = [{"id": n, "type": "relation", "truth": truth, "hallu": []} for n, truth in ((5, "yes"), (6, "no"))]
+    kinds = ((5, "relation", "yes"), (6, "discriminative-attribute-state", "no"))
+    about = [{"id": n, "type": kind, "truth": truth, "hallu": []} for n, kind, truth in kinds]
     (tmp_path / "annotations.json").write_text(json.dumps(about))
     assert run(files, "vlm", "hallucination", "--probe", tmp_path, "--json", "--output", tmp_path / "out") == 0
     [figures] = json.loads(capsys.readouterr().out).values()
     # Random weights say no word that is a no, so they find no invention.
     assert (figures["accuracy"]["value"], figures["recall"]["value"], figures["yes_share"]["value"]) == (0.5, 0, 1)
+    assert (figures["accuracy, relation"]["value"], figures["f1, attribute-state"]["count"]) == (1.0, 1)
+    assert figures["accuracy, attribute-state"]["value"] == 0.0
 
 
 @pytest.mark.parametrize(
@@ -262,10 +314,15 @@ def test_amber_counts_inventions(files, tmp_path, capsys):
         (("--suite", "grounding", "--probe", "SCENES", "--task", "vqa"), "--task"),
         (("--suite", "grounding", "--probe", "nothing.jsonl"), "nothing.jsonl"),
         (("--suite", "composition", "--probe", "SCENES", "--split", "other"), "other"),
+        (("--suite", "composition", "--probe", "STATEMENTS", "--match", "caption"), "--match"),
     ],
 )
-def test_mistakes(arguments, said, files, capsys):
-    given = [each.replace("SCENES", str(files / "scenes")) for each in arguments]
+def test_mistakes(arguments, said, files, tmp_path, capsys):
+    Image.new("RGB", (8, 6)).save(tmp_path / "p.png")
+    statement = {"image": "p.png", "caption": "it is so", "label": 0, "relation": "under"}
+    (tmp_path / "vsr.jsonl").write_text(json.dumps(statement))
+    named = {"SCENES": files / "scenes", "STATEMENTS": tmp_path / "vsr.jsonl"}
+    given = [str(named.get(each, each)) for each in arguments]
     assert evaluate.main([str(files / "vlm"), "--cpu", *given]) == 2
     assert said in capsys.readouterr().err
 

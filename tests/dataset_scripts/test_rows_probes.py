@@ -7,10 +7,11 @@ import pytest
 from PIL import Image
 
 from grounded_attention import grounded_rows
+from grounded_attention.dataset_scripts.files.errors import DataError
 
 TRUE, FALSE = "a dog chases a cat", "a cat chases a dog"
 VALSE = {"dataset": "coco", "linguistic_phenomena": "actant swap", "image_file": "p.png", "caption": TRUE,
-         "foil": FALSE, "mturk": {"caption": 3, "foil": 0, "other": 0}}  # fmt: skip
+         "foil": FALSE, "mturk": {"caption": 2, "foil": 1, "other": 0}}  # fmt: skip
 # Probe -> the content of its file, and captions, label and group of its rows.
 CASES = {
     "VALSE": ({"v1": VALSE, "v2": {**VALSE, "mturk": {"caption": 1, "foil": 2, "other": 0}}},
@@ -18,8 +19,8 @@ CASES = {
     "SugarCrepe": ({"0": {"filename": "p.png", "caption": TRUE, "negative_caption": FALSE}}, [([TRUE, FALSE], 1, "")]),
     "What'sUp": ([{"image_path": "p.png", "caption_options": [TRUE, FALSE, "a dog"]}],
                  [([TRUE, FALSE, "a dog"], 1, "")]),
-    "VSR": ([{"image": "p.png", "image_link": "http://x/p.png", "caption": TRUE, "label": 0, "relation": "under"}],
-            [([TRUE], 0, "under")]),
+    "VSR": ([{"image": "p.png", "image_link": "http://x/p.png", "caption": TRUE, "label": label, "relation": "under"}
+             for label in (0, 1, True)], [([TRUE], 0, "under"), ([TRUE], 1, "under"), ([TRUE], 1, "under")]),
     "Winoground": ([{"id": 7, "image_0": "p.png", "image_1": "q.png", "caption_0": TRUE, "caption_1": FALSE,
                      "collapsed_tag": "Object"}],
                    [([TRUE, FALSE], 1, "Object"), ([FALSE, TRUE], 1, "Object")]),
@@ -48,6 +49,16 @@ def test_captions_to_match(probe, folder):
         assert [row["image"].getpixel((0, 0)) for row in read] == [(255, 0, 0), (0, 0, 255)]
 
 
+@pytest.mark.parametrize(
+    ("probe", "change"),
+    [("What'sUp", {"caption_options": [TRUE]}), ("Winoground", {"id": None}), ("VSR", {"label": 2})],
+)
+def test_rows_that_say_no_right_caption_are_refused(probe, change, folder):
+    (folder / "probe.json").write_text(json.dumps([CASES[probe][0][0] | change]))
+    with pytest.raises(DataError, match=r"probe\.json"):
+        list(grounded_rows(folder / "probe.json"))
+
+
 ASKED = "Is there a dog in the image?"
 
 
@@ -68,7 +79,8 @@ def test_questions_of_pope(record, sampling, folder):
 def test_amber_joins_its_files(folder):
     (folder / "query").mkdir()
     queries = [{"id": n, "image": "p.png", "query": q} for n, q in ((1, "Describe this image."), (1005, ASKED))]
-    (folder / "query" / "query_all.json").write_text(json.dumps(queries))
+    for name, part in (("all", queries), ("discriminative", queries[1:])):  # of which one has all
+        (folder / "query" / f"query_{name}.json").write_text(json.dumps(part))
     about = [
         {"id": 1, "type": "generative", "truth": ["dog"], "hallu": ["cat"]},
         {"id": 1005, "type": "discriminative-attribute-state", "truth": "no", "hallu": []},

@@ -17,7 +17,7 @@ from grounded_attention.metrics.gqa_scores import (
 from grounded_attention.metrics.item_scores import Scored
 
 ANSWERS = ("yes", "no", "red", "color", "material")
-NAMED = (("select", "car"), ("exist", "?"), ("query", "name"), ("choose name", "a|b"), ("and", ""))
+NAMED = (("select", "car"), ("exist", "?"), ("query", "name"), ("query", "color"), ("choose name", "a|b"))
 STEPS = [{"operation": operation, "argument": argument, "dependencies": []} for operation, argument in NAMED]
 
 
@@ -178,6 +178,8 @@ def test_consistency_is_a_mean_of_means_of_right_questions():
     assert consistency(right, {"a": ["a"], "c": []}) == consistency(right, {"b": ["a"]}) == 0.0
     assert consistency(right, {}) is None
     assert consistency(right, {"a": ["b", "e"]}) is None, "nobody knows whether e is right"
+    alone, answers = [question("1", entailed=[]), question("2", entailed=[])], {"1": "red", "2": "red"}
+    assert streamed(answers, alone)["gqa_consistency"] == gqa_scores(answers, alone)["consistency"] == 0.0
 
 
 def test_grounding_by_hand():

@@ -18,8 +18,9 @@ def test_foils_are_a_pairwise_choice_and_ties_are_wrong():
         Matched("b", [0.1, 0.2], group="existence"),
         Matched("b", [0.5, 0.5], group="plurals"),  # a constant model earns nothing
         Matched("c", [0.7, 0.1, 0.6, 0.2], group="plurals"),
+        Matched("d", [0.3, 0.4]),  # of no group
     ]
-    expected = {"accuracy": 0.5, "accuracy, existence": 0.5, "accuracy, plurals": 0.5}
+    expected = {"accuracy": 0.4, "accuracy, existence": 0.5, "accuracy, plurals": 0.5}
     assert values(match_metrics(rows)) == expected
 
 
@@ -55,16 +56,16 @@ def test_yes_or_no():
 
 
 def test_boxes_with_and_without_wrong_references():
-    gold = [(0, 0, 10, 10)] * 4
-    predicted = [(0, 0, 10, 10), (0, 0, 10, 5), (8, 8, 12, 12), None]
-    found = values(box_metrics(predicted, gold, list("abcd"), [False, False, False, True]))
-    # IoU 1, 0.5, 4/112, none; the middle of the third box lies on the corner of the right one.
-    iou = (1 + 0.5 + 4 / 112) / 4
-    assert {name: found[name] for name in ("accuracy", "iou", "center", "mean_accuracy", "answered")} == {
-        "accuracy": 0.5, "iou": iou, "center": 0.75, "mean_accuracy": (1 + 0.1) / 4, "answered": 0.75,
-    }  # fmt: skip
-    assert found["accuracy, reviewed"] == 2 / 3 and found["center, reviewed"] == 1.0
-    assert "accuracy, reviewed" not in box_metrics(predicted, gold, list("abcd"))
+    gold = [(0, 0, 10, 20)] * 6
+    predicted = [(0, 0, 10, 20), (0, 0, 10, 17), (0, 0, 10, 10), (8, 18, 12, 22), (9, 15, 13, 17), None]
+    made = box_metrics(predicted, gold, list("abcdef"), [False] * 5 + [True])
+    found = {name: each.value * each.count for name, each in made.items()}
+    # The middle of the fourth box lies on the corner of the right one, that of the fifth outside of it.
+    expected = {"accuracy": 3, "iou": 1 + 0.85 + 0.5 + 4 / 212 + 2 / 206, "center": 4, "mean_accuracy": 1 + 0.8 + 0.1}
+    expected |= {"answered": 5, "accuracy, reviewed": 3, "center, reviewed": 4, "answered, reviewed": 5}
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    assert made["accuracy, reviewed"].count == 5
+    assert "accuracy, reviewed" not in box_metrics(predicted, gold, list("abcdef"))
 
 
 def test_intervals_resample_images():
@@ -79,3 +80,6 @@ def test_intervals_resample_images():
     alone = estimate_ratio([1.0, 0.0], None, ["a", "a"])
     assert alone.value == 0.5 and np.isnan(alone.low)
     assert estimate_ratio([0.0], [0.0], ["a"]).value == 0.0
+    sizes = rng.integers(1, 5, size=20)  # each draw has the ratio of its own sums
+    half = estimate_ratio(sizes / 2, sizes, [*map(str, range(20))])
+    assert (half.low, half.value, half.high) == pytest.approx((0.5, 0.5, 0.5))

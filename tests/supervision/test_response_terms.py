@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
-from grounded_attention.supervision.distillation import TEACHER, AttentionDistillation
+from grounded_attention.supervision.distillation import TEACHER, AttentionDistillation, shared_areas
 from grounded_attention.supervision.earlier import EARLIER, EarlierAttention
 from grounded_attention.supervision.margin import AttentionMargin
 from grounded_attention.supervision.supervise import find_language_model
@@ -121,11 +121,13 @@ def plain_row(layer, b, row, columns):
     return dict(zip(columns, picked / picked.sum(), strict=True))
 
 
-@pytest.mark.parametrize(("columns", "sign"), [("sequence", 1), ("image", -1)])
+@pytest.mark.parametrize(
+    ("columns", "sign", "layers", "divergence"), [("sequence", 1, None, "jsd"), ("image", -1, [0, 1], "kl")]
+)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_divergence_to_earlier_attention(family, columns, sign):
+def test_divergence_to_earlier_attention(family, columns, sign, layers, divergence):
     _, patches, inputs, rows = responses(family)
-    method = EarlierAttention(columns=columns, sign=sign)
+    method = EarlierAttention(layers, columns=columns, sign=sign, divergence=divergence)
     batch = response_batch(patches, inputs, rows, columns)
     passed = {key: value for key, value in inputs.items() if key != "labels"}
     earlier, *_ = responses(family, seed=1)
@@ -134,7 +136,7 @@ def test_divergence_to_earlier_attention(family, columns, sign):
         batch[EARLIER] = method.read(earlier(**passed, **method.forward_kwargs(batch)), batch)
     earlier.set_attn_implementation("eager")
     with torch.no_grad():
-        old = earlier(**passed, output_attentions=True).attentions[-1]
+        old = earlier(**passed, output_attentions=True).attentions
     batch["advantages"] = torch.tensor([1.5, -0.5, 0.25, -2.0])
 
     def loop(maps):
@@ -144,10 +146,12 @@ def test_divergence_to_earlier_attention(family, columns, sign):
             if columns == "image":
                 seen = [each for each in batch["region_positions"][b].tolist() if each >= 0]
             for row in places:
-                p, q = plain_row(old, b, row, seen), plain_row(maps[-1], b, row, seen)
-                middle = {each: (p[each] + q[each]) / 2 for each in p}
-                both = [sum(one[i] * (one[i] / middle[i]).log() for i in p if one[i] > 0) / 2 for one in (p, q)]
-                total, count = total + sign * batch["advantages"][b] * sum(both), count + 1
+                for layer in layers or [-1]:
+                    p, q = plain_row(old[layer], b, row, seen), plain_row(maps[layer], b, row, seen)
+                    middle = {each: (p[each] + q[each]) / 2 for each in p}
+                    pairs = [(p, q)] if divergence == "kl" else [(p, middle), (q, middle)]
+                    apart = [sum(a[i] * (a[i] / b[i]).log() for i in p if a[i] > 0) / len(pairs) for a, b in pairs]
+                    total, count = total + sign * batch["advantages"][b] * sum(apart), count + 1
         return total / count
 
     value = both_ways(family, method, batch, inputs, loop)
@@ -192,7 +196,11 @@ def test_distillation_from_other_image_tokens(family):
     reader = AttentionDistillation(taught)
     reader.prepare(teacher)
     with torch.no_grad():
-        batch[TEACHER] = reader.hand_over(teacher(**passed, **reader.forward_kwargs(read)), read, batch)
+        seen = teacher(**passed, **reader.forward_kwargs(read))
+        batch[TEACHER] = reader.hand_over(seen, read, batch)
+        lower = batch["region_candidate_mask"] & (batch["region_boxes"][..., 1] >= 0.5)
+        part = reader.hand_over(seen, read, {**batch, "region_candidate_mask": lower}).sum(-1)
+    torch.testing.assert_close(part, torch.ones_like(part))  # a student that shows less
     teacher.set_attn_implementation("eager")
     with torch.no_grad():
         old = teacher(**passed, output_attentions=True).attentions
@@ -221,12 +229,27 @@ def test_distillation_from_other_image_tokens(family):
                 losses.append(kl(told, looks(maps, b, answer_places(inputs), batch, mine)))
         return sum(losses) / len(losses)
 
-    both_ways(family, AttentionDistillation(ours), batch, inputs, loop)
+    method = AttentionDistillation(ours)
+    both_ways(family, method, batch, inputs, loop)
+    unseen = {**batch, TEACHER: batch[TEACHER].index_fill(0, torch.tensor([1]), 0.0)}  # it saw no image there
+    method.prepare(model := responses(family)[0])
+    passed = {key: value for key, value in inputs.items() if key != "labels"}
+    assert int(method.losses(model(**passed, **method.forward_kwargs(unseen)), unseen)["text_to_region"][1]) == 3
     few = AttentionDistillation(ours[:1])
     few.prepare(model := responses(family)[0])
-    passed = {key: value for key, value in inputs.items() if key != "labels"}
     with pytest.raises(ValueError, match="2 heads"):
         few.losses(model(**passed, **few.forward_kwargs(batch)), batch)
+
+
+def test_a_token_hands_its_attention_to_tokens_of_its_image():
+    """By shared areas: half to the second, a fourth to the third; the first has another image, the last no place."""
+    boxes = torch.tensor([[0, 0, 1, 1], [0, 0, 0.5, 1], [0.5, 0, 1.0, 0.5], [0.5, 0.5, 1, 1.0]])
+    student = {"region_boxes": boxes[None], "region_image": torch.tensor([[0, 1, 1, 1]])}
+    student["region_candidate_mask"] = torch.tensor([[True, True, True, False]])
+    teacher = {"region_boxes": boxes[None, :1].repeat(1, 2, 1), "region_image": torch.ones(1, 2, dtype=torch.long)}
+    teacher["region_candidate_mask"] = torch.tensor([[True, False]])
+    found = shared_areas(teacher, student)[0].tolist()
+    assert found == [pytest.approx([0, 2 / 3, 1 / 3, 0]), [0, 0, 0, 0]]
 
 
 def test_long_responses_are_thinned_evenly():
@@ -235,7 +258,7 @@ def test_long_responses_are_thinned_evenly():
     found = response_rows(wanted, 5)
     assert found[1].tolist() == [7, 8, 9, -1, -1] and found[2].tolist() == [-1] * 5
     steps = found[0].diff()
-    assert found[0, 0] >= 4 and found[0, -1] < 38 and steps.min() >= 6 and steps.max() <= 7
+    assert found[0, 0] - 4 == 37 - found[0, -1] and steps.min() >= 6 and steps.max() <= 7
     assert response_rows(wanted, None)[0, :34].tolist() == list(range(4, 38))
 
 

@@ -159,6 +159,8 @@ def _grounding(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dic
 def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
     asked, pictures = [], [name for name in ("file_name", "width", "height") if name in rows.column_names]
     for row in rows:
+        if len(row["captions"]) == 1 and is_vlm and settings.match == CAPTION:
+            raise ValueError(f"{probe.name}: whether a statement is true has no answer by --match caption: use yes")
         about = {"image_id": row["image_id"], **{name: row[name] for name in pictures}}
         for number, text in enumerate(row["captions"]):
             key = f"{row['example_id']}#{number}"
@@ -183,8 +185,6 @@ def _composition(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> d
     matched = []
     for row in rows:
         scores = [probability(f"{row['example_id']}#{number}") for number in range(len(row["captions"]))]
-        if len(scores) == 1 and is_vlm and settings.match == CAPTION:
-            raise ValueError(f"{probe.name}: whether a statement is true has no answer by --match caption: use yes")
         matched.append(Matched(row["image_id"], scores, row["label"], row["group"], row["pair"]))
     return match_metrics(matched)
 
