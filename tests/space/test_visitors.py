@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Many visitors at once: each gets the answer about its own picture, a full queue says so, nothing leaves a folder."""
+"""Many visitors at once: each gets the answer about its own picture, uploads are deleted, nothing leaves a folder."""
 
 import re
 import time
