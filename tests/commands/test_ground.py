@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from transformers import BertConfig
 
-from grounded_attention.commands.ground import main
+from grounded_attention.commands.ground import Input, main, to_picture
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.modeling import FastRCNNConfig, VLBertModel, caption_phrases
 from grounded_attention.modeling.attention_calls import one_stream_calls
@@ -139,8 +139,10 @@ def test_rows_ground_and_are_compared_with_their_boxes(files, tmp_path, capsys):
     """Regions of a detector: the picture of each row, the text of its phrases, their overlap with its boxes."""
     rows = []
     for number, name in enumerate(("dog", "dog", "cat")):
-        phrases = [{"text": "c", "boxes": [[20, 15, 80, 60 - number]]}, {"text": "a b", "boxes": []}]
-        rows.append({"image": str(files / f"{name}.png"), "image_id": name, "text": CAPTION, "phrases": phrases})
+        phrases = [{"text": "c", "boxes": [[20, 15, 80, 60 - number], [0, 0, 9, 5]]}, {"text": "a b", "boxes": []}]
+        phrases = [{"text": "dog", "sentence": 0, "boxes": []}, *({**phrase, "sentence": 1} for phrase in phrases)]
+        row = {"image": str(files / f"{name}.png"), "image_id": name, "captions": ["a dog", CAPTION]}
+        rows.append({**row, "phrases": phrases})
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     source = [
         "--model",
@@ -162,6 +164,8 @@ def test_rows_ground_and_are_compared_with_their_boxes(files, tmp_path, capsys):
         assert row["grounding"][1]["iou"] == pytest.approx(
             box_iou(boxes[1:], [[20, 15, 80, 60 - number]])[0, 0], abs=1e-3
         )
+    assert main([*source, "--boxes", "xyxy pixels", "--row", "1"]) == 0
+    assert capsys.readouterr().out.startswith(f"row 1: {CAPTION}\n")
     assert Image.open(tmp_path / "found.png").size == Image.open(tmp_path / "found_1.png").size
     for wrong, named in [
         (["--row", "2"], "no regions for this image"),
@@ -172,6 +176,13 @@ def test_rows_ground_and_are_compared_with_their_boxes(files, tmp_path, capsys):
         assert named in capsys.readouterr().err
     assert main([*source[:4], "--split", "val", str(files / "dog.png"), CAPTION]) == 2
     assert main([*source[:4]]) == 2
+
+
+def test_regions_that_overlap_the_box_of_a_row_are_marked():
+    boxes = ([0, 0, 40, 30], [40, 30, 80, 60])
+    regions = [{"text": "c", "start": 0, "end": 1, "score": 0.5, "box": dict(enumerate(box))} for box in boxes]
+    given = Input(Image.new("RGB", (80, 60)), "p", "c", None, None, gold={(0, 1): [[0, 0, 0.5, 0.6]]})
+    assert to_picture(regions, given).gold.tolist() == [True, False]
 
 
 def test_a_model_that_reads_pixels_takes_boxes_alone_from_a_table(files, tmp_path, capsys):
@@ -227,6 +238,7 @@ def test_regions_of_a_table_fit_a_larger_copy_of_the_image(files, capsys):
         ({}, ["--regions", "table", "--layer", "2"], "layer 2: the model has the layers 0 to 1"),
         ({}, ["--regions", "table", "--head", "9"], "head 9: the model has the heads 0 to 1"),
         ({}, ["--boxes", "boxes.json"], "the model needs features"),
+        ({}, ["--boxes", "boxes.json", "--regions", "table"], "--boxes"),
         ({"model": "narrow"}, ["--detector", "backbone", "--features", "backbone"], "is not an object detector"),
         ({}, ["--regions", "table", "--output", "dog.gif"], "gif"),
         ({}, ["--regions", "table", "--output", "dog.png"], "--output dog.png: found the same file as IMAGE"),

@@ -183,6 +183,13 @@ def test_label_studio(case, folder):
     assert rows.report.convention == "xywh 0..100"
 
 
+def test_a_turned_rectangle_ends_with_the_picture(folder):
+    """A square of 100 x 2**0.5 pixels, turned by 45 degrees about the corner of the picture."""
+    turned = {"x": 0, "y": 0, "width": 25 * 2**0.5, "height": 100 / 3 * 2**0.5, "rotation": 45}
+    (folder / "export.json").write_text(json.dumps([task({**turned, "rectanglelabels": ["dog"]})]))
+    assert_is_box(boxes_of(grounded_rows(folder / "export.json"))["dog"], [0, 0, 0.25, 2 / 3])
+
+
 def test_an_image_folder_with_splits_and_objects(tmp_path):
     for split, name in (("train", "a"), ("test", "b")):
         objects = {"bbox": [TALL], "categories": [0], "area": [4800.0], "id": [1]}

@@ -9,7 +9,8 @@ from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.ranking import rank_heads
 from grounded_attention.modeling import VLBertForPreTraining, VLBertModel
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
-from grounded_attention.supervision.head_masking import attention_modules
+from grounded_attention.supervision.head_masking import attention_modules, output_projections
+from tests.helpers.exported import tiny_model
 from tests.helpers.tiny_audit import FEATURES, VOCABULARY, make_examples, make_regions, processor_of
 from tests.helpers.tiny_vl_bert import make_model
 from tests.helpers.tiny_vlm_examples import examples, pictures
@@ -159,22 +160,23 @@ def test_ablation_of_a_region_model_equals_zeroed_weights(unpad):
     assert [len(layer) for layer in found.estimates] == [model.config.num_attention_heads] * len(found.estimates)
 
 
-def test_the_estimates_of_a_region_model_are_slopes():
-    model = make_model(VLBertForPreTraining, **SIZES).eval()
+@pytest.mark.parametrize("family", ["vl_bert", "vilbert"])
+def test_the_estimates_of_a_region_model_are_slopes(family):
+    """A co-attention of ViLBERT has a head in both directions."""
+    model = tiny_model(family, "pretraining", **SIZES).eval()
     regions = make_regions()
     texts = make_examples(regions)[:3]
     found = rank_heads(model, processor_of(model), texts, {}, regions=regions, count=1, ablate=3).ablation
     for layer, estimates in enumerate(found.estimates):
-        weight = model.base_model.encoder.layer[layer].attention.output.dense.weight
+        weights = [module.weight for module in output_projections(model)[layer][0]]
         for head, estimate in enumerate(estimates):
-            part = weight.unflatten(1, (len(estimates), -1))[:, head]
-            plain, likelihoods = part.detach().clone(), []
-            for scale in (0.98, 1.02):
+            parts = [weight.unflatten(1, (len(estimates), -1))[:, head] for weight in weights]
+            plain, likelihoods = [part.detach().clone() for part in parts], []
+            for scale in (0.98, 1.02, 1.0):
                 with torch.no_grad():
-                    part.copy_(plain * scale)
+                    for part, values in zip(parts, plain, strict=True):
+                        part.copy_(values * scale)
                 likelihoods.append(sum(sum(masked_likelihood_by_hand(model, regions, one)) for one in texts))
-            with torch.no_grad():
-                part.copy_(plain)
             assert estimate == pytest.approx(25 * (likelihoods[0] - likelihoods[1]) / found.tokens, abs=2e-3)
 
 

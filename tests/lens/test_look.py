@@ -160,6 +160,9 @@ def test_one_pass_and_a_pass_for_each_row_read_the_same(family, heads, monkeypat
     assert len(passes) > len(one.words)
     assert one.heads == many.heads
     np.testing.assert_allclose(one.attention, many.attention, atol=1e-6)
+    patches = PatchGroundingProcessor(processor)
+    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    assert generate_and_read(model, patches, prompt, [1], max_new_tokens=1)[1] is None
 
 
 @pytest.mark.parametrize("family", ["llama4", "kimi_k25", "llava"])

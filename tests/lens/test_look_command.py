@@ -76,9 +76,26 @@ def test_rows_are_looked_at(folder, tmp_path, capsys):
     assert found[0]["words"] == alone["words"] != found[1]["words"]
     asked = json.loads(run_look(capsys, *given, *source, "what ?")[1])
     assert "what" in {word["text"] for word in asked["words"]}
+    assert run_look(capsys, *given[:-1], tmp_path / "lens.png", *source, "--max-rows", 2)[0] == 2
     for wrong in ([*source, "a.png", "what ?"], [*source[:4], "--row", 9], ["--split", "val", rows, "what ?"], [rows]):
         status, _, error = run_look(capsys, *given, *wrong)
         assert status == 2 and error.count("\n") == 1 and "--data" in error
+
+
+def test_a_turn_about_two_pictures(folder, tmp_path, capsys):
+    pictures = [tmp_path / "a.png", tmp_path / "b.png"]
+    for number, path in enumerate(pictures):
+        Image.new("RGB", (50, 30 + 20 * number), "red").save(path)
+    turns = [("human", "<image>\n<image>\nwhat is this ?"), ("gpt", "a cat")]
+    row = {"images": ["a.png", "b.png"], "conversations": [{"from": who, "value": text} for who, text in turns]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row))
+    given = ["--model", folder, "--answer", "a cat", "--heads", "all", "--output", tmp_path / "lens.html"]
+    inputs = [["--data", tmp_path / "rows.jsonl"], [*pictures, "what is this ?"]]
+    found, alone = (json.loads(run_look(capsys, *given, *each, "--json")[1]) for each in inputs)
+    assert found == alone
+    assert [run_look(capsys, *given, *each)[1].partition("\n")[0] for each in inputs] == [
+        "row 0, what is this ?: a cat", "a cat",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

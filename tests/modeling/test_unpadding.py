@@ -254,15 +254,20 @@ TARGETS = {  # family, targets of its regions, fields of its configuration
 }
 
 
-@pytest.mark.parametrize("without", [None, "labels", "all"])
-@pytest.mark.parametrize("case", TARGETS)
-def test_training_scores_only_what_has_a_label(case, without):
-    family, names, fields = TARGETS[case]
-    fields = fields | {name: 0.0 for name in vars(FAMILIES[family].base_model.config_class()) if "dropout" in name}
+def without_dropout(family, **fields):
+    fields |= {name: 0.0 for name in vars(FAMILIES[family].base_model.config_class()) if "dropout" in name}
     model = tiny_model(family, "pretraining", **fields).train()
     for module in model.modules():  # of the heads
         if isinstance(module, nn.Dropout):
             module.p = 0.0
+    return model
+
+
+@pytest.mark.parametrize("without", [None, "labels", "all"])
+@pytest.mark.parametrize("case", TARGETS)
+def test_training_scores_only_what_has_a_label(case, without):
+    family, names, fields = TARGETS[case]
+    model = without_dropout(family, **fields)
     inputs = draw_inputs(export_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
     chosen = {"labels": torch.eye(3, 5).bool(), "regions": torch.eye(3, 4).bool()}
     chosen["regions"][2] = False  # the last row has no regions
@@ -283,5 +288,21 @@ def test_training_scores_only_what_has_a_label(case, without):
         assert padded[name].any()
     model.eval()
     seen = inputs["attention_mask"].bool()
-    scores = [run(model, {**inputs, **targets}, unpad)[2].mlm_logits[seen] for unpad in (True, False)]
-    torch.testing.assert_close(*scores, **CLOSE)
+    outputs = [run(model, {**inputs, **targets}, unpad)[2] for unpad in (True, False)]
+    torch.testing.assert_close(*(each.mlm_logits[seen] for each in outputs), **CLOSE)
+    if names:
+        seen = inputs["region_attention_mask"].bool()
+        torch.testing.assert_close(*(each.region_logits[seen] for each in outputs), **CLOSE)
+
+
+@pytest.mark.parametrize("family", ["vl_bert", "vilbert", "lxmert"])
+def test_words_of_text_only_rows_have_a_mean_of_their_own(family):
+    model = without_dropout(family)
+    inputs = draw_inputs(export_inputs(model), {"batch": 3, "words": 5, "regions": 4, "phrases": 2, "pairs": 2})
+    labels = torch.tensor([[-100, 7, -100, -100, -100], [8, -100, 9, -100, -100], [-100, 5, 6, -100, -100]])
+    inputs |= {"labels": labels, "text_only": torch.tensor([False, True, False])}
+    logs = -model.eval()(**inputs).mlm_logits.log_softmax(-1)
+    expected = (logs[0, 1, 7] + logs[2, 1, 5] + logs[2, 2, 6]) / 3 + (logs[1, 0, 8] + logs[1, 2, 9]) / 2
+    torch.testing.assert_close(model(**inputs).loss, expected)
+    for unpad in (True, False):
+        torch.testing.assert_close(run(model.train(), inputs, unpad)[0], expected, **CLOSE)

@@ -12,8 +12,9 @@ from grounded_attention.commands import evaluate, extract_regions, pseudo_ground
 from grounded_attention.dataset_scripts.builders.row_forms import OWN
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.regions.table import RegionTable
+from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.training.experiments.checks import check
+from grounded_attention.training.experiments.made_regions import _reached
 from grounded_attention.training.experiments.prepared_data import hold_out, prepare_data
 from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe, RecipeError
 from tests.helpers.own_rows import BALL, CUBE, draw, write_rows
@@ -131,7 +132,16 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
         given += ["--regions", str(tmp_path / "table"), "--output", str(tmp_path / "train")]
         assert evaluate.main([*evaluated, *given, "--split", "train"]) == 0
         assert json.loads(capsys.readouterr().out)["train"]["expressions_upper_bound"] == 1
-        for wrong in ([*given, "--split", "val"], ["--data", str(source)], ["--split", "test"], ["--text-only"]):
+        assert evaluate.main([*evaluated, "--split", "train", "--limit", "2", "--output", str(tmp_path / "two")]) == 0
+        assert json.loads(capsys.readouterr().out)["train"]["expressions_count"] == 2
+        given.append("--split")
+        for wrong in (
+            [*given, "val"],
+            [*given, "train", "--columns", "text=nothing"],
+            ["--data", str(source)],
+            ["--split", "test"],
+            ["--text-only"],
+        ):
             assert evaluate.main([*evaluated, *wrong]) == 2 and capsys.readouterr().err.startswith("error: ")
     if detector == "grid":  # again: nothing is extracted a second time
         monkeypatch.setattr("grounded_attention.processing.region_extraction.RegionExtractor.extract", None)
@@ -187,6 +197,14 @@ def test_phrases_and_questions(tmp_path, detector, monkeypatch):
         assert set(prepared.splits["train"]["image_id"]) < set(prepared.regions.ids)
 
 
+def test_boxes_that_regions_reach_are_counted(tmp_path):
+    """Two regions reach the first box, none the second; the picture is not square."""
+    boxes = np.array([[0, 0, 0.25, 0.5], [0, 0, 0.25, 0.45], [0.5, 0.5, 1, 1]], np.float32)
+    with RegionTableWriter(tmp_path, {"source": "test"}) as writer:
+        writer.write(Regions("p", 80, 40, boxes, np.ones((3, 2), np.float16)))
+    assert _reached(str(tmp_path), {"p": {"boxes": [[0, 0, 20, 20], [60, 0, 80, 20]]}}).startswith("1 of 2 boxes")
+
+
 def test_what_has_no_effect_is_said(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     source, features = write_rows(tmp_path / "own"), str(save_backbone(tmp_path / "features"))
@@ -206,7 +224,8 @@ def test_what_has_no_effect_is_said(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "0 of 12 boxes" in said and "another detector" in said and "12 masks" in said
     prepare(detector="rows")
-    assert "12 of 12 boxes" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "12 of 12 boxes" in said and "another detector" not in said
     with pytest.raises(RecipeError, match=r"data\.regions\.min_regions"):
         prepare(min_regions=5)
     for key, value in {"data_dir": "files", "options": {"negatives": "nearest"}}.items():
