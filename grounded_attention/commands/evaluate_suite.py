@@ -34,14 +34,15 @@ Figures = Mapping[str, Mapping[str, Estimate]]
 
 def work(options: argparse.Namespace) -> str:
     """Runs a suite and returns its table."""
-    if options.checkpoint is None or not (options.probe or options.data_dir):
-        raise ValueError("give CHECKPOINT and --probe SOURCE, or --data-dir with scenes")
-    given = [name for name in ("task", "track", "predictions", "set", "data", "max_rows") if getattr(options, name)]
+    if options.checkpoint is None or not options.probe:
+        raise ValueError("give CHECKPOINT and --probe SOURCE")
+    unread = ("task", "track", "predictions", "set", "data_dir", "data", "max_rows")
+    given = [name for name in unread if getattr(options, name)]
     if given:
         raise ValueError(f"--{given[0].replace('_', '-')} has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
-    sources = [*dict.fromkeys(options.probe or [options.data_dir])]
+    sources = [*dict.fromkeys(options.probe)]
     split = options.split[0] if options.split else None
     told = {"columns": read_columns(options.columns), "boxes": options.boxes}
     probes = [open_probe(options.suite, source, options.images, split, **told) for source in sources]

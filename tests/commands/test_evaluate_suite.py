@@ -312,6 +312,7 @@ def test_amber_counts_inventions(files, tmp_path, capsys):
     [
         (("--suite", "grounding"), "--probe"),
         (("--suite", "grounding", "--probe", "SCENES", "--task", "vqa"), "--task"),
+        (("--suite", "grounding", "--probe", "SCENES", "--data-dir", "SCENES"), "--data-dir"),
         (("--suite", "grounding", "--probe", "nothing.jsonl"), "nothing.jsonl"),
         (("--suite", "composition", "--probe", "SCENES", "--split", "other"), "other"),
         (("--suite", "composition", "--probe", "STATEMENTS", "--match", "caption"), "--match"),
