@@ -282,7 +282,8 @@ def place_image_tokens(positions: np.ndarray, layouts: Sequence[ImageLayout], na
     if counts.sum() != len(positions):
         raise ValueError(
             f"{name}: {len(positions)} image tokens in the sequence, but its images make {counts.sum()}; give the "
-            "sizes (width, height) of the images, and the settings of the image processor that were used."
+            "sizes (width, height) of the images, and the settings of the image processor that were used. A response "
+            "that was sampled must hold no image token: generate with bad_words_ids."
         )
     boxes = np.concatenate([np.zeros((0, 4)), *(boxes for each in views for boxes in each)])
     has_box = ~np.isnan(boxes[:, 0])

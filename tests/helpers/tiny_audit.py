@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from grounded_attention.families import FAMILIES
+from grounded_attention.families import FAMILIES, find_family
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.processing_helpers import make_tokenizer
@@ -62,5 +62,5 @@ def vl_bert(back_end="sdpa"):
 
 
 def processor_of(model):
-    processor = FAMILIES[model.config.model_type].processor_class
+    processor = FAMILIES[find_family(model.config.model_type)].processor_class
     return processor(make_tokenizer(VOCABULARY), region_feature_size=FEATURES)
