@@ -172,7 +172,7 @@ class PatchGroundingProcessor:
               tokens with a place in the image. `region_image` (B, R) int64: the image of each token.
             - `phrase_mask` (B, P, T) bool and `phrase_regions` (B, P, R) float32: the tokens of each phrase, and 1 for
               its image tokens, 0 for others; with a `mask`, the image tokens that it covers enough have the share of
-              them that it covers. Only with `phrases`.
+              them that it covers, with a map all have its mean there. Only with `phrases`.
             - `phrase_boxes` (B, P, G, 4) float32, -1 for padding, and `phrase_image` (B, P) int64: the gold boxes of
               each phrase and their image. `phrase_anchor` (B, P) bool: whether a phrase is one token that was added to
               the tokenizer. Only with `phrases`.

@@ -25,8 +25,8 @@ class Phrase:
         boxes (`(n, 4)`, *optional*): Gold boxes x1, y1, x2, y2, divided by width and height of the image, in [0, 1].
             None or no box: the phrase is not grounded.
         regions (sequence of `int`, *optional*): Indices into the regions of the image; with them boxes are not read.
-        mask (`(H, W)` or `Mapping`, *optional*): Pixels of the image that the words mean, or COCO's run lengths:
-            a gold region counts as much as the mask covers of it. Without boxes, that of the mask is taken.
+        mask (`(H, W)` or `Mapping`, *optional*): Pixels of the image that the words mean, COCO's run lengths, or a map
+            in [0, 1] such as gaze: a region counts as the mask covers it. Without boxes, that of the mask is taken.
         scores (sequence of `float`, *optional*): How sure each box is, in (0, 1].
         weight (`float`, *optional*, defaults to 1.0): How much the phrase counts, as rows say it; 1 is usual.
         image (`int`, *optional*): The image of the boxes: an index into the images of the row, 0 by default.

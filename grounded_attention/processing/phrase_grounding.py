@@ -180,8 +180,8 @@ def ground_phrases(
     for index, record in enumerate(flat.records):
         if record.mask is not None and record.regions is None:
             candidates = _candidates(flat, np.array([index]), regions, images)[0]
-            shares[index] = find_installed("utils.masks", "mask_shares")(record.mask, candidates, flat.name(index))
-            given[index] = given[index] if regions.cover is None else regions.cover(shares[[index]])[0]
+            find = find_installed("utils.masks", "mask_regions")
+            shares[index], given[index] = find(record.mask, candidates, given[index], regions.cover, flat.name(index))
     target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=np.float32)
     phrase, region = np.nonzero(given)
     column = regions.columns[flat.example[phrase], region]

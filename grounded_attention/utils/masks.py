@@ -11,13 +11,17 @@ from .open_images import MAX_PIXELS
 
 def read_mask(given: Any, name: str) -> np.ndarray:
     """The pixels (H, W) bool of a mask: an array (H, W), or COCO's run lengths `{"size": [H, W], "counts": [...]}`,
-    not compressed, column by column, first those outside."""
+    not compressed, column by column, first those outside. A map, numbers with a point in [0, 1], stays as it is."""
     try:
         if not isinstance(given, Mapping):
             pixels = np.asarray(given)
-            if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "biu":
+            if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "biuf":
                 raise ValueError(f"{pixels.dtype} of shape {pixels.shape}")
-            return pixels.astype(bool)
+            if pixels.dtype.kind != "f":
+                return pixels.astype(bool)
+            if not ((pixels >= 0) & (pixels <= 1)).all():
+                raise ValueError(f"a map with numbers from {pixels.min():.3g} to {pixels.max():.3g}, not in [0, 1]")
+            return pixels
         height, width = (int(each) for each in given["size"])
         runs = np.array(given["counts"], dtype=np.int64)
         if (
@@ -28,7 +32,7 @@ def read_mask(given: Any, name: str) -> np.ndarray:
             raise ValueError(f"runs of {runs.sum()} pixels for {width} x {height}")
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{name}: {error}; expected the pixels (H, W) of a mask, or its run lengths: size and counts."
+            f"{name}: {error}; expected the pixels (H, W) of a mask or map, or its run lengths: size and counts."
         ) from None
     return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
 
@@ -54,8 +58,8 @@ def mask_boxes(given: Any, name: str) -> list[list[float]]:
 
 
 def mask_shares(given: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarray:
-    """The share of each box (n, 4), x1, y1, x2, y2 in [0, 1], that a mask of its image covers, (n,) float32; 0 for a
-    box without area."""
+    """The share of each box (n, 4), x1, y1, x2, y2 in [0, 1], that a mask of its image covers, or the mean of a map
+    there, (n,) float32; 0 for a box without area."""
     mask = read_mask(given, f"{name}, mask")
     height, width = mask.shape
     # sums[y, x] are the pixels above y and left of x; between whole numbers they grow linearly in each direction.
@@ -73,4 +77,13 @@ def mask_shares(given: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarr
     return np.divide(inside, area, out=np.zeros_like(area), where=area > 0).clip(0, 1).astype(np.float32)
 
 
-__all__ = ["mask_boxes", "mask_corners", "mask_shares", "read_mask", "run_lengths"]
+def mask_regions(given: Any, boxes: np.ndarray, matched: np.ndarray, cover: Any, name: str) -> tuple[Any, np.ndarray]:
+    """[`mask_shares`] of regions (n, 4), and which of them count: those that `cover` finds covered enough, or without
+    it those whose boxes matched (n,); of a map all that it does not leave at 0."""
+    shares = mask_shares(given, boxes, name)
+    if not isinstance(given, Mapping) and np.asarray(given).dtype.kind == "f":
+        return shares, shares > 0
+    return shares, matched if cover is None else cover(shares[None])[0]
+
+
+__all__ = ["mask_boxes", "mask_corners", "mask_regions", "mask_shares", "read_mask", "run_lengths"]

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset, Features, Image
 from PIL import Image as Pictures
 
-from grounded_attention import PatchGroundingProcessor, grounded_rows
+from grounded_attention import GroundingCollator, PatchGroundingProcessor, get_method, grounded_rows
 from grounded_attention.dataset_scripts.builders.row_forms import own_features, own_row
 from grounded_attention.processing import VisualBERTProcessor, flip_phrases
 from grounded_attention.utils.masks import mask_corners, mask_shares, read_mask, run_lengths
@@ -128,6 +128,23 @@ def test_image_tokens_have_the_share_that_is_covered(given):
     assert np.allclose(batch["phrase_boxes"][0, 0], [BOX])
 
 
+def test_a_map_of_a_row_is_the_target_of_gaze():
+    """Through the collator of any Trainer, against a loop over pixels."""
+    rng = np.random.default_rng(2)
+    gaze = rng.random((HEIGHT, WIDTH)) * (np.arange(WIDTH) < 30)
+    processor = PatchGroundingProcessor(make_processor("qwen2_5_vl", byte_pairs=True))
+    method = get_method("gaze")
+    collator = GroundingCollator(processor, method)
+    phrases = [{"text": "boot", "mask": gaze.tolist()}]
+    batch = collator([{"image": Pictures.new("RGB", (WIDTH, HEIGHT)), "text": "the boot", "phrases": phrases}])
+    boxes, fine, expected = batch["region_boxes"][0].numpy(), np.kron(gaze, np.ones((3, 3))), []
+    for box in boxes:
+        x1, y1, x2, y2 = np.rint(3 * box * [WIDTH, HEIGHT, WIDTH, HEIGHT]).astype(int)
+        expected.append(fine[y1:y2, x1:x2].mean())
+    gold = method.targets(batch)["text_to_region"].gold[0]
+    assert len(gold) > 0 and min(expected) == 0 and np.allclose(gold, expected / np.sum(expected), atol=1e-5)
+
+
 def _share(box):
     """The share of an image token, whose edges are at thirds of pixels, in a mask of three times the size."""
     edges = 3 * box * [WIDTH, HEIGHT, WIDTH, HEIGHT]
@@ -159,7 +176,8 @@ def test_regions_that_match_have_the_share_that_is_covered():
     "mask",
     [
         np.ones((2, 2, 3), bool),
-        np.ones((2, 2)),
+        np.full((2, 2), 1.5),
+        np.full((2, 2), np.nan),
         {"size": [2, 2]},
         {"size": [2, 2], "counts": [3]},
         {**RUNS, "counts": "a"},
