@@ -5,17 +5,21 @@ import ast
 import re
 
 import pytest
+import torch
 import yaml
 from peft import LoraConfig, get_peft_model
 from transformers import Trainer, TrainingArguments
 
 from grounded_attention.commands.push import best_of_run
 from grounded_attention.heads.card import AUDIT, HEADS
+from grounded_attention.modeling import VLBertForVGP
 from grounded_attention.supervision import get_method
 from grounded_attention.training.loop.data import GroundingCollator
 from grounded_attention.training.loop.trainer_mixin import GroundingTrainerMixin
 from grounded_attention.training.publish.adapter_card import EMPTY, complete_adapter_card
+from grounded_attention.training.recipes.adapters import load_merged
 from grounded_attention.utils.whole_files import write_json
+from tests.helpers.tiny_vgp import tiny_model, tiny_processor
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -47,6 +51,24 @@ def test_pefts_empty_card_is_replaced_and_another_one_stays(adapter):
     assert "PeftModel.from_pretrained(base, name, revision=revision)" in code
     assert AUDIT.is_in(adapter) and HEADS.is_in(adapter)  # `heads --card` puts before and after there
     assert not complete_adapter_card(adapter), "this is no empty card"
+
+
+def test_the_card_of_a_region_adapter_makes_its_class_again(tmp_path):
+    for each in (tiny_model(), tiny_processor()):
+        each.save_pretrained(tmp_path / "base")
+    model = VLBertForVGP.from_pretrained(tmp_path / "base")
+    lora = LoraConfig(r=2, target_modules=r".*encoder.*query", init_lora_weights=False)
+    adapted = get_peft_model(model, lora).eval()
+    adapted.save_pretrained(tmp_path / "adapter")
+    assert complete_adapter_card(tmp_path / "adapter", get_method("direct"))
+    head, body = read(tmp_path / "adapter")
+    assert "pipeline_tag" not in head and "image token" not in body
+    (code,) = re.findall(r"```python\n(.*?)```", body, re.DOTALL)
+    done = {}
+    exec(code, done)
+    layer, own = (each.base_model.encoder.layer[0].attention.self.query for each in (done["model"], model))
+    torch.testing.assert_close(layer.weight, own.base_layer.weight + own.get_delta_weight("default"))
+    assert type(load_merged(str(tmp_path / "adapter"))) is VLBertForVGP
 
 
 def test_a_trainer_with_the_mixin_writes_it(tmp_path):

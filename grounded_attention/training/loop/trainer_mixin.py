@@ -230,7 +230,8 @@ class GroundingTrainerMixin(SavedWeights):
         super().save_model(output_dir, _internal_call)  # type: ignore[misc]
         trainer: Any = self
         if trainer.args.should_save and self.hides_attentions:
-            complete_adapter_card(Path(output_dir or trainer.args.output_dir), self.method, self.attention_weight)
+            folder, config = Path(output_dir or trainer.args.output_dir), trainer.model.config
+            complete_adapter_card(folder, self.method, self.attention_weight, config)
 
     # Logs
 

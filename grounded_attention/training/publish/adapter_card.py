@@ -1,56 +1,91 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The card of a vision-language adapter from a training loop of one's own, in the place of PEFT's empty one."""
+"""The card of an adapter from a training loop of one's own, in the place of PEFT's empty one."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
-from transformers.utils import ADAPTER_CONFIG_NAME
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, PROCESSOR_NAME
 
+from grounded_attention.families import FAMILIES
 from grounded_attention.heads.card import HEADS_FIGURE, heads_before, put_heads_in_card
 from grounded_attention.heads.heads_file import FILE
 from grounded_attention.supervision.method import SupervisionMethod
+from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.checkpoint import CARD
+from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.project import MODEL_CARDS
 from grounded_attention.utils.whole_files import whole_file
 
-from .card_snippets import VLM_LIMITS, VLM_TEMPLATE, place_line
+from .card_snippets import (
+    LIMITS,
+    OWN_PROCESSOR,
+    VLM_LIMITS,
+    VLM_TEMPLATE,
+    forward_lines,
+    place_line,
+    seen_lines,
+)
 
 EMPTY = "# Model Card for Model ID"  # the title of the card that PEFT writes
 
 
-def complete_adapter_card(folder: Path, method: SupervisionMethod | None = None, weight: float = 1.0) -> bool:
+def complete_adapter_card(
+    folder: Path, method: SupervisionMethod | None = None, weight: float = 1.0, model_config: Any = None
+) -> bool:
     """Writes the card of an adapter that has none, or PEFT's empty one; returns whether it did.
 
-    It names the base model, the supervision where it is known, and the heads of `heads.json` before and after.
+    It names the base model, the supervision where it is known, and the heads of `heads.json` before and after. The
+    adapter of a model of regions also gets the configuration of its model, from which its class is made again.
     """
     card = folder / CARD
     if not (folder / ADAPTER_CONFIG_NAME).is_file() or (card.is_file() and EMPTY not in read_text(card)):
         return False
     config = read_json(folder / ADAPTER_CONFIG_NAME)
     base = str(config["base_model_name_or_path"])
+    model_class = (config.get("auto_mapping") or {}).get("base_model_class", "")
+    of_regions = next((head for each in FAMILIES.values() if (head := each.head_of(model_class))), None)
     supervised = method is not None and method.name != "none"
     tags = ["grounded-attention", "visual-grounding", *(["attention-supervision"] if supervised else [])]
     named = None if Path(base).exists() else base
-    data = ModelCardData(library_name="peft", base_model=named, tags=tags, pipeline_tag="image-text-to-text")
+    kind = None if of_regions else "image-text-to-text"
+    data = ModelCardData(library_name="peft", base_model=named, tags=tags, pipeline_tag=kind)
     how = f"attention was supervised with `{method.name}`, weight {weight:g}" if supervised and method else ""
+    if of_regions:
+        shape = read_model_config(str(folder)) if model_config is None else model_config
+        if not (folder / CONFIG_NAME).is_file():
+            shape.architectures = [model_class]
+            shape.save_pretrained(folder)
+        use = {**_use_regions(of_regions, shape), "model_class": model_class, "limits": LIMITS}
+    else:
+        use = {"prompt": '"What is in the image?"', "heads_before": heads_before(base), "limits": VLM_LIMITS}
     content = ModelCard.from_template(
         data,
-        template_path=str(MODEL_CARDS / VLM_TEMPLATE),
+        template_path=str(MODEL_CARDS / ("trained.md" if of_regions else VLM_TEMPLATE)),
         title=f"{folder.resolve().name}: adapter of {base}",
         summary=f"An adapter of `{base}`" + (f"; {how}." if how else "."),
         about=[("kind", f"{config['peft_type']}, r = {config['r']}" if "r" in config else str(config["peft_type"]))],
         base_model=base,
-        prompt='"What is in the image?"',
+        processor=OWN_PROCESSOR if (folder / PROCESSOR_NAME).is_file() else f'"{base}"',
         place=place_line(str(folder)),
         training="Trained in a loop of its author's own, with grounded-attention.",
-        heads_before=heads_before(base),
-        limits=VLM_LIMITS,
         licence="Weights: not stated; ask the publisher.",
         citations=[method.citation] if supervised and method else [],
+        **use,
     )
     with whole_file(card) as draft:
         content.save(draft)
     if (folder / FILE).is_file():
         put_heads_in_card(read_json(folder / FILE), folder, folder / HEADS_FIGURE)
     return True
+
+
+def _use_regions(head: str, config: Any) -> Mapping[str, Any]:
+    """The variables of the snippet for a model of regions."""
+    said = {"caption": "a dog runs after a red ball", "phrase": "a red ball"}
+    example = next(task.example for task in TASKS.values() if task.head == head)
+    pixels = getattr(config, "vision_config", None) is not None
+    seen = seen_lines(pixels, config.region_feature_size, None)
+    return {**said, "seen": seen, "forward": forward_lines(example, **said)}

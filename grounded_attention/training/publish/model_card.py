@@ -41,6 +41,8 @@ from .card_results import eval_entries, eval_results, head_table, headline_figur
 from .card_snippets import (
     EVAL_RESULTS,
     FIGURE,
+    LIMITS,
+    OWN_PROCESSOR,
     VLM_LIMITS,
     VLM_TEMPLATE,
     feature_model,
@@ -51,13 +53,6 @@ from .card_snippets import (
 from .hub import START
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate")
-LIMITS = (
-    "The model cannot attend to a region that the detector missed, and it cannot use features of another model than "
-    "that of training.",
-    "Attention shows where a head looks, not why the model gives an answer; grounded-attention perturb measures how "
-    "faithful a map is.",
-    "The model reads English only, and it has learned the biases of the captions and images of the training data.",
-)
 SCENES_LIMIT = (
     "It was trained on drawn scenes of coloured shapes with a few hundred words: a demonstration, not for photographs."
 )
@@ -210,6 +205,7 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "title": trained.recipe.card.name or _title(trained.recipe, trained.name, trained.class_name),
         "summary": _summary(trained.recipe, trained.name),
         "about": _about(trained, data),
+        "processor": OWN_PROCESSOR,
         **(vlm_content(trained, source, kinds, data.options) if tokens else _use(trained)),
         "results": _vlm_results(trained) if tokens else result_table(trained.figures),
         "heads": heads,
