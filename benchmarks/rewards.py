@@ -34,6 +34,7 @@ from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.number_options import positive
 from grounded_attention.dataset_scripts.scenes.language import NOUNS
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
+from grounded_attention.training.experiments.suites import Settings, open_probe, run_suite
 
 START = Path(__file__).parents[1] / "grounded_attention" / "space" / "models" / "vlm" / "direct"
 T95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
@@ -117,8 +118,16 @@ def train(term: str, seed: int, steps: int, rows: Dataset, folder: str) -> Any:
 
 @torch.no_grad()
 def measure(model: Any, rows: Rows, scenes: Path) -> dict[str, float]:
-    """VQA accuracy, that of yes and no to "Is there a ...?", and how often the best head points right on captions."""
-    patches = ga.PatchGroundingProcessor(AutoProcessor.from_pretrained(START))
+    """VQA accuracy, that of yes and no to "Is there a ...?", how often the best head points right on captions, and
+    the evidence score of other pictures."""
+    processor = AutoProcessor.from_pretrained(START)
+    with tempfile.TemporaryDirectory() as folder:
+        for each in (model, processor):
+            each.save_pretrained(folder)
+        settings = Settings(folder, "evidence", batch_size=64, limit=300, cpu=True)
+        [(_, evidence)] = run_suite(settings, [open_probe("evidence", str(scenes))])
+    judged = {name: evidence[name.replace(" ", "_")].value for name in ("dependence", "evidence score")}
+    patches = ga.PatchGroundingProcessor(processor)
     patches.tokenizer.padding_side = "left"
     right: dict[str, list[float]] = {"VQA": [], "is there": []}
     for start in range(0, len(rows), 64):
@@ -140,7 +149,7 @@ def measure(model: Any, rows: Rows, scenes: Path) -> dict[str, float]:
         batch = collate(told[start : start + 30])
         metric.update(model(**patches.model_inputs(batch), **metric.forward_kwargs(batch)), batch)
     pointing = metric.compute(metric.state())["text_to_region_best_head"]
-    return {name: statistics.fmean(each) for name, each in right.items()} | {"pointing": pointing}
+    return {name: statistics.fmean(each) for name, each in right.items()} | {"pointing": pointing, **judged}
 
 
 def compare(options: argparse.Namespace) -> str:
