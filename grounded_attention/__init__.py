@@ -24,8 +24,8 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         from .utils.extras import explain_missing_extra
 
-        if found := explain_missing_extra(error):
-            raise ImportError(f"{name}: {found}", name=error.name) from error
+        if missing := explain_missing_extra(error):
+            raise ImportError(f"{name}: {missing}", name=error.name) from error
         raise
     # Each package registers its own classes, and a user of one Auto class expects the others to work.
     shipped = ("modeling", "processing")

@@ -74,10 +74,10 @@ def _by_text(parses: Iterable[Parse]) -> dict[tuple[str | None, str], Parse]:
 
 def _parse_of(example: AuditExample, index: Mapping[tuple[str | None, str], Parse]) -> Parse:
     text = _letters(example.caption)
-    found = index.get((example.image_id, text)) or index.get((None, text))
-    if found is None:
+    parse = index.get((example.image_id, text)) or index.get((None, text))
+    if parse is None:
         raise ValueError(f"no parse for the caption {example.caption!r} of image {example.image_id}")
-    return found
+    return parse
 
 
 def _queries(

@@ -120,10 +120,10 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
     if not words:
         raise _error(path, lines[0][0], "a sentence without words", "a line for each word")
     written = list(_written(path, rows, len(words)))
-    found = tuple(_parsed_word(path, number, row, index, len(words)) for index, (number, row) in enumerate(words))
-    _check_tree(path, found)
+    tree = tuple(_parsed_word(path, number, row, index, len(words)) for index, (number, row) in enumerate(words))
+    _check_tree(path, tree)
     text = comments.get("text", "").strip() or _spaced(rows)
-    return Parse(text, found, tuple(written), str(path), comments.get("image_id"), comments.get("caption_id"))
+    return Parse(text, tree, tuple(written), str(path), comments.get("image_id"), comments.get("caption_id"))
 
 
 def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> Iterator[tuple[str, int, int]]:
@@ -223,14 +223,14 @@ def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
     places: list[tuple[int, int] | None] = [None] * len(parse.words)
     position = 0
     for form, first, last in parse.written:
-        found = _find(caption, form, position)
-        if found is None:
+        span = _find(caption, form, position)
+        if span is None:
             if any(map(str.isalnum, form)):
                 where = f"{parse.source}, line {parse.words[first].line}"
                 raise ValueError(f"{where}: the parse has {form!r} where the caption has {caption[position:]!r}")
             continue
-        position = found[1]
-        places[first:last] = _parts(caption, found, [word.form for word in parse.words[first:last]])
+        position = span[1]
+        places[first:last] = _parts(caption, span, [word.form for word in parse.words[first:last]])
     if any(map(str.isalnum, caption[position:])):
         where = f"{parse.source}, line {parse.words[-1].line}"
         raise ValueError(f"{where}: the parse ends, but the caption continues with {caption[position:]!r}")

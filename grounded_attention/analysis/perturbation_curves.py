@@ -133,12 +133,12 @@ def perturb(
     items: dict[str, int] = {}
     seen = 0
     for batch, image_ids in batches:
-        given = dict(inputs(batch))
+        model_inputs = dict(inputs(batch))
         candidates = batch["region_candidate_mask"].bool()
-        ranks = _ranks(region_maps(model, given, read_out, maps), candidates, seed, seen)
-        found = _measure(model, given, batch, candidates, ranks, fractions, scores)  # (B, C, F)
+        ranks = _ranks(region_maps(model, model_inputs, read_out, maps), candidates, seed, seen)
+        measured = _measure(model, model_inputs, batch, candidates, ranks, fractions, scores)  # (B, C, F)
         seen += len(image_ids)
-        for image, values in zip(image_ids, found, strict=True):
+        for image, values in zip(image_ids, measured, strict=True):
             if not np.isnan(values).any():
                 sums[image] = sums.get(image, 0.0) + values
                 items[image] = items.get(image, 0) + 1
@@ -170,7 +170,7 @@ def _rank(values: Tensor, candidates: Tensor) -> Tensor:
 @torch.no_grad()
 def _measure(
     model: Any,
-    given: Mapping[str, Any],
+    model_inputs: Mapping[str, Any],
     batch: Mapping[str, Any],
     candidates: Tensor,
     ranks: Sequence[Tensor],
@@ -179,17 +179,19 @@ def _measure(
 ) -> np.ndarray:
     """Scores, (B, C, F) float64; NaN for examples without a score."""
     counts = candidates.sum(1, keepdim=True)
-    attended = given["region_attention_mask"]
+    attended = model_inputs["region_attention_mask"]
 
     def score(kept: Tensor) -> np.ndarray:
-        outputs = model(**{**given, "region_attention_mask": attended * kept.to(attended.dtype)}, return_dict=True)
+        outputs = model(
+            **{**model_inputs, "region_attention_mask": attended * kept.to(attended.dtype)}, return_dict=True
+        )
         return np.array([np.nan if value is None else value for value in scores(outputs, batch)], dtype=np.float64)
 
     whole, none = score(torch.ones_like(candidates)), score(~candidates)
-    found = np.empty((len(candidates), len(ranks), len(fractions)))
-    found[:, :, 0], found[:, :, -1] = whole[:, None], none[:, None]
+    curves = np.empty((len(candidates), len(ranks), len(fractions)))
+    curves[:, :, 0], curves[:, :, -1] = whole[:, None], none[:, None]
     for place, fraction in enumerate(fractions[1:-1], 1):
         removed = (counts * fraction + 0.5).floor()
         for curve, rank in enumerate(ranks):
-            found[:, curve, place] = score(~(candidates & (rank < removed)))
-    return found
+            curves[:, curve, place] = score(~(candidates & (rank < removed)))
+    return curves

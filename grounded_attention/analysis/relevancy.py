@@ -60,11 +60,12 @@ def region_maps(
         decided = read_out(outputs, inputs)
         gradients = gradients_of(decided.score, attentions) if RELEVANCY in maps else []
     with torch.no_grad():
-        found = [attention.detach().float() for attention in attentions]
+        weights = [attention.detach().float() for attention in attentions]
         texts, regions = inputs["input_ids"].shape[1], inputs["region_attention_mask"].shape[1]
         attended = inputs["region_attention_mask"].bool()
         return {
-            name: _rows(_map(name, found, gradients, calls), decided.rows, texts, regions) * attended for name in maps
+            name: _rows(_map(name, weights, gradients, calls), decided.rows, texts, regions) * attended
+            for name in maps
         }
 
 
@@ -89,15 +90,15 @@ def _map(
         else:
             blocks = attention_relevancy(attentions, gradients, calls)
         return {stream: blocks[stream, source] for stream in streams}
-    found = {}
+    maps = {}
     for stream in streams:
         means = [
             attention.mean(1)
             for attention, call in zip(attentions, calls, strict=True)
             if (call.query_stream, call.key_stream) == (stream, source)
         ]
-        found[stream] = means[-1] if name == RAW_LAST else torch.stack(means).mean(0)
-    return found
+        maps[stream] = means[-1] if name == RAW_LAST else torch.stack(means).mean(0)
+    return maps
 
 
 def attention_relevancy(
@@ -150,8 +151,8 @@ def gradients_of(score: Tensor, attentions: Sequence[Tensor]) -> list[Tensor]:
     if not attentions[0].requires_grad:
         raise ValueError("the weights of the model need no gradients; call model.requires_grad_(True) first")
     # Examples of a batch are independent, so the gradient of the sum is the gradient of each score.
-    found = torch.autograd.grad(score.sum(), attentions, allow_unused=True)
-    return [torch.zeros_like(a) if g is None else g for a, g in zip(attentions, found, strict=True)]
+    gradients = torch.autograd.grad(score.sum(), attentions, allow_unused=True)
+    return [torch.zeros_like(a) if g is None else g for a, g in zip(attentions, gradients, strict=True)]
 
 
 def _attention_of_calls(

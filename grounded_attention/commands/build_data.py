@@ -44,8 +44,8 @@ INFO_FILE = "dataset_info.json"  # `datasets` writes it for every data set
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    given = sys.argv[1:] if arguments is None else arguments
-    return run(build_parser(given), _build, arguments, intermixed=True)
+    words = sys.argv[1:] if arguments is None else arguments
+    return run(build_parser(words), _build, arguments, intermixed=True)
 
 
 def build_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
@@ -128,9 +128,9 @@ def _plan_push(builder: LocalBuilder, options: argparse.Namespace) -> RowsPush |
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
     if options.push is None:
-        given = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
-        given |= {"--permission": options.permission, "--licence": options.licence}
-        if alone := [name for name, value in given.items() if value]:
+        of_a_push = {"--private": options.private, "--revision": options.revision, "--push-as": options.push_as}
+        of_a_push |= {"--permission": options.permission, "--licence": options.licence}
+        if alone := [name for name, value in of_a_push.items() if value]:
             raise DataError(f"{alone[0]} needs --push", hint="give the repository: --push ORG/NAME")
         return None
     return plan_push(

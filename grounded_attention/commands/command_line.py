@@ -55,8 +55,8 @@ class CommandFailed(Exception):
 
 def make_parser(name: str, docstring: str | None) -> argparse.ArgumentParser:
     """Makes a parser that prints a docstring as its help."""
-    introduction, found, examples = (docstring or "").partition("examples:\n")
-    if not found or not examples.strip():
+    introduction, mark, examples = (docstring or "").partition("examples:\n")
+    if not mark or not examples.strip():
         raise ValueError(f"the docstring of {name} has no part `examples:`")
     parser = _Parser(
         prog=name,
@@ -128,8 +128,8 @@ def explain_missing(error: BaseException) -> str | None:
 
     Libraries raise such an error with a text alone; an import that fails has the name of its module.
     """
-    if found := explain_missing_extra(error.__cause__ or error):
-        return found
+    if missing := explain_missing_extra(error.__cause__ or error):
+        return missing
     if not isinstance(error, ImportError) or error.name is not None:
         return None
     return one_line(error)
@@ -163,12 +163,12 @@ def explain_loading(error: BaseException) -> str | None:
     if loading is None:
         return None
     names = [loading.f_locals.get(name) for name in ("pretrained_model_name_or_path", "source", "name")]
-    found = next((str(name) for name in names if name is not None), "a checkpoint")
+    source = next((str(name) for name in names if name is not None), "a checkpoint")
     last = frames[-1]
     place = f"{os.path.basename(last.f_code.co_filename)}, line {last.f_lineno}"
     text = first_sentences(error)
     return (
-        f"{found}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
+        f"{source}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
         "damaged, has a wrong value, or does not fit the installed versions: compare it with a sound one"
     )
 
@@ -187,8 +187,8 @@ def run(
     try:
         with _quiet(getattr(options, "quiet", False)):
             for name in MODELS:
-                given = getattr(options, name, None) or ()
-                for place in given if isinstance(given, list | tuple) else [given]:
+                places = getattr(options, name, None) or ()
+                for place in places if isinstance(places, list | tuple) else [places]:
                     refuse_run(str(place))
             text = work(options)
     except KeyboardInterrupt:

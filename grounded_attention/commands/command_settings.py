@@ -11,17 +11,17 @@ SECTIONS = ("data.builder", "data.options.", "options.")
 
 def settings(texts: Sequence[str]) -> dict[str, Any]:
     """Parses `key=value` texts."""
-    found = {}
+    values = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not any(key == s or (s.endswith(".") and key.startswith(s) and key != s) for s in SECTIONS):
             raise ValueError(
                 f"--set {text}: expected data.builder=NAME, data.options.NAME=VALUE or options.NAME=VALUE"
             )
-        found[key] = parse_yaml(value, f"--set {key}")
-    return found
+        values[key] = parse_yaml(value, f"--set {key}")
+    return values
 
 
-def below(section: str, given: dict[str, Any]) -> dict[str, Any]:
+def below(section: str, values: dict[str, Any]) -> dict[str, Any]:
     """The settings of one section, such as `options.`, with the section removed from the keys."""
-    return {key.removeprefix(section): value for key, value in given.items() if key.startswith(section)}
+    return {key.removeprefix(section): value for key, value in values.items() if key.startswith(section)}

@@ -61,19 +61,19 @@ def convert_checkpoint(
     from grounded_attention.utils.progress import phase
 
     check_output(output, force, tuple(path for path in (checkpoint, config) if path is not None))
-    given = read_overrides(config)
+    overrides = read_overrides(config)
     if answers is not None:
-        given["answers"] = read_answers(str(answers), ())
+        overrides["answers"] = read_answers(str(answers), ())
     with phase(f"reading {checkpoint.name}", 0):
         file = read_checkpoint(checkpoint)
     try:
         converter = FAST_RCNN if family == "fast_rcnn" else FAMILIES[family].load_converter()
-        if is_volta(file.state_dict, given) and family in VOLTA_FAMILIES:
+        if is_volta(file.state_dict, overrides) and family in VOLTA_FAMILIES:
             if config is None:
                 config = find_volta_config(checkpoint)
-                given |= read_overrides(config)
-            converter = make_volta_converter(family, given)
-        model, conversion = converter.convert_file(file, given)
+                overrides |= read_overrides(config)
+            converter = make_volta_converter(family, overrides)
+        model, conversion = converter.convert_file(file, overrides)
     except OverrideError as error:
         place = checkpoint if config is None else f"{checkpoint} with --config {config}"
         raise OverrideError(f"{place}: {error}") from error

@@ -45,13 +45,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _work(options: argparse.Namespace) -> str:
-    found = examine(options.offline)
-    return json.dumps(found) if options.json else to_text(found)
+    machine = examine(options.offline)
+    return json.dumps(machine) if options.json else to_text(machine)
 
 
 def examine(offline: bool = False) -> dict[str, Any]:
     """Collects the facts of the report."""
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "versions": {"grounded-attention": __version__, "python": platform.python_version(), **_versions()},
         "machine": {"system": platform.platform(), "cpus": os.cpu_count()},
         "devices": [],
@@ -60,11 +60,11 @@ def examine(offline: bool = False) -> dict[str, Any]:
         "extras": {extra: all(map(importlib.util.find_spec, names)) for extra, names in EXTRAS.items()},
     }
     remarks: list[str] = []
-    _look_at_torch(found, remarks)
-    if found["hub"]["reached"] is False:
-        remarks.append(f"the Hub cannot be reached ({found['hub']['error']}): scenes and local files work without it")
-    remarks += [f"{place} has {free / 2**30:.1f} GiB free" for place, free in found["disk"].items() if free < LITTLE]
-    return found | {"remarks": remarks}
+    _look_at_torch(report, remarks)
+    if report["hub"]["reached"] is False:
+        remarks.append(f"the Hub cannot be reached ({report['hub']['error']}): scenes and local files work without it")
+    remarks += [f"{place} has {free / 2**30:.1f} GiB free" for place, free in report["disk"].items() if free < LITTLE]
+    return report | {"remarks": remarks}
 
 
 def _versions() -> dict[str, str]:
@@ -77,7 +77,7 @@ def _versions() -> dict[str, str]:
     return installed
 
 
-def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
+def _look_at_torch(report: dict[str, Any], remarks: list[str]) -> None:
     """Adds threads and devices; a torch that cannot be imported becomes a remark."""
     try:
         import torch
@@ -90,7 +90,7 @@ def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
         pass  # `extras` says it
     except (OSError, RuntimeError) as error:
         remarks.append(f"torchvision cannot be imported ({error}): install the one for torch {torch.__version__}")
-    found["machine"]["threads"] = torch.get_num_threads()
+    report["machine"]["threads"] = torch.get_num_threads()
     if not torch.accelerator.is_available():
         remarks.append("torch finds no GPU: the recipes on scenes are made for a CPU, the papers' recipes are not")
         return
@@ -100,7 +100,7 @@ def _look_at_torch(found: dict[str, Any], remarks: list[str]) -> None:
         if torch.cuda.is_available():
             properties = torch.cuda.get_device_properties(number)
             device |= {"name": properties.name, "memory": properties.total_memory}
-        found["devices"].append(device)
+        report["devices"].append(device)
 
 
 def _hub(offline: bool) -> dict[str, Any]:
@@ -131,20 +131,20 @@ def _disk() -> dict[str, int]:
     return free
 
 
-def to_text(found: dict[str, Any]) -> str:
+def to_text(report: dict[str, Any]) -> str:
     """The report as text, one fact a line."""
-    machine, hub = found["machine"], found["hub"]
+    machine, hub = report["machine"], report["hub"]
     state = {True: "reached", False: "not reached", None: "not asked"}[hub["reached"]]
-    lines = [f"{name:20}{version}" for name, version in found["versions"].items()]
+    lines = [f"{name:20}{version}" for name, version in report["versions"].items()]
     lines += [f"{'system':20}{machine['system']}"]
     lines += [f"{'CPUs':20}{machine['cpus']}, torch uses {machine.get('threads', 'no')} threads"]
-    lines += [f"{'GPU':20}{_device(device)}" for device in found["devices"] or [{}]]
+    lines += [f"{'GPU':20}{_device(device)}" for device in report["devices"] or [{}]]
     lines += [f"{'Hub':20}{hub['address']} {state}, {'a' if hub['token'] else 'no'} token"]
-    lines += [f"{'free disk':20}{free / 2**30:,.1f} GiB in {place}" for place, free in found["disk"].items()]
-    for extra, there in found["extras"].items():
+    lines += [f"{'free disk':20}{free / 2**30:,.1f} GiB in {place}" for place, free in report["disk"].items()]
+    for extra, there in report["extras"].items():
         wanted = "installed" if there else f"not installed: pip install 'grounded-attention[{extra}]'"
         lines.append(f"{'extra ' + extra:20}{wanted}")
-    return "\n".join([*lines, *(f"note: {remark}" for remark in found["remarks"])])
+    return "\n".join([*lines, *(f"note: {remark}" for remark in report["remarks"])])
 
 
 def _device(device: dict[str, Any]) -> str:

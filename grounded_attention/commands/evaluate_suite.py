@@ -37,9 +37,9 @@ def work(options: argparse.Namespace) -> str:
     if options.checkpoint is None or not options.probe:
         raise ValueError("give CHECKPOINT and --probe SOURCE")
     unread = ("task", "track", "predictions", "set", "data_dir", "data", "max_rows")
-    given = [name for name in unread if getattr(options, name)]
-    if given:
-        raise ValueError(f"--{given[0].replace('_', '-')} has no effect with --suite: remove it")
+    useless = [name for name in unread if getattr(options, name)]
+    if useless:
+        raise ValueError(f"--{useless[0].replace('_', '-')} has no effect with --suite: remove it")
     card = None if options.card is None else PROBES.find(options.card)
     logging.set_verbosity_error()
     sources = [*dict.fromkeys(options.probe)]
@@ -52,22 +52,22 @@ def work(options: argparse.Namespace) -> str:
         options.checkpoint, options.suite, options.regions, options.batch_size, options.limit, options.seed,
         options.cpu, options.match, options.text_only,
     )  # fmt: skip
-    found = dict(run_suite(settings, probes))
+    estimates = dict(run_suite(settings, probes))
     folder = Path(options.output or Path("runs", "evaluation", f"suites_{Path(options.checkpoint).name}"))
-    write(found, settings, sources, folder)
+    write(estimates, settings, sources, folder)
     if card is not None:
         PROBES.put(section(folder), card)
     if options.json:
-        return to_json(_plain(found))
-    return f"{table(found)}\nwritten: {folder}/suite_{options.suite}.json"
+        return to_json(_plain(estimates))
+    return f"{table(estimates)}\nwritten: {folder}/suite_{options.suite}.json"
 
 
-def table(found: Figures, shown: Callable[[str], str] = str) -> str:
+def table(estimates: Figures, shown: Callable[[str], str] = str) -> str:
     """The figures, a line each; `shown` writes names of files and groups."""
     lines = [
         [shown(probe), shown(name.replace("_", " ")), f"{each.value:.1%}", interval_text((each.low, each.high)),
          str(each.count)]
-        for probe, figures in found.items()
+        for probe, figures in estimates.items()
         for name, each in figures.items()
     ]  # fmt: skip
     return aligned_table(HEADER, lines, texts=2)
@@ -78,11 +78,11 @@ def section(folder: Path) -> str:
     parts = ["## Probes", "Intervals are 95 %, from a bootstrap over images."]
     for path in sorted(folder.glob("suite_*.json")):
         told = read_json(path)
-        found = {
+        estimates = {
             probe: {name: _estimate(each) for name, each in figures.items()}
             for probe, figures in told["figures"].items()
         }
-        parts += [f"### {told['suite'].capitalize()}", table(found, markdown_text)]
+        parts += [f"### {told['suite'].capitalize()}", table(estimates, markdown_text)]
     if "### Evidence" in parts:
         parts.append(
             "*Evidence score*: whether answers depend on the evidence in the picture where attention is on it; 0 for "
@@ -96,14 +96,14 @@ def _estimate(told: Mapping[str, Any]) -> Estimate:
     return Estimate(told["value"], low, high, told["count"])
 
 
-def _plain(found: Figures) -> dict[str, dict[str, dict[str, float]]]:
-    return {probe: {name: asdict(each) for name, each in figures.items()} for probe, figures in found.items()}
+def _plain(estimates: Figures) -> dict[str, dict[str, dict[str, float]]]:
+    return {probe: {name: asdict(each) for name, each in figures.items()} for probe, figures in estimates.items()}
 
 
-def write(found: Figures, settings: Settings, sources: Sequence[str], folder: Path) -> None:
+def write(estimates: Figures, settings: Settings, sources: Sequence[str], folder: Path) -> None:
     """Writes the figures; those of probes on the Hub also as the Hub reads them."""
     folder.mkdir(parents=True, exist_ok=True)
-    about = {**asdict(settings), "probes": list(sources), "figures": _plain(found)}
+    about = {**asdict(settings), "probes": list(sources), "figures": _plain(estimates)}
     write_text(folder / f"suite_{settings.suite}.json", to_json(about, indent=2) + "\n")
     date = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [
@@ -115,7 +115,7 @@ def write(found: Figures, settings: Settings, sources: Sequence[str], folder: Pa
             date=date,
             notes=f"95 % interval over images: {interval_text((each.low, each.high))}; {each.count} items",
         )
-        for probe, figures in found.items()
+        for probe, figures in estimates.items()
         if probe in sources and not Path(probe).exists()
         for name, each in figures.items()
     ]

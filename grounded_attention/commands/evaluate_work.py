@@ -35,20 +35,20 @@ from .rows_options import read_columns, refuse_row_options
 
 def named_tables(texts: Sequence[str]) -> dict[str, str]:
     """Parses the `NAME=TABLE` texts of --track into name -> table."""
-    found: dict[str, str] = {}
+    tables: dict[str, str] = {}
     for text in texts:
         name, equals, table = text.partition("=")
-        if not (name and equals and table) or name in found:
+        if not (name and equals and table) or name in tables:
             raise ValueError(f"--track {text}: expected NAME=TABLE, each name once")
         if set(name) & set("/\\"):
             raise ValueError(f"--track {text}: a name is part of file names, so it cannot have slashes")
-        found[name] = table
-    return found
+        tables[name] = table
+    return tables
 
 
 def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
     """The recipe with the data, the task options and the seed of the evaluation."""
-    given, tracks = settings(options.set), named_tables(options.track)
+    values, tracks = settings(options.set), named_tables(options.track)
     refuse_row_options(options, "columns", "boxes", "max_rows")
     data = Data(
         data_dir=options.data_dir or "",
@@ -56,26 +56,26 @@ def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
         columns=read_columns(options.columns),
         boxes=options.boxes,
         max_rows=options.max_rows,
-        builder=given.get("data.builder"),
+        builder=values.get("data.builder"),
         regions=options.regions or next(iter(tracks.values()), None),
         tracks={**tracks},
         images=options.images if options.data or getattr(config, "vision_config", None) is not None else None,
-        options=below("data.options.", given),
+        options=below("data.options.", values),
         # A task that needs facts about its training rows gets them from the scored rows.
         train_splits=options.split[:1],
         limit={} if options.limit is None else dict.fromkeys(options.split, options.limit),
     )
     data.options["splits"] = options.split
     training = {"per_device_eval_batch_size": options.batch_size, "use_cpu": options.cpu}
-    for_task = task_options(options, config, data.regions is not None) | below("options.", given)
+    for_task = task_options(options, config, data.regions is not None) | below("options.", values)
     return Recipe(options.task, for_task, seed=options.seed, data=data, training=training)
 
 
 def run_recipe(options: argparse.Namespace) -> Recipe:
     """The recipe of the run that a checkpoint belongs to; the options say what they would, had they been given."""
     recipe = read_run(Path(options.checkpoint).parent, "give --task, and --data or --data-dir")
-    given = {name: getattr(options, name) for name in ("data_dir", "regions", "track", "text_only", "images", "set")}
-    if unused := [name for name, value in given.items() if value]:
+    of_rows = ("data_dir", "regions", "track", "text_only", "images", "set")
+    if unused := [name for name in of_rows if getattr(options, name)]:
         raise ValueError(f"--{unused[0].replace('_', '-')}: without --task all of it is as in the run; remove it")
     data = dataclasses.replace(recipe.data, scenes=None)
     if options.limit is not None:
@@ -145,9 +145,9 @@ def image_table(parts: Sequence[Scored], data: PreparedData, options: argparse.N
         ids = rows["image_id"]
         for place in {image_id: n for n, image_id in enumerate(ids) if image_id in wanted}.values():
             row = rows[place]
-            found = find_picture(options.images, row["image_id"], row.get("file_name"))
-            if found is not None:
-                pictures[row["image_id"]] = found
+            picture = find_picture(options.images, row["image_id"], row.get("file_name"))
+            if picture is not None:
+                pictures[row["image_id"]] = picture
             sizes[row["image_id"]] = _size(row, data)
     return {"pictures": pictures, "sizes": sizes}
 
@@ -163,8 +163,9 @@ def _size(row: Mapping[str, Any], data: PreparedData) -> tuple[int, int]:
 def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Report:
     """The content of the report page."""
     shown = image_table(parts, data, options)
-    found, wanted = len(shown["pictures"]), len(shown["sizes"])
-    remarks = [] if options.images is None or found == wanted else [f"{wanted - found} of {wanted} images not found."]
+    drawn, wanted = len(shown["pictures"]), len(shown["sizes"])
+    lost = 0 if options.images is None else wanted - drawn
+    remarks = [f"{lost} of {wanted} images not found."] if lost else []
     layers: list[str] = []
     if options.checkpoint:
         layers = layer_names(find_calls(read_model_config(options.checkpoint)))
@@ -188,11 +189,11 @@ def to_report(parts: Sequence[Scored], data: PreparedData, options: argparse.Nam
 
 def metrics(parts: Sequence[Scored]) -> dict[str, dict[str, Any]]:
     """Split -> its figures; with tracks the names are `<track>_<figure>`."""
-    found: dict[str, dict[str, Any]] = {}
+    by_split: dict[str, dict[str, Any]] = {}
     for part in parts:
         named = {f"{part.track}_{name}" if part.track else name: value for name, value in part.figures.items()}
-        found.setdefault(part.split, {}).update(named)
-    return found
+        by_split.setdefault(part.split, {}).update(named)
+    return by_split
 
 
 def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespace) -> Path:

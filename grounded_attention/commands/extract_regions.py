@@ -85,9 +85,9 @@ def read_candidates(options: argparse.Namespace) -> Candidates | None:
         raise ValueError("give either --detector or --boxes")
     refuse_row_options(options, "split", "columns", "max_rows")
     vcr, chosen = options.boxes == "vcr", options.image_id_format
-    given = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
+    of_data = {name: getattr(options, name) for name in ("data_dir", "detections", "image_id_format")}
     if options.boxes not in DATA_SETS:
-        if unused := [name for name, value in given.items() if value is not None]:
+        if unused := [name for name, value in of_data.items() if value is not None]:
             raise ValueError(f"--{unused[0].replace('_', '-')} belongs to --boxes {' or '.join(DATA_SETS)}")
         if options.images is None:
             raise ValueError("--images is missing: give a folder of images, or a list file")
@@ -134,9 +134,9 @@ def load_extractor(
     from grounded_attention.processing.region_detection import GivenBoxes
     from grounded_attention.training.experiments import made_regions
 
-    given = f"--detector {options.detector}" if options.detector else "--boxes"
+    source = f"--detector {options.detector}" if options.detector else "--boxes"
     if options.queries and options.detector in (None, made_regions.ROWS, *made_regions.OWN):
-        raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {given}")
+        raise ValueError(f"--queries needs a zero-shot --detector and cannot be combined with {source}")
     detector: str | BoxSource = options.detector
     if candidates is not None and candidates.records:
         detector = GivenBoxes(candidates.records, candidates.source)

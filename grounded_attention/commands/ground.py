@@ -73,14 +73,14 @@ def ground(options: argparse.Namespace) -> str:
     tokens = options.model_type is not None or is_vision_language_model(options.model, options.revision)
     check_options(options, tokens)
     results, texts = [], []
-    found = (ground_in_tokens if tokens else ground_in_regions)(options, inputs)
-    for given, grounded in zip(inputs, found, strict=True):
+    groundings = (ground_in_tokens if tokens else ground_in_regions)(options, inputs)
+    for source, grounded in zip(inputs, groundings, strict=True):
         for remark in grounded.remarks:
             print(f"warning: {remark}", file=sys.stderr)
-        compare(grounded.grounding, given)
-        about = {"caption": given.caption, **grounded.about, "warnings": grounded.remarks}
+        compare(grounded.grounding, source)
+        about = {"caption": source.caption, **grounded.about, "warnings": grounded.remarks}
         results.append({**about, "grounding": grounded.grounding})
-        named = f"{given.name}: {given.caption}\n" if given.name else ""
+        named = f"{source.name}: {source.caption}\n" if source.name else ""
         texts.append(f"{named}{grounded.heading}\n{table(grounded.grounding)}")
     if options.json:
         return json.dumps(results if len(results) > 1 else results[0])
@@ -120,7 +120,7 @@ def read_inputs(options: argparse.Namespace) -> list[Input]:
         return [Input(open_input(options), Path(options.image).stem, options.caption, phrases, options.output)]
     if options.image is not None:
         raise ValueError(f"{options.image}: image and caption are those of --data; remove it")
-    found: list[Input] = []
+    inputs: list[Input] = []
     rows, options.boxes = rows_from(options), None  # how rows write boxes; it names no regions
     for number, row in enumerate(rows, options.row):
         # The text and the picture of the first phrase with boxes.
@@ -129,23 +129,23 @@ def read_inputs(options: argparse.Namespace) -> list[Input]:
         spans = {(each["start"], each["end"]): each["boxes"] for each in told}
         image = (row.get("images") or [row["image"]])[first["image"]]
         path = None if options.output is None else Path(options.output)
-        if path is not None and found:
+        if path is not None and inputs:
             path = path.with_stem(f"{path.stem}_{number}")
-        given: Any = phrases or list(spans) or None
+        asked: Any = phrases or list(spans) or None
         caption = row_texts(row)[first["sentence"]]
-        found.append(
-            Input(image, row["image_id"], caption, given, None if path is None else str(path), f"row {number}", spans)
+        inputs.append(
+            Input(image, row["image_id"], caption, asked, None if path is None else str(path), f"row {number}", spans)
         )
-    return found
+    return inputs
 
 
-def compare(grounding: Sequence[dict[str, Any]], given: Input) -> None:
+def compare(grounding: Sequence[dict[str, Any]], source: Input) -> None:
     """Adds the overlap with the gold boxes of a row to what was found."""
     from grounded_attention.utils.boxes import box_iou
 
     for one in grounding:
-        if len(boxes := given.gold_of(one)):
-            pixels = boxes * (given.image.size * 2)
+        if len(boxes := source.gold_of(one)):
+            pixels = boxes * (source.image.size * 2)
             one["iou"] = round(float(box_iou([[*one["box"].values()]], pixels).max()), 3)
 
 
@@ -172,8 +172,8 @@ def ground_in_regions(options: argparse.Namespace, inputs: Sequence[Input]) -> I
     from .device_options import find_device
     from .image_options import load_pipeline, read_regions
 
-    named = [find_phrases(given.caption, given.phrases) for given in inputs]
-    regions = [read_regions(options, given.image_id) for given in inputs]
+    named = [find_phrases(source.caption, source.phrases) for source in inputs]
+    regions = [read_regions(options, source.image_id) for source in inputs]
     pipe = load_pipeline(options, find_device(options.device, PartialState()))
     pipeline_visual_grounding.logger.setLevel(logging.ERROR)  # this command prints the remarks itself
     settings: dict[str, Any] = {"top_k": None}
@@ -188,16 +188,16 @@ def ground_in_regions(options: argparse.Namespace, inputs: Sequence[Input]) -> I
         chosen.check(pipe.model)
         settings |= {"heads": chosen.heads, "words": chosen.settings.words}
         where, about = name_chosen(chosen)
-    for given, (phrases, way), known in zip(inputs, named, regions, strict=True):
+    for source, (phrases, way), known in zip(inputs, named, regions, strict=True):
         spans = [(phrase.start, phrase.end) for phrase in phrases]
-        ranked = pipe(given.image, given.caption, phrases=spans, **known, **settings)
+        ranked = pipe(source.image, source.caption, phrases=spans, **known, **settings)
         count = len(ranked) // len(phrases)
-        if given.output is not None:
+        if source.output is not None:
             from grounded_attention.reports.attention_pictures import attention_figure
 
             parts = [ranked[start : start + count] for start in range(0, len(ranked), count)]
-            pictures = [to_picture(part, given) for part in parts]
-            attention_figure(given.image, given.caption, pictures, given.output, notes=pipe.remarks)
+            pictures = [to_picture(part, source) for part in parts]
+            attention_figure(source.image, source.caption, pictures, source.output, notes=pipe.remarks)
         told = {"phrases": way, **about, "regions": count}
         yield Grounded(ranked[::count], f"{count} regions; phrases: {way}; {where}", told, list(pipe.remarks))
 
@@ -217,18 +217,18 @@ def ground_in_tokens(options: argparse.Namespace, inputs: Sequence[Input]) -> It
         model, processor=processor.processor, heads=heads, device=model.device, task="visual-grounding"
     )
     pipe.patches = processor
-    for given in inputs:
-        asked = {"image": given.image, "caption": given.caption, "phrases": given.phrases}
+    for source in inputs:
+        asked = {"image": source.image, "caption": source.caption, "phrases": source.phrases}
         outputs = pipe.forward(pipe.preprocess(asked))
         grounding = pipe.postprocess(outputs)
-        if given.output is not None:
+        if source.output is not None:
             from grounded_attention.reports.patch_pictures import PatchAttention, patch_figure
 
             maps = [
                 PatchAttention(one["text"], place.map, place.frame, place.box, place.share)
                 for one, place in zip(grounding, outputs["items"][0]["boxes"], strict=True)
             ]
-            patch_figure(given.image, maps, given.output, gold=[given.gold_of(one) for one in grounding])
+            patch_figure(source.image, maps, source.output, gold=[source.gold_of(one) for one in grounding])
         yield Grounded(grounding, *name_chosen(pipe.chosen), [])
 
 
@@ -289,17 +289,17 @@ def check_family(options: argparse.Namespace) -> None:
             raise ValueError(f"--model {options.model}: {error}") from None
 
 
-def to_picture(regions: Sequence[Mapping[str, Any]], given: Input) -> WordAttention:
+def to_picture(regions: Sequence[Mapping[str, Any]], source: Input) -> WordAttention:
     """Makes the input of `attention_figure`: all regions of one phrase, best first."""
     import numpy as np
 
     from grounded_attention.reports.attention_pictures import WordAttention
     from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
 
-    boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(given.image.size, 2)
+    boxes = np.array([list(region["box"].values()) for region in regions]) / np.tile(source.image.size, 2)
     weights = np.array([region["score"] for region in regions])
     span = (regions[0]["start"], regions[0]["end"])
-    gold = box_iou(boxes, given.gold_of(regions[0])).max(axis=1, initial=0) >= IOU_THRESHOLD
+    gold = box_iou(boxes, source.gold_of(regions[0])).max(axis=1, initial=0) >= IOU_THRESHOLD
     return WordAttention(regions[0]["text"], span, boxes, weights, gold)
 
 

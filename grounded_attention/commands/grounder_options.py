@@ -128,13 +128,13 @@ def _own(options: argparse.Namespace, device: torch.device) -> AttentionGrounder
 
 
 def _processor_options(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
-    found = {}
+    values = {}
     for text in texts:
         key, equals, value = text.partition("=")
         try:
-            found[key] = parse_yaml(value, f"--processor {key}")
+            values[key] = parse_yaml(value, f"--processor {key}")
         except FileError as error:
             raise ValueError(str(error)) from error
         if not equals or not key:
             raise ValueError(f"--processor {text}: expected KEY=VALUE")
-    return found
+    return values

@@ -95,8 +95,8 @@ def import_regions(
         format, _ = recognise(sources[0])
     provenance = _provenance(sources, format, feature_size, detector)
     folder = Path(output)
-    if resume and (folder / MANIFEST).exists() and (found := read_manifest(folder))["provenance"] == provenance:
-        return found
+    if resume and (folder / MANIFEST).exists() and (finished := read_manifest(folder))["provenance"] == provenance:
+        return finished
     records = _numbered(sources, format, feature_size)
     with RegionTableWriter(output, provenance, resume=resume) as writer:
         total = sum(source["bytes"] for source in provenance["sources"])

@@ -82,21 +82,21 @@ def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]
     from grounded_attention.processing.phrase import row_texts
     from grounded_attention.utils.open_images import open_image
 
-    given = options.images_and_question
+    words = options.images_and_question
     if options.data is None:
         refuse_row_options(options, "split", "images", "columns", "boxes", "max_rows", "row")
-        if len(given) < 2:
+        if len(words) < 2:
             raise ValueError("give images and a question, or --data")
-        return [("", [open_image(path, path) for path in given[:-1]], given[-1])]
+        return [("", [open_image(path, path) for path in words[:-1]], words[-1])]
     from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
 
-    if len(given) > 1:
-        raise ValueError(f"{given[0]}: the images are those of --data; give a question alone, or none")
-    found = []
+    if len(words) > 1:
+        raise ValueError(f"{words[0]}: the images are those of --data; give a question alone, or none")
+    inputs = []
     for number, row in enumerate(rows_from(options), options.row):
-        question = given[0] if given else row_texts(row)[0].replace(IMAGE_MARK, "").strip()
-        found.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
-    return found
+        question = words[0] if words else row_texts(row)[0].replace(IMAGE_MARK, "").strip()
+        inputs.append((f"row {number}, {question}", row.get("images") or [row["image"]], question))
+    return inputs
 
 
 def _look(options: argparse.Namespace, inputs: Sequence[tuple[str, list[Any], str]]) -> list[Any]:

@@ -101,11 +101,11 @@ def find_command(arguments: Sequence[str]) -> tuple[str, list[str]]:
         return words, rest[1:]
     if first in COMMANDS:
         return first, rest
-    given = words if first in GROUPS else first
-    named = [part for part in given.replace("-", " ").split() if part in COMMANDS]  # such as push of `regions push`
-    close = named or difflib.get_close_matches(given, [*COMMANDS, *GROUPS], n=1, cutoff=0.5)
+    written = words if first in GROUPS else first
+    named = [part for part in written.replace("-", " ").split() if part in COMMANDS]  # such as push of `regions push`
+    close = named or difflib.get_close_matches(written, [*COMMANDS, *GROUPS], n=1, cutoff=0.5)
     hint = f"did you mean '{close[0]}'?" if close else f"see {PROGRAM} --help"
-    raise ValueError(f"there is no command '{given}'; {hint}")
+    raise ValueError(f"there is no command '{written}'; {hint}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,21 +115,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if (sys.stdout.encoding or "utf-8").lower() != "utf-8":  # it may lack characters that are printed
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     calm_bars()
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help"):
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help"):
         print(help_text())
-        return 0 if given else USER_ERROR
-    if given[0] in ("-V", "--version"):
+        return 0 if words else USER_ERROR
+    if words[0] in ("-V", "--version"):
         print(__version__)
         return 0
-    if given[0] in GROUPS and (len(given) == 1 or given[1] in ("-h", "--help")):
-        print(help_text(given[0]))
-        return 0 if len(given) > 1 else USER_ERROR
-    if given[0] in EARLIER:
-        print(f"{PROGRAM} {given[0]} is now `{PROGRAM} {EARLIER[given[0]]}`", file=sys.stderr)
-        given[0] = EARLIER[given[0]]
+    if words[0] in GROUPS and (len(words) == 1 or words[1] in ("-h", "--help")):
+        print(help_text(words[0]))
+        return 0 if len(words) > 1 else USER_ERROR
+    if words[0] in EARLIER:
+        print(f"{PROGRAM} {words[0]} is now `{PROGRAM} {EARLIER[words[0]]}`", file=sys.stderr)
+        words[0] = EARLIER[words[0]]
     try:
-        name, rest = find_command(given)
+        name, rest = find_command(words)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return USER_ERROR

@@ -43,13 +43,13 @@ def check_options(options: argparse.Namespace) -> None:
 
 def to_recipe(options: argparse.Namespace, config: Any) -> Recipe:
     """The recipe of the data and options."""
-    given = settings(options.set)
-    for_task = TASKS[options.task].trained_options(config, True) | below("options.", given)
+    values = settings(options.set)
+    for_task = TASKS[options.task].trained_options(config, True) | below("options.", values)
     data = Data(
         data_dir=options.data_dir,
-        builder=given.get("data.builder"),
+        builder=values.get("data.builder"),
         regions=options.regions,
-        options={**below("data.options.", given), "splits": [options.split]},
+        options={**below("data.options.", values), "splits": [options.split]},
         train_splits=[options.split],
         limit={} if options.limit is None else {options.split: options.limit},
     )

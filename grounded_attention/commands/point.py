@@ -49,14 +49,14 @@ def point(options: argparse.Namespace) -> str:
     if options.output is not None:
         _check_picture(Path(options.output))
     image = open_image(options.image, options.image)
-    found = _point(options, *load_vlm(options), image, options.text)
+    pointed = _point(options, *load_vlm(options), image, options.text)
     if options.output is not None:
-        _draw(image, found).save(options.output)
+        _draw(image, pointed).save(options.output)
     if options.json:
-        return json.dumps(found.to_dict())
-    places = [f"{x * image.width:.0f}, {y * image.height:.0f}" for x, y in found.points]
-    lines = [f"{place} pixels ({score:.1%})" for place, score in zip(places, found.scores, strict=True)]
-    return "\n".join([*lines, f"by {found.source}", *([f"open {options.output}"] if options.output else [])])
+        return json.dumps(pointed.to_dict())
+    places = [f"{x * image.width:.0f}, {y * image.height:.0f}" for x, y in pointed.points]
+    lines = [f"{place} pixels ({score:.1%})" for place, score in zip(places, pointed.scores, strict=True)]
+    return "\n".join([*lines, f"by {pointed.source}", *([f"open {options.output}"] if options.output else [])])
 
 
 def _point(options: argparse.Namespace, model: Any, processor: Any, image: Any, text: str) -> Any:
@@ -86,10 +86,10 @@ def _measure(options: argparse.Namespace) -> str:
                 left_out += 1
                 continue
             image = open_image(pictures[phrase.get("image") or 0], "image")
-            found, boxes = _point(options, model, processor, image, phrase["text"]), phrase["boxes"]
-            top = any(is_hit(each, boxes) for each in found.points)
-            overlap = is_hit(found.point, boxes, found.reach)
-            hits.append({"hit": float(is_hit(found.point, boxes)), "overlap": float(overlap), "top": float(top)})
+            pointed, boxes = _point(options, model, processor, image, phrase["text"]), phrase["boxes"]
+            top = any(is_hit(each, boxes) for each in pointed.points)
+            overlap = is_hit(pointed.point, boxes, pointed.reach)
+            hits.append({"hit": float(is_hit(pointed.point, boxes)), "overlap": float(overlap), "top": float(top)})
             groups.append(phrase.get("types") or ())
     if not hits:
         raise ValueError(f"--data {options.data}: no phrase has a box")
@@ -114,15 +114,15 @@ def _check_picture(output: Path) -> None:
         raise ValueError(f"--output {output}: no such folder")
 
 
-def _draw(image: Any, found: Any) -> Any:
+def _draw(image: Any, pointed: Any) -> Any:
     """The image with its points, the first one filled, and the crops."""
     from PIL import ImageDraw
 
     drawn = image.convert("RGB")
     pen, size = ImageDraw.Draw(drawn), max(4, round(max(image.size) / 100))
-    for crop in found.crops:
+    for crop in pointed.crops:
         pen.rectangle(crop, outline=(0, 114, 178), width=max(1, size // 3))
-    for number, (x, y) in enumerate(found.points):
+    for number, (x, y) in enumerate(pointed.points):
         across, down = x * image.width, y * image.height
         circle = (across - size, down - size, across + size, down + size)
         fill = (213, 94, 0) if number == 0 else None

@@ -59,8 +59,8 @@ from .rows_options import add_source_options, refuse_row_options
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
     resumable = "run the same command again to continue"
-    given = sys.argv[1:] if arguments is None else arguments
-    return run(build_parser(given), _work, arguments, intermixed=True, resumable=resumable)
+    words = sys.argv[1:] if arguments is None else arguments
+    return run(build_parser(words), _work, arguments, intermixed=True, resumable=resumable)
 
 
 def _work(options: argparse.Namespace) -> str | None:

@@ -84,14 +84,14 @@ def image_paths(source: Path) -> ImagePath:
 def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[datasets.Dataset, dict[str, Any]]:
     """The captions, and the facts about them for the provenance. The first process builds, the others read."""
     builder: Any
-    given: dict[str, Any] = {}
+    builder_options: dict[str, Any] = {}
     if options.data is not None:
         builder = rows_builder(options, FORM, state)
     else:
         builder_class = BUILDERS[options.captions]
-        given = parse_options(builder_class, options.options)
+        builder_options = parse_options(builder_class, options.options)
         builder = builder_class(
-            data_dir=str(options.data_dir), config_name=options.config, splits=options.split, **given
+            data_dir=str(options.data_dir), config_name=options.config, splits=options.split, **builder_options
         )
     with state.main_process_first():
         builder.download_and_prepare(num_proc=options.num_proc)
@@ -102,7 +102,7 @@ def _read_captions(options: argparse.Namespace, state: PartialState) -> tuple[da
     facts = {
         "builder": options.captions or f"{FORM} of {Path(options.data).name}",
         "config": builder.config.name,
-        "options": given,
+        "options": builder_options,
         "splits": list(builder.info.splits),
         "limit": options.limit,
         "count": len(rows),

@@ -115,9 +115,11 @@ def _work(options: argparse.Namespace) -> str:
 
     manifest = next((name for name in TABLES if (options.directory / name).is_file()), None)
     unused = ["tokenizer"] if manifest else ["permission", "licence"]
-    if given := [f"--{name}" for name in unused if getattr(options, name) is not None]:
+    if useless := [f"--{name}" for name in unused if getattr(options, name) is not None]:
         kind = "a table" if manifest else "a model"
-        raise ValueError(f"{', '.join(given)}: {options.directory} is {kind}, for which this has no effect; remove it")
+        raise ValueError(
+            f"{', '.join(useless)}: {options.directory} is {kind}, for which this has no effect; remove it"
+        )
     if manifest is None:
         repo = HubRepo(options.repository, options.revision, private=options.private or None)
         address = push(best_of_run(options.directory), repo, options.tokenizer)

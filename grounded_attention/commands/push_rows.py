@@ -48,16 +48,16 @@ def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.builders.rows import Rows
     from grounded_attention.dataset_scripts.hub.push_rows import plan_push
 
-    given = {"boxes": options.boxes, "images": options.images, "max_rows": options.max_rows}
-    given = {name: value for name, value in given.items() if value is not None}
+    rows_options = {"boxes": options.boxes, "images": options.images, "max_rows": options.max_rows}
+    rows_options = {name: value for name, value in rows_options.items() if value is not None}
     with tempfile.TemporaryDirectory() as cache:
         columns = read_columns(options.columns)
-        builder = Rows(cache_dir=cache, data_dir=options.source, form=OWN, columns=columns, **given)
+        builder = Rows(cache_dir=cache, data_dir=options.source, form=OWN, columns=columns, **rows_options)
         terms = {"permission": options.permission, "licence": options.licence}
         push = plan_push(builder, "rows", options.to, revision=options.revision, private=options.private, **terms)
         output = Path(cache, "rows")
         builder.download_and_prepare(str(output), file_format="parquet")
-        commit = push.run(builder, output, {**given, **({"columns": columns} if columns else {})}, None)
+        commit = push.run(builder, output, {**rows_options, **({"columns": columns} if columns else {})}, None)
     rows = {str(split): info.num_examples for split, info in builder.info.splits.items()}
     if options.json:
         return json.dumps({"commit_url": commit, "rows": rows})

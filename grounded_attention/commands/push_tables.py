@@ -97,5 +97,5 @@ def _push(
 def _check_free(repository: Repository, manifest: str) -> None:
     """Refuses a repository with other files than a table of this kind, which has this manifest."""
     if repository.user_files() and manifest not in repository.files:
-        found, hint = repository.user_files()[0], "push to another repository"
-        raise DataError("the repository contains other files", where=repository.name, found=found, hint=hint)
+        file, hint = repository.user_files()[0], "push to another repository"
+        raise DataError("the repository contains other files", where=repository.name, found=file, hint=hint)

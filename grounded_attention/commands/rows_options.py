@@ -84,19 +84,19 @@ def rows_from(options: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of `--data` from `--row` on, as many as `--max-rows` says, one by default, each with a picture."""
     end = options.row + (options.max_rows or 1)
     rows = open_rows(options.data, options, split=options.split, max_rows=end)
-    found = [row for row in islice(rows, options.row, None) if row.keys() & {"image", "images"}]
-    if not found:
+    with_pictures = [row for row in islice(rows, options.row, None) if row.keys() & {"image", "images"}]
+    if not with_pictures:
         raise ValueError(f"--data {options.data}: no picture in the rows from {options.row} to {end - 1}")
-    return found
+    return with_pictures
 
 
 def rows_builder(options: argparse.Namespace, form: str, state: Any) -> Any:
     """The rows of `--data`, built in a form by the first process; pictures that are inside of them become files."""
     from grounded_attention.dataset_scripts.builders.rows import Rows
 
-    given = {name: getattr(options, name) for name in ("boxes", "max_rows")}
-    given |= {"images": options.images and str(options.images), "columns": read_columns(options.columns)}
-    builder = Rows(data_dir=options.data, form=form, splits=options.split, **given)
+    rows_options = {name: getattr(options, name) for name in ("boxes", "max_rows")}
+    rows_options |= {"images": options.images and str(options.images), "columns": read_columns(options.columns)}
+    builder = Rows(data_dir=options.data, form=form, splits=options.split, **rows_options)
     with state.main_process_first():
         builder.download_and_prepare()
     if state.is_main_process:

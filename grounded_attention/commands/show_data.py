@@ -103,8 +103,8 @@ def _licence(options: argparse.Namespace) -> str:
         card = DatasetCard(Path(path).read_text(encoding="utf-8")).data
     except EntryNotFoundError:
         return "no card says one: ask its authors"
-    found = card.get("license_name") or card.get("license")
-    return ", ".join(found) if isinstance(found, list) else found or "the card says none: ask its authors"
+    licence = card.get("license_name") or card.get("license")
+    return ", ".join(licence) if isinstance(licence, list) else licence or "the card says none: ask its authors"
 
 
 if __name__ == "__main__":

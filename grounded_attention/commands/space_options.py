@@ -33,20 +33,20 @@ def space_settings(options: argparse.Namespace) -> SpaceSettings:
     """The settings of the options."""
     from grounded_attention.space.settings import SMALL_MODELS, SpaceSettings
 
-    given = options.model or []
-    if len(set(given)) < len(given):
-        raise ValueError(f"--model: {next(name for name in given if given.count(name) > 1)} is given twice")
-    for name in [*given, *([options.vlm] if options.vlm else [])]:
+    names = options.model or []
+    if len(set(names)) < len(names):
+        raise ValueError(f"--model: {next(name for name in names if names.count(name) > 1)} is given twice")
+    for name in [*names, *([options.vlm] if options.vlm else [])]:
         if not Path(name).is_dir() and (name.count("/") != 1 or name.startswith(("/", "."))):
             raise ValueError(f"{name}: no such folder, and not a name on the Hub (ORG/NAME)")
-    models = dict(zip(_names(given), given, strict=True)) or dict(SMALL_MODELS)
+    models = dict(zip(_names(names), names, strict=True)) or dict(SMALL_MODELS)
     return SpaceSettings(models, options.vlm, options.detector, options.features)
 
 
-def _names(given: list[str]) -> list[str]:
+def _names(paths: list[str]) -> list[str]:
     """What the page calls the checkpoints: a folder by its last part, unless others have it too; ORG/NAME in full."""
-    short = short_names(given)
-    return [shown if Path(name).is_dir() else name for name, shown in zip(given, short, strict=True)]
+    short = short_names(paths)
+    return [shown if Path(name).is_dir() else name for name, shown in zip(paths, short, strict=True)]
 
 
 def check_gradio() -> None:

@@ -34,10 +34,10 @@ from .train_job import add_job_options, check_job_options, run_job
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the recipe; returns 0, or 2 after a user error, which is one line on standard error."""
-    given = sys.argv[1:] if arguments is None else arguments
+    words = sys.argv[1:] if arguments is None else arguments
     # With --traceback, user errors show their traceback too.
-    explain = (lambda error: None) if "--traceback" in given else explain_error
-    return run(build_parser(), _work, given, explain_error=explain, intermixed=True)
+    explain = (lambda error: None) if "--traceback" in words else explain_error
+    return run(build_parser(), _work, words, explain_error=explain, intermixed=True)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -53,9 +53,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _work(options: argparse.Namespace) -> str | None:
     if options.list:
-        found = recipe_summaries()
-        width = max(map(len, found))
-        return json.dumps(found) if options.json else "\n".join(f"{k:{width}}  {v}" for k, v in found.items())
+        summaries = recipe_summaries()
+        width = max(map(len, summaries))
+        return json.dumps(summaries) if options.json else "\n".join(f"{k:{width}}  {v}" for k, v in summaries.items())
     if options.recipe is None:
         raise RecipeError("no recipe is given, such as scenes_vgp; --list lists them")
     path = find_recipe(options.recipe)

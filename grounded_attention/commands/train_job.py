@@ -37,9 +37,9 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 
 def check_job_options(options: argparse.Namespace) -> None:
     """Refuses options of a job without a job, and a job that several processes would start."""
-    given = [name for name in OF_A_JOB if getattr(options, name)]
-    if options.job is None and given:
-        raise ValueError(f"--{given[0]} is about a job: give --job FLAVOUR too")
+    of_a_job = [name for name in OF_A_JOB if getattr(options, name)]
+    if options.job is None and of_a_job:
+        raise ValueError(f"--{of_a_job[0]} is about a job: give --job FLAVOUR too")
     if options.job is not None and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError("--job in several processes would start several jobs: run grounded-attention train --job")
 
@@ -92,8 +92,8 @@ def run_job(path: Path, options: argparse.Namespace) -> dict[str, Any]:
 
 def parse_time(text: str) -> int:
     """The seconds of a time such as "90m"."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    seconds = int(float(found[1]) * SECONDS[found[2]]) if found else 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    seconds = int(float(match[1]) * SECONDS[match[2]]) if match else 0
     if seconds < 60:
         raise ValueError(f"--timeout {text}: expected a number with s, m, h or d, at least 1m, such as 90m or 6h")
     return seconds
@@ -150,10 +150,10 @@ def _secrets(names: tuple[str, ...] | list[str]) -> dict[str, str]:
     return {name: os.environ[name] for name in names}
 
 
-def _token(given: Any) -> str:
+def _token(secret: Any) -> str:
     from huggingface_hub import get_token
 
-    token = given or get_token()
+    token = secret or get_token()
     if not token:
         raise ValueError(
             "a job needs a Hugging Face token: hf auth login, or HF_TOKEN=... with a token that may write"

@@ -97,8 +97,8 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         auto_class: Any = AutoModelForImageTextToText if whole else AutoModel
         settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"}
         placed = _places(options)
-        model, found = auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
-        load_pointer_head(model, found["unexpected_keys"], *base.values())
+        model, loading = auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
+        load_pointer_head(model, loading["unexpected_keys"], *base.values())
         # Not every version of transformers keeps it; heads are those of the same commit.
         model.config._commit_hash = find_revision(base["pretrained_model_name_or_path"], base["revision"])
         add_token_rows(model, processor.tokenizer)  # an adapter may have added tokens

@@ -33,14 +33,14 @@ class NamedScores(nn.Module):
 
         def forward(**tensors: torch.Tensor) -> dict[str, torch.Tensor]:
             outputs = model(**tensors, return_dict=True, output_attentions=attentions)
-            found = {
+            named = {
                 name: value
                 for name, value in outputs.items()
                 if name not in _NOT_EXPORTED and isinstance(value, torch.Tensor)
             }
             if attentions:
-                found |= {f"attentions_{number}": maps for number, maps in enumerate(outputs.attentions)}
-            return found
+                named |= {f"attentions_{number}": maps for number, maps in enumerate(outputs.attentions)}
+            return named
 
         names = [inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY) for each in inputs]
         forward.__signature__ = inspect.Signature(names)  # type: ignore[attr-defined]

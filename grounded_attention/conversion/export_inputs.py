@@ -52,9 +52,9 @@ def export_inputs(model: Any) -> list[ExportInput]:
         )
     texts = ("batch", "choices", "words") if name.endswith("ForMultipleChoice") else ("batch", "words")
     contents = ("tokens of the text", "1 for tokens, 0 for padding", "types of the tokens")
-    found = [ExportInput(text, texts, INTEGER, content) for text, content in zip(TEXTS, contents, strict=True)]
+    inputs = [ExportInput(text, texts, INTEGER, content) for text, content in zip(TEXTS, contents, strict=True)]
     known = inspect.signature(model.base_model.forward).parameters
-    found += [
+    inputs += [
         ExportInput(
             "region_features", ("batch", "regions", config.region_feature_size), FLOAT, "features of the regions"
         ),
@@ -62,9 +62,9 @@ def export_inputs(model: Any) -> list[ExportInput]:
         ExportInput("region_attention_mask", ("batch", "regions"), INTEGER, "1 for regions, 0 for padding"),
     ]
     if "task_ids" in known and config.task_specific_tokens:
-        found.append(ExportInput("task_ids", ("batch",), INTEGER, "number of the task"))
+        inputs.append(ExportInput("task_ids", ("batch",), INTEGER, "number of the task"))
     read = inspect.signature(model.forward).parameters
-    return found + [each for end, each in _TASK_INPUTS if name.endswith(end) and each.name in read]
+    return inputs + [each for end, each in _TASK_INPUTS if name.endswith(end) and each.name in read]
 
 
 _PHRASES = ExportInput("phrase_mask", ("batch", "phrases", "words"), BOOL, "true for the tokens of each phrase")

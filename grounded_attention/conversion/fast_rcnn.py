@@ -139,10 +139,10 @@ def check_second_head(weights: Mapping[str, torch.Tensor], conversion: Conversio
             raise CheckpointError(f"{names[0]} differs from {names[1]}; expected the same tensor under both keys.")
 
 
-def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, Any]) -> ConfigFields:
+def read_image_fields(conversion: Conversion, prefix: str, overrides: Mapping[str, Any]) -> ConfigFields:
     """Reads the fields of [`FastRCNNConfig`] from the tensor shapes; others have the values of the public code."""
     if not any(name.startswith(prefix) for name in conversion.weights):  # only requested with --config
-        return settle_fields({}, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
+        return settle_fields({}, _PUBLIC_SETTINGS, overrides, FastRCNNConfig, _PUBLIC)
     stages = [f"{prefix}{stage}." for stage in ("stages.0", "stages.1", "stages.2", "head")]
     stem = conversion.shape(f"{prefix}embedder.embedder.convolution.weight", 4)
     read = {
@@ -151,7 +151,7 @@ def read_image_fields(conversion: Conversion, prefix: str, given: Mapping[str, A
         "hidden_sizes": [conversion.shape(f"{stage}0.layer.2.convolution.weight", 4)[0] for stage in stages],
         "depths": [conversion.count_layers(stage) for stage in stages],
     }
-    return settle_fields(read, _PUBLIC_SETTINGS, given, FastRCNNConfig, _PUBLIC)
+    return settle_fields(read, _PUBLIC_SETTINGS, overrides, FastRCNNConfig, _PUBLIC)
 
 
 class FastRCNNFamily(OriginalFamily):
@@ -191,9 +191,9 @@ class FastRCNNFamily(OriginalFamily):
             own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)
             conversion.left_out |= dict.fromkeys(own, "not part of the pixel network")
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads the fields, see `read_image_fields`."""
-        return read_image_fields(conversion, "", given)
+        return read_image_fields(conversion, "", overrides)
 
 
 def _is_end_to_end(keys: Collection[str]) -> bool:

@@ -62,19 +62,19 @@ class ConfigFields:
 def settle_fields(
     read: Mapping[str, Any],
     assumed: Mapping[str, Any],
-    given: Mapping[str, Any],
+    overrides: Mapping[str, Any],
     config_class: type[PreTrainedConfig],
     public: Sequence[Mapping[str, Any]],
 ) -> ConfigFields:
     """Decides every field. A given field must agree with the file, and is used if the file does not determine it."""
-    given = _check_given(given, config_class)
-    for name in read.keys() & given.keys():
-        if _plain(read[name]) != _plain(given[name]):
+    overrides = _check_given(overrides, config_class)
+    for name in read.keys() & overrides.keys():
+        if _plain(read[name]) != _plain(overrides[name]):
             raise OverrideError(
-                f"--config gives {name} {_plain(given[name])!r}, but the tensors of the file have "
+                f"--config gives {name} {_plain(overrides[name])!r}, but the tensors of the file have "
                 f"{_plain(read[name])!r}: the file is incomplete or of another kind, or --config is wrong."
             )
-    fields = ConfigFields(dict(read), given, {k: v for k, v in assumed.items() if k not in given})
+    fields = ConfigFields(dict(read), overrides, {k: v for k, v in assumed.items() if k not in overrides})
     _settle_by_width(fields, public)
     return fields
 
@@ -100,29 +100,29 @@ def _settle_by_width(fields: ConfigFields, public: Sequence[Mapping[str, Any]]) 
 
 
 def _check_counted(fields: ConfigFields, name: str, values: Sequence[Any], place: str) -> None:
-    found = _plain(fields.read[name])
-    if values and found not in [_plain(value) for value in values]:
+    count = _plain(fields.read[name])
+    if values and count not in [_plain(value) for value in values]:
         expected = " or ".join(str(_plain(value)) for value in values)
         raise CheckpointError(
-            f"the keys of the file have {name} {found}, but public files with {place} have {expected}: tensors are "
-            f'missing. If the file is right, give --config a file with {{"{name}": {found}}}.'
+            f"the keys of the file have {name} {count}, but public files with {place} have {expected}: tensors are "
+            f'missing. If the file is right, give --config a file with {{"{name}": {count}}}.'
         )
     fields.notes[name] = f"counted in the keys; public files with {place} have the same" if values else COUNTED
 
 
-def _check_given(given: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
+def _check_given(overrides: Mapping[str, Any], config_class: type[PreTrainedConfig]) -> dict[str, Any]:
     """Checks that the given fields exist, and returns them with their main names."""
     known = {*config_class().to_dict(), *config_class.attribute_map, *_PROPERTIES}
-    unknown = sorted(set(given) - known)
+    unknown = sorted(set(overrides) - known)
     if unknown:
         raise OverrideError(
             f"--config has the unknown configuration field {unknown[0]}; expected fields of {config_class.__name__}."
         )
-    if given.get("model_type", config_class.model_type) != config_class.model_type:
+    if overrides.get("model_type", config_class.model_type) != config_class.model_type:
         raise OverrideError(
-            f"--config has model_type {given['model_type']!r}, expected {config_class.model_type!r} or no model_type."
+            f"--config has model_type {overrides['model_type']!r}, expected {config_class.model_type!r} or none."
         )
-    named = {config_class.attribute_map.get(name, name): value for name, value in given.items()}
+    named = {config_class.attribute_map.get(name, name): value for name, value in overrides.items()}
     for name, value in named.items():
         if name.startswith("num_") and isinstance(value, int) and value < 1:
             raise OverrideError(f"--config gives {name} {value}, expected a positive number.")

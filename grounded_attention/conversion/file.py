@@ -134,10 +134,10 @@ def _describe_directory(path: Path) -> str:
 def _describe_safetensors(path: Path) -> str:
     try:
         with safe_open(path, "pt") as file:
-            found = recognise(file.keys())
+            origin = recognise(file.keys())
     except (SafetensorError, OSError) as error:
         return f"not a safetensors file, or damaged ({error})."
-    what = f"this looks like {found.named}; {found.advice}" if found else "its keys belong to no known family"
+    what = f"this looks like {origin.named}; {origin.advice}" if origin else "its keys belong to no known family"
     return f"a safetensors file, expected the file of the original code (.model, .th): {what}."
 
 
@@ -269,8 +269,8 @@ def recognise(keys: Iterable[str]) -> Signature | None:
 
 def check_family(keys: Collection[str], title: str, accepted: Collection[str], expected: str) -> None:
     """Checks that keys belong to a family."""
-    found = recognise(keys)
-    if found is None:
+    origin = recognise(keys)
+    if origin is None:
         first = {key.partition(".")[0] for key in keys}
         inner = recognise([key.partition(".")[2] for key in keys]) if len(first) == 1 else None
         if inner is not None:
@@ -282,5 +282,5 @@ def check_family(keys: Collection[str], title: str, accepted: Collection[str], e
             f"not a {title} checkpoint, and not of another known family: it has {len(keys)} keys, such as "
             f"{min(keys, default='none')}. Expected {expected}."
         )
-    if found.title not in accepted:
-        raise CheckpointError(f"this looks like {found.named}, not {title}: {found.advice}.")
+    if origin.title not in accepted:
+        raise CheckpointError(f"this looks like {origin.named}, not {title}: {origin.advice}.")

@@ -98,9 +98,9 @@ class Conversion:
 
     def original(self, name: str) -> str:
         """The key of the file for our name or the beginning of one, even if the file does not have it."""
-        found = next((key for key, ours in self.converted.items() if ours == name), None)
-        if found is not None:
-            return found
+        original = next((key for key, ours in self.converted.items() if ours == name), None)
+        if original is not None:
+            return original
         key = next((key for rules in self.rules if (key := rules.restore(name)) is not None), None)
         return name if key is None else self.wrap(key)
 
@@ -138,13 +138,13 @@ class Conversion:
 def find_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> list[Wrapper]:
     """The wrappers that the keys have, outermost first: those of training loops, and of `wrappers`."""
     firsts = {match[0] for key in keys if (match := _FIRST.match(key))}
-    found = [Wrapper(first, "", first) for first in sorted(firsts)[:1]]
+    around = [Wrapper(first, "", first) for first in sorted(firsts)[:1]]
     keys = [plain_key(key) for key in keys]
     for wrapper in wrappers:
         if any(key.startswith(wrapper.mark) for key in keys):
-            found.append(wrapper)
+            around.append(wrapper)
             keys = [wrapper.strip(key) for key in keys]
-    return found
+    return around
 
 
 def strip_wrappers(wrappers: Sequence[Wrapper], keys: Collection[str]) -> dict[str, str]:

@@ -97,7 +97,7 @@ class LXMERTFamily(OriginalFamily):
         """Checks that the decoder and the word embeddings are tied."""
         check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; the number of heads is that of public files, or of --config."""
         shape, names = conversion.shape, conversion.weights
         vocab_size, hidden_size = shape(_TRUNK + "embeddings.word_embeddings.weight")
@@ -114,7 +114,7 @@ class LXMERTFamily(OriginalFamily):
             "visual_feat_dim": shape(encoder + "visn_fc.visn_fc.weight")[1],
         }
         if conversion.class_name == "LXMERTForPreTraining":
-            given = {"qa_answers" if name == "answers" else name: value for name, value in given.items()}
+            overrides = {"qa_answers" if name == "answers" else name: value for name, value in overrides.items()}
             heads = {"visual_obj_loss": "obj", "visual_attr_loss": "attr", "visual_feat_loss": "feat"}
             decoder = "obj_predict_head.decoder_dict.{}.weight"
             read |= {field: decoder.format(name) in names for field, name in heads.items()}
@@ -125,10 +125,12 @@ class LXMERTFamily(OriginalFamily):
                     read[field] = shape(decoder.format(name))[0]
             if read["task_qa"]:
                 read["num_qa_labels"] = shape("answer_head.logit_fc.3.weight")[0]
-        if conversion.class_name == "LXMERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(given):
+        if conversion.class_name == "LXMERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(
+            overrides
+        ):
             read["num_labels"] = shape("answer_head.logit_fc.3.weight")[0]
         assumed = {"hidden_act": "gelu", "layer_norm_eps": 1e-12, "visual_loss": "released"}
-        return settle_fields(read, assumed, given, LXMERTConfig, self.public)
+        return settle_fields(read, assumed, overrides, LXMERTConfig, self.public)
 
 
 LXMERT = LXMERTFamily()

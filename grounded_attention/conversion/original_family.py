@@ -70,7 +70,7 @@ class OriginalFamily(ABC):
         """The rules for the keys (without wrappers) of a class; the first match applies."""
 
     @abstractmethod
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """The config fields: `settle_fields` on the fields that the weights with our names determine."""
 
     def explain(self, key: str, class_name: str) -> str | None:
@@ -122,7 +122,7 @@ class OriginalFamily(ABC):
         conversion.weights[name] = check_finite(original, tensor)
 
     def build_model(
-        self, state_dict: Mapping[str, torch.Tensor], given: Mapping[str, Any] | None = None
+        self, state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
         """
         Makes our model with the weights of an original checkpoint, and a record of every tensor.
@@ -138,7 +138,7 @@ class OriginalFamily(ABC):
             sizes. OverrideError: if a given field is unknown or contradicts the file.
         """
         conversion = self.convert_state_dict(state_dict)
-        conversion.fields = self.read_fields(conversion, given or {})
+        conversion.fields = self.read_fields(conversion, overrides or {})
         config = make_config(self.config_class, conversion.fields)
         model = self._make_model(conversion.class_name, config)
         prefix = self.base_prefix if type(model) is self.model_classes[0] else ""
@@ -162,10 +162,10 @@ class OriginalFamily(ABC):
                 ) from error
 
     def convert_file(
-        self, file: OriginalFile, given: Mapping[str, Any] | None = None
+        self, file: OriginalFile, overrides: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
         """Like `build_model`, for a file; its optimizer, if any, gives the expected number of parameters."""
-        model, conversion = self.build_model(file.state_dict, given)
+        model, conversion = self.build_model(file.state_dict, overrides)
         held = count_parameters(file.state_dict)
         if file.trained is not None and file.trained > held:
             raise CheckpointError(

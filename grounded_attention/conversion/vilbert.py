@@ -96,26 +96,26 @@ class ViLBertFamily(OriginalFamily):
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
         """Orders the relationship scores as here, resolves weight norm, and checks that tied tensors are equal."""
         check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
-        found = conversion.weights
+        renamed = conversion.weights
         for name in ("weight", "bias"):
             # Class 0 is "belongs together" in the public code, and class 1 here.
-            if _RELATIONSHIP + name in found:
-                found[_RELATIONSHIP + name] = found[_RELATIONSHIP + name].flip(0)
-        for name in [name for name in found if name.endswith(".weight_v")]:
+            if _RELATIONSHIP + name in renamed:
+                renamed[_RELATIONSHIP + name] = renamed[_RELATIONSHIP + name].flip(0)
+        for name in [name for name in renamed if name.endswith(".weight_v")]:
             plain = name.removesuffix("_v")
-            scale = found.pop(plain + "_g", None)
+            scale = renamed.pop(plain + "_g", None)
             if scale is None:
                 raise CheckpointError(
                     f"the file has {conversion.original(name)}, but not its weight_g; it is damaged."
                 )
-            direction = found.pop(name)
-            found[plain] = scale * direction / direction.norm()
+            direction = renamed.pop(name)
+            renamed[plain] = scale * direction / direction.norm()
             merged = {plain + "_g", name}
             for key, target in conversion.converted.items():
                 if target in merged:
                     conversion.converted[key] = plain
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; schedule and numbers of heads are those of public files, or of --config."""
         shape, names = conversion.shape, conversion.weights
         vocab_size, hidden_size = shape(_TRUNK + "embeddings.word_embeddings.weight")
@@ -141,8 +141,8 @@ class ViLBertFamily(OriginalFamily):
         if conversion.class_name != "ViLBertModel":
             read["relationship_head"] = _RELATIONSHIP + "weight" in names
         if conversion.class_name == "ViLBertForMultiTask":
-            read |= self._read_answers(conversion, given)
-        given = _adapt_given(given)
+            read |= self._read_answers(conversion, overrides)
+        overrides = _adapt_given(overrides)
         assumed = {
             "hidden_act": "gelu",
             "v_hidden_act": "gelu",
@@ -153,37 +153,37 @@ class ViLBertFamily(OriginalFamily):
         }
         if _REGION_DECODER in names:
             rows = shape(_REGION_DECODER)[0]
-            if given.get("visual_target", "classes") == "classes":
+            if overrides.get("visual_target", "classes") == "classes":
                 read["v_target_size"] = rows
             elif rows != v_feature_size:
                 raise OverrideError(
-                    f"--config gives visual_target {given['visual_target']!r}, but the region head has {rows} rows "
-                    f"and the features are {v_feature_size} wide: it predicts classes."
+                    f"--config gives visual_target {overrides['visual_target']!r}, but the region head has {rows} "
+                    f"rows and the features are {v_feature_size} wide: it predicts classes."
                 )
-        fields = settle_fields(read, assumed, given, ViLBertConfig, self.public)
+        fields = settle_fields(read, assumed, overrides, ViLBertConfig, self.public)
         calls = len(fields.values().get("t_biattention_id", ()))
-        found = conversion.count_layers(_TRUNK + "encoder.c_layer.")
-        if calls != found:
+        layers = conversion.count_layers(_TRUNK + "encoder.c_layer.")
+        if calls != layers:
             raise CheckpointError(
-                f"the file has {found} co-attention layers, but t_biattention_id has {calls} entries: give --config "
+                f"the file has {layers} co-attention layers, but t_biattention_id has {calls} entries: give --config "
                 "the configuration file of the checkpoint."
             )
         return fields
 
-    def _read_answers(self, conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
+    def _read_answers(self, conversion: Conversion, overrides: Mapping[str, Any]) -> dict[str, Any]:
         names = conversion.weights
         gelu = "vil_prediction.LayerNorm.weight" in names
         read: dict[str, Any] = {"answer_head": "gelu" if gelu else "relu", "num_gqa_labels": None}
         if "vil_prediction_gqa.classifier.weight" in names:
             read["num_gqa_labels"] = conversion.shape("vil_prediction_gqa.classifier.weight")[0]
-        if {"answers", "id2label"}.isdisjoint(given):
+        if {"answers", "id2label"}.isdisjoint(overrides):
             read["num_labels"] = conversion.shape("vil_prediction.classifier.weight")[0]
         return read
 
 
-def _adapt_given(given: Mapping[str, Any]) -> dict[str, Any]:
+def _adapt_given(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a public configuration file with the names and values of ours."""
-    kept = {name: value for name, value in given.items() if name not in _IGNORED}
+    kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
     target = kept.get("visual_target")
     if isinstance(target, int) and 0 <= target < len(_VISUAL_TARGETS):
         kept["visual_target"] = _VISUAL_TARGETS[target]

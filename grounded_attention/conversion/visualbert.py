@@ -98,7 +98,7 @@ class VisualBERTFamily(OriginalFamily):
         """Checks that the decoder and the word embeddings are tied."""
         check_same(conversion, "cls.predictions.decoder.weight", _EMBEDDINGS + "word_embeddings.weight")
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads sizes from the shapes; other fields have the values of public configurations."""
         vocab_size, hidden_size = conversion.shape(_EMBEDDINGS + "word_embeddings.weight")
         read: dict[str, Any] = {
@@ -112,11 +112,11 @@ class VisualBERTFamily(OriginalFamily):
             "bypass_transformer": any(name.startswith(_TRUNK + "additional_layer.") for name in conversion.weights),
         }
         if conversion.class_name == "VisualBERTForVisualQuestionAnswering" and {"answers", "id2label"}.isdisjoint(
-            given
+            overrides
         ):
             read["num_labels"] = conversion.shape("cls.weight")[0]
         assumed = {"hidden_act": "gelu", "layer_norm_eps": 1e-12}
-        return settle_fields(read, assumed, given, VisualBERTConfig, self.public)
+        return settle_fields(read, assumed, overrides, VisualBERTConfig, self.public)
 
 
 def _has_pretraining_heads(class_name: str) -> bool:

@@ -58,17 +58,17 @@ _REGION_FEATURE_SIZE = 2048
 _PROJECTION = "vl_bert.region_encoder.projection.weight"
 
 
-def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+def read_vl_bert_fields(conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
     """Reads the config fields of converted weights; sizes come from the shapes of the tensors."""
-    given = dict(given)
-    vision = _read_vision(conversion, given)
-    read = {**_read_trunk(conversion), **_read_heads(conversion), **_read_answers(conversion, given)}
+    overrides = dict(overrides)
+    vision = _read_vision(conversion, overrides)
+    read = {**_read_trunk(conversion), **_read_heads(conversion), **_read_answers(conversion, overrides)}
     if vision is None:
         read["vision_config"] = None
     elif conversion.class_name == "VLBertForPreTraining":
         # A model without a feature for masked regions masks their pixels.
         read["region_masking"] = "feature" if "region_mask_embedding.weight" in conversion.weights else "pixels"
-    fields = settle_fields(read, _ASSUMED, given, VLBertConfig, PUBLIC)
+    fields = settle_fields(read, _ASSUMED, overrides, VLBertConfig, PUBLIC)
     if vision is not None:
         fields.nested["vision_config"] = vision
     if "region_feature_size" not in fields.given:
@@ -77,10 +77,10 @@ def read_vl_bert_fields(conversion: Conversion, given: Mapping[str, Any]) -> Con
     return fields
 
 
-def _read_vision(conversion: Conversion, given: dict[str, Any]) -> ConfigFields | None:
-    """The fields of the pixel network, removed from `given`; `None` without a pixel network."""
+def _read_vision(conversion: Conversion, overrides: dict[str, Any]) -> ConfigFields | None:
+    """The fields of the pixel network, removed from `overrides`; `None` without a pixel network."""
     inside = any(name.startswith(VISION) for name in conversion.weights)
-    fields = given.pop("vision_config", {})
+    fields = overrides.pop("vision_config", {})
     if fields is None or not (inside or fields):
         return None
     if not isinstance(fields, Mapping):
@@ -131,7 +131,7 @@ def _read_heads(conversion: Conversion) -> dict[str, Any]:
     return fields
 
 
-def _read_answers(conversion: Conversion, given: Mapping[str, Any]) -> dict[str, Any]:
+def _read_answers(conversion: Conversion, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of the answer head, and of the region classes of multiple choice."""
     weights, fields = conversion.weights, dict[str, Any]()
     if conversion.class_name == "VLBertForMultipleChoice":
@@ -140,7 +140,7 @@ def _read_answers(conversion: Conversion, given: Mapping[str, Any]) -> dict[str,
         fields["choice_region_classes"] = classes
     if conversion.class_name != "VLBertForVisualQuestionAnswering":
         return fields
-    if {"answers", "id2label"}.isdisjoint(given):
+    if {"answers", "id2label"}.isdisjoint(overrides):
         fields["num_labels"] = conversion.shape("answer_head.classifier.weight")[0]
     if any(name.startswith("answer_head.transform.") for name in weights):
         return {**fields, "answer_head": "mlm"}
@@ -336,9 +336,9 @@ class VLBertFamily(OriginalFamily):
             names[_REGION_MASK] = "end-to-end pre-training masks pixels instead"
         return names
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Reads the fields, see `read_vl_bert_fields`."""
-        return read_vl_bert_fields(conversion, given)
+        return read_vl_bert_fields(conversion, overrides)
 
 
 def _list_heads(class_name: str, keys: Collection[str]) -> list[tuple[str, str]]:

@@ -160,9 +160,9 @@ class VoltaFamily(OriginalFamily):
                 if name in conversion.weights:
                     conversion.weights[name] = conversion.weights[name].flip(0)
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
-        """The fields of the configuration, checked against the tensors; `given` are those of the file of --config."""
-        fields = {**self.give_fields(), **VoltaConfig(given).others}
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
+        """The fields of the configuration, checked against the tensors; `overrides` are those of --config."""
+        fields = {**self.give_fields(), **VoltaConfig(overrides).others}
         return super().read_fields(conversion, fields)  # type: ignore[safe-super]
 
     def map_layer(self, steps: Sequence[Step], side: str, ours: str) -> Iterator[tuple[str, str]]:

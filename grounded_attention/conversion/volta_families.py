@@ -179,9 +179,9 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
     def _has_background(self) -> bool:
         return not {"0", "6"}.isdisjoint(self.config.targets)
 
-    def read_fields(self, conversion: Conversion, given: Mapping[str, Any]) -> ConfigFields:
+    def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
         """Also notes the missing background."""
-        fields = super().read_fields(conversion, given)
+        fields = super().read_fields(conversion, overrides)
         if self._has_background() and "num_object_labels" in fields.read:
             fields.notes["num_object_labels"] = "one less than in the file: row 0, the background, is left out"
         return fields
@@ -253,38 +253,38 @@ VOLTA_FAMILIES: dict[str, type[VoltaFamily]] = {
 }
 
 
-def is_volta(keys: Collection[str], given: Mapping[str, Any]) -> bool:
+def is_volta(keys: Collection[str], overrides: Mapping[str, Any]) -> bool:
     """Whether a file, or the configuration given for it, is one of VOLTA."""
-    found = recognise(keys)
-    return MARK in given or (found is not None and found.title == VOLTA)
+    origin = recognise(keys)
+    return MARK in overrides or (origin is not None and origin.title == VOLTA)
 
 
-def make_volta_converter(family: str, given: Mapping[str, Any]) -> VoltaFamily:
+def make_volta_converter(family: str, overrides: Mapping[str, Any]) -> VoltaFamily:
     """The converter for the checkpoints of a configuration."""
-    if MARK not in given:
+    if MARK not in overrides:
         raise OverrideError(
             f"a checkpoint of VOLTA has numbered sub-layers: give --config its JSON file, which has {MARK}, or put it "
             "beside the checkpoint as the only such file."
         )
-    config = VoltaConfig(given)
-    found = config["image_embeddings"]
-    if found not in VOLTA_FAMILIES:
+    config = VoltaConfig(overrides)
+    embeddings = config["image_embeddings"]
+    if embeddings not in VOLTA_FAMILIES:
         raise OverrideError(
-            f"image_embeddings is {found!r}, expected {', '.join(VOLTA_FAMILIES)}: VOLTA's other models cannot be "
-            "converted."
+            f"image_embeddings is {embeddings!r}, expected {', '.join(VOLTA_FAMILIES)}: VOLTA's other models cannot "
+            "be converted."
         )
-    if found != family:
-        raise OverrideError(f"image_embeddings is {found!r}, not {family!r}: use `convert {found}`.")
+    if embeddings != family:
+        raise OverrideError(f"image_embeddings is {embeddings!r}, not {family!r}: use `convert {embeddings}`.")
     return VOLTA_FAMILIES[family](config)
 
 
 def find_volta_config(checkpoint: Path) -> Path | None:
     """The only JSON file beside a checkpoint that is a configuration of VOLTA; `None` if there are none or several."""
-    found = []
+    configs = []
     for path in sorted(checkpoint.parent.glob("*.json")):
         try:
             if MARK in read_overrides(path):
-                found.append(path)
+                configs.append(path)
         except OverrideError:  # another file
             continue
-    return found[0] if len(found) == 1 else None
+    return configs[0] if len(configs) == 1 else None

@@ -161,8 +161,8 @@ class VoltaConfig:
             if layer is None:
                 fit = max(fits.values())
                 expected = " or ".join(sorted({layer[fit] for layer in layers if fits[layer] == fit}))
-                found = f"is {kinds[fit]} of" if fit < len(kinds) else "is the last one for"
-                self.refuse(steps[min(fit, len(kinds) - 1)].number, f"{found} {STREAMS[stream]}", expected, title)
+                position = f"is {kinds[fit]} of" if fit < len(kinds) else "is the last one for"
+                self.refuse(steps[min(fit, len(kinds) - 1)].number, f"{position} {STREAMS[stream]}", expected, title)
             units.append(steps[: len(layer)])
             del steps[: len(layer)]
         return units
@@ -172,15 +172,15 @@ class VoltaConfig:
         if self.size(name, number) != self[name]:
             self.refuse(number, f"has {name} {self.size(name, number)}, not {self[name]} as the others")
 
-    def refuse(self, number: int, found: str, expected: str = "", title: str = "") -> NoReturn:
+    def refuse(self, number: int, problem: str, expected: str = "", title: str = "") -> NoReturn:
         """Raises the error for a sub-layer."""
         expected = f"; {title} has {expected} next" if expected else ""
-        raise OverrideError(f"sub-layer {number} {found}{expected}: this schedule cannot be converted.")
+        raise OverrideError(f"sub-layer {number} {problem}{expected}: this schedule cannot be converted.")
 
 
-def _count_equal(found: Sequence[str], wanted: Sequence[str]) -> int:
+def _count_equal(kinds: Sequence[str], wanted: Sequence[str]) -> int:
     """The number of items, from the first, that are equal."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(found, wanted, strict=False)))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(kinds, wanted, strict=False)))
 
 
 def _read_list(name: str, value: Any) -> frozenset[int]:

@@ -131,15 +131,15 @@ def _other_heads(model: Any, heads: Heads, draws: int, seed: int) -> list[list[t
     generator = np.random.default_rng(seed)
     drawn: list[list[tuple[int, int]]] = []
     for _ in range(draws):
-        found: dict[tuple[int, int], tuple[int, int]] = {}
+        other: dict[tuple[int, int], tuple[int, int]] = {}
         for layer in sorted({layer for layer, _ in heads}):
             chosen = [pair for pair in heads if pair[0] == layer]
             free = [head for head in range(widths[layer]) if (layer, head) not in chosen]
             if len(free) < len(chosen):
                 return []
             picked = generator.choice(free, len(chosen), replace=False)
-            found.update(zip(chosen, ((layer, int(head)) for head in picked), strict=True))
-        drawn.append([found[pair] for pair in heads])
+            other.update(zip(chosen, ((layer, int(head)) for head in picked), strict=True))
+        drawn.append([other[pair] for pair in heads])
     return drawn
 
 
@@ -181,8 +181,8 @@ class _Texts(ABC):
     def predict(self, words: _Words) -> Tensor:
         """(B,) float64: the sum of the log-likelihoods of the grounded tokens."""
         logs = self.logits(words).log_softmax(-1)
-        found = logs.gather(-1, words.ids.to(logs.device)[..., None])[..., 0].cpu()
-        return (found * words.grounded).sum(1).double()
+        of_words = logs.gather(-1, words.ids.to(logs.device)[..., None])[..., 0].cpu()
+        return (of_words * words.grounded).sum(1).double()
 
 
 class _PromptTexts(_Texts):
@@ -232,11 +232,11 @@ def _log_likelihoods(texts: _Texts, removed: Sequence[Heads], progress: str | No
     """(examples, 1 + sets): number of grounded tokens, then the sum of their log-likelihoods without each set."""
     rows = []
     for words in with_progress(texts, f"{progress}, batch", len(texts), progress is None):
-        found = [words.grounded.sum(1).double()]
+        sums = [words.grounded.sum(1).double()]
         for heads in removed:
             with mask_heads(texts.model, heads):
-                found.append(texts.predict(words))
-        rows.append(torch.stack(found, 1).numpy())
+                sums.append(texts.predict(words))
+        rows.append(torch.stack(sums, 1).numpy())
     return np.concatenate(rows) if rows else np.zeros((0, 1 + len(removed)))
 
 
@@ -246,11 +246,11 @@ def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
     sums = {layer: torch.zeros(count, dtype=torch.float64) for layer, (_, count) in projections.items()}
     for words in texts:
         with _recorded(texts.model, projections) as outputs, torch.enable_grad():
-            found = texts.predict(words)
+            predicted = texts.predict(words)
             read = [output for layer in outputs.values() for output in layer]
-            gradients = iter(torch.autograd.grad(found.sum(), read, allow_unused=True))
-        for layer, given in outputs.items():
-            for output in given:
+            gradients = iter(torch.autograd.grad(predicted.sum(), read, allow_unused=True))
+        for layer, of_layer in outputs.items():
+            for output in of_layer:
                 if (gradient := next(gradients)) is not None:
                     by_head = (output.detach() * gradient).float().unflatten(-1, (len(sums[layer]), -1))
                     sums[layer] -= by_head.sum((*range(by_head.dim() - 2), -1)).cpu().double()

@@ -90,24 +90,24 @@ def judge_ways(
     """
     right, gold_boxes = gold
     boxes, candidates, grid = regions
-    found = {}
+    judged = {}
     for name, (heads, rule) in sets.items():
         layers, numbers = torch.tensor(heads, device=attention.device).T
         seen = attention[layers, numbers] * candidates
         if not seen.any():
-            found[name] = (0.0, 0.0)
+            judged[name] = (0.0, 0.0)
         elif grid is None:
             token = int(seen.sum(0).argmax())
-            found[name] = (float(right[token]), _fits(boxes[token].tolist(), gold_boxes))
+            judged[name] = (float(right[token]), _fits(boxes[token].tolist(), gold_boxes))
         else:
             place = ground_box(seen, candidates, grid, rule)
-            found[name] = (float(right[place.token]), _fits(place.box, gold_boxes))
+            judged[name] = (float(right[place.token]), _fits(place.box, gold_boxes))
     width, height = centre_size
     centre = (0.5 - width / 2, 0.5 - height / 2, 0.5 + width / 2, 0.5 + height / 2)
     offsets = ((boxes[:, :2] + boxes[:, 2:]) / 2 - 0.5).norm(dim=1).masked_fill(~candidates, torch.inf)
-    found[CENTRE] = (float(right[offsets.argmin()]), _fits(centre, gold_boxes))
-    found[RANDOM] = (float(right[candidates].float().mean()) if candidates.any() else 0.0, 0.0)
-    return found
+    judged[CENTRE] = (float(right[offsets.argmin()]), _fits(centre, gold_boxes))
+    judged[RANDOM] = (float(right[candidates].float().mean()) if candidates.any() else 0.0, 0.0)
+    return judged
 
 
 def box_scores(phrases: Sequence[MappedPhrase], seed: int = 0) -> list[BoxScore]:
@@ -122,15 +122,15 @@ def box_scores(phrases: Sequence[MappedPhrase], seed: int = 0) -> list[BoxScore]
         if len(others):
             columns[RANDOM][number, 1] = _fits(phrases[generator.choice(others)].boxes[0], phrase.boxes)
     names, index = np.unique(images, return_inverse=True)
-    found = []
+    scores = []
     for name, values in columns.items():
         sums = np.zeros((len(names), 2))
         np.add.at(sums, index, values)
         (point_low, box_low), (point_high, box_high) = ratio_intervals(sums, np.bincount(index))
         point, box = values.mean(0)
         ends = (float(point_low), float(point_high)), (float(box_low), float(box_high))
-        found.append(BoxScore(name, float(point), ends[0], float(box), ends[1]))
-    return found
+        scores.append(BoxScore(name, float(point), ends[0], float(box), ends[1]))
+    return scores
 
 
 def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:
@@ -162,13 +162,13 @@ def box_columns(
     if len(boxes) != len(positions):
         raise ValueError(f"boxes of {len(boxes)} examples, but the batch has {len(positions)}")
     shown = (batch["region_candidate_mask"] & (batch["region_image"] == image)).cpu().numpy()
-    found = []
-    for example, given in enumerate(boxes):
-        array = np.asarray(given, dtype=np.float64).reshape(-1, 4)
+    kept = []
+    for example, of_example in enumerate(boxes):
+        array = np.asarray(of_example, dtype=np.float64).reshape(-1, 4)
         if not ((array >= 0) & (array <= 1)).all() or (array[:, :2] > array[:, 2:]).any():
             raise ValueError(f"example {example}: boxes {array.tolist()}, expected x1, y1, x2, y2 in [0, 1]")
         patches = np.where(shown[example][:, None], places[example].cpu().numpy(), 0.0)
         marks = match_coverage(array, np.broadcast_to(patches, (len(array), *patches.shape)), coverage_threshold)
-        found.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
-    columns = torch.nn.utils.rnn.pad_sequence(found, batch_first=True, padding_value=-1)
+        kept.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
+    columns = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1)
     return SteeredColumns(columns, positions.cpu().amax(1) + 1)

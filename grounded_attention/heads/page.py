@@ -97,7 +97,7 @@ def heads_page(
     """Builds the page; all text from data is escaped."""
     if not results:
         raise ValueError("results is empty; give at least one model with its result")
-    found, best = _conclusion(results)
+    conclusion, best = _conclusion(results)
     parts = [("explore", "Explorer", explorer_body(examples, _opened(best, results, examples)))] if examples else []
     parts += [("by-layer", "By layer and head", "".join(_layer_figures(results)))]
     if examples and best is not None and best[0] in examples:
@@ -109,7 +109,7 @@ def heads_page(
         parts.append(("relations", "Syntactic relations", _relations(results)))
     parts.append(("best-heads", "All numbers", _best_heads(results)))
     links = "".join(f'<a href="#{place}">{escape(heading)}</a>' for place, heading, _ in parts)
-    body = f"{found}<nav>{links}</nav>" + "\n".join(
+    body = f"{conclusion}<nav>{links}</nav>" + "\n".join(
         f'<h2 id="{place}">{escape(heading)}</h2>\n{content}' for place, heading, content in parts
     )
     style, script = (STYLE + explorer_style(), explorer_script()) if examples else (STYLE, "")
@@ -179,7 +179,7 @@ def _head_rows(
     wanted: Callable[[BestHead], bool],
 ) -> list[tuple[str, ...]]:
     """One row per group and model; rows of one group are adjacent."""
-    rows = [(best, name) for name, found in chosen.items() for best in found if wanted(best)]
+    rows = [(best, name) for name, of_kind in chosen.items() for best in of_kind if wanted(best)]
     groups = list(dict.fromkeys((best.kind, best.group) for best, _ in rows))
     rows.sort(key=lambda row: groups.index((row[0].kind, row[0].group)))
     return [_head_row(best, name, results[name]) for best, name in rows]
@@ -212,27 +212,27 @@ def _drawn(
 
 def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
     for kind in dict.fromkeys(kind for result in results.values() for kind in result.entities):
-        found = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
-        layers = {result.layers for name, result in results.items() if name in found}
-        alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(found)}"
+        of_model = {name: result.entities[kind][ALL] for name, result in results.items() if kind in result.entities}
+        layers = {result.layers for name, result in results.items() if name in of_model}
+        alt = f"{NAMES[kind]}: accuracy of each head by layer, of {', '.join(of_model)}"
         caption = (
             f"{NAMES[kind].capitalize()}. Large and dark: heads that give more than {ACTIVE_SHARE:.0%} of their "
             "attention to the candidates. Ring: the head that the table names. Lines: 95% intervals."
         )
         rule = next(iter(results.values())).rule(kind)
         known: dict[str, Any] = {"title": NAMES[kind].capitalize(), "baseline": rule}
-        known["ring"] = " / ".join(dict.fromkeys(results[name].choice.ring for name in found))
-        heads = {name: results[name].choice.heads.get(kind, {}).get(ALL) for name in found}
+        known["ring"] = " / ".join(dict.fromkeys(results[name].choice.ring for name in of_model))
+        heads = {name: results[name].choice.heads.get(kind, {}).get(ALL) for name in of_model}
         chosen = {name: pair for name, pair in heads.items() if pair is not None}
         if len(layers) == 1:
             known["layers"] = layers.pop()
-        if len(found) == 1:
-            counts = next(iter(found.values()))
+        if len(of_model) == 1:
+            counts = next(iter(of_model.values()))
             known |= {"intervals": counts.intervals(), "chosen": next(iter(chosen.values()), None)}
             yield _drawn(entity_grounding_figure, alt, caption, counts, **known)
         else:
-            spans = {name: counts.intervals() for name, counts in found.items()}
-            yield _drawn(grounding_panels_figure, alt, caption, found, intervals=spans, chosen=chosen, **known)
+            spans = {name: counts.intervals() for name, counts in of_model.items()}
+            yield _drawn(grounding_panels_figure, alt, caption, of_model, intervals=spans, chosen=chosen, **known)
 
 
 def _changes(results: Mapping[str, HeadTable], correction: str) -> Iterator[str]:
@@ -277,8 +277,8 @@ def _p(value: float) -> str:
 def _relations(results: Mapping[str, HeadTable]) -> str:
     counts: dict[str, int] = {}
     for result in results.values():
-        for relation, found in result.relations.items():
-            counts[relation] = max(counts.get(relation, 0), found.total)
+        for relation, counted in result.relations.items():
+            counts[relation] = max(counts.get(relation, 0), counted.total)
     common = sorted(counts, key=lambda relation: (-counts[relation], relation))[:MOST_RELATIONS]
     chosen = {name: result.best_heads() for name, result in results.items()}
     rows = _head_rows(results, chosen, lambda best: best.kind == "relations" and best.group in common)

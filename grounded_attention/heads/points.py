@@ -38,7 +38,7 @@ def map_points(
     values = np.asarray(cells, dtype=np.float64)
     left = values > share * values.max() if values.max() > 0 else np.zeros(values.shape, dtype=bool)
     x1, y1, x2, y2 = frame
-    found = []
+    points = []
     for start in np.argwhere(left):
         if not left[tuple(start)]:
             continue
@@ -55,8 +55,8 @@ def map_points(
         weights = values[places[:, 0], places[:, 1]]
         down, across = (places + 0.5).T @ weights / weights.sum()
         x, y = x1 + across / values.shape[1] * (x2 - x1), y1 + down / values.shape[0] * (y2 - y1)
-        found.append(((float(x), float(y)), float(weights.max() if score == "max" else weights.mean())))
-    return sorted(found, key=lambda each: -each[1])  # components with one score keep the order of reading
+        points.append(((float(x), float(y)), float(weights.max() if score == "max" else weights.mean())))
+    return sorted(points, key=lambda each: -each[1])  # components with one score keep the order of reading
 
 
 def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:

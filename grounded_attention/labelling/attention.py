@@ -56,13 +56,13 @@ class AttentionGrounder:
         return {"caption": example.text, **known}
 
 
-def _by_phrase(example: Example, given: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> list[Candidates]:
+def _by_phrase(example: Example, inputs: Mapping[str, Any], pointed: Sequence[Mapping[str, Any]]) -> list[Candidates]:
     """Groups the pipeline's list by phrase; the pipeline sorts phrases by their spans."""
     spans: dict[tuple[int, int], list[Mapping[str, Any]]] = {}
-    for one in found:
+    for one in pointed:
         spans.setdefault((one["start"], one["end"]), []).append(one)
     # The pipeline uses the size of the table's record, which may be that of a smaller copy of the image.
-    record = given.get("regions")
+    record = inputs.get("regions")
     size = (example.width, example.height) if record is None else (record.width, record.height)
     scale = np.array([example.width / size[0], example.height / size[1]] * 2, dtype=np.float32)
     made = []

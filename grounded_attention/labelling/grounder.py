@@ -83,10 +83,10 @@ class Selection:
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name}: found {getattr(self, name)}, expected a number from 0 to 1")
 
-    def select(self, found: Candidates, example: Example, phrase: Phrase) -> dict[str, Any]:
+    def select(self, candidates: Candidates, example: Example, phrase: Phrase) -> dict[str, Any]:
         """Makes the stored form of a phrase: its best boxes, clipped to the image and divided by its size."""
-        boxes = torch.as_tensor(found.boxes, dtype=torch.float32).reshape(-1, 4)
-        scores = torch.as_tensor(found.scores, dtype=torch.float32).reshape(-1)
+        boxes = torch.as_tensor(candidates.boxes, dtype=torch.float32).reshape(-1, 4)
+        scores = torch.as_tensor(candidates.scores, dtype=torch.float32).reshape(-1)
         _check(boxes, scores, example, phrase)
         clipped, usable = clip_boxes(boxes, example.width, example.height)
         usable &= scores >= self.threshold

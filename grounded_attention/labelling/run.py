@@ -176,9 +176,10 @@ class _Labeller:
             skipped = self._skip(vars(example), error)
             labels.phrases, labels.width, labels.height = [], skipped.width, skipped.height
 
-    def _select(self, example: Example, found: Sequence[Candidates]) -> list[dict[str, Any]]:
+    def _select(self, example: Example, candidates: Sequence[Candidates]) -> list[dict[str, Any]]:
         return [
-            self.selection.select(each, example, phrase) for phrase, each in zip(example.phrases, found, strict=True)
+            self.selection.select(each, example, phrase)
+            for phrase, each in zip(example.phrases, candidates, strict=True)
         ]
 
     def _skip(self, row: Mapping[str, Any], error: Exception) -> CaptionLabels:

@@ -194,18 +194,18 @@ def read_chat(
     patches: PatchGroundingProcessor, images: Any, text: str | None, messages: Sequence[Mapping[str, Any]] | None
 ) -> tuple[Any, list[Image.Image]]:
     """The prompt for the processor, a text or a conversation, and its images in their order."""
-    given = [] if images is None else list(images) if isinstance(images, list | tuple) else [images]
+    given_images = [] if images is None else list(images) if isinstance(images, list | tuple) else [images]
     if (text is None) == (messages is None):
         raise ValueError("give either text or messages")
     if messages is None:
-        if not given:
+        if not given_images:
             raise ValueError("look needs an image")
-        return text, [open_image(image, f"image {number}") for number, image in enumerate(given)]
+        return text, [open_image(image, f"image {number}") for number, image in enumerate(given_images)]
     if not is_conversation(messages) or messages[-1].get("role") == "assistant":
         raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
     chat: list[dict[str, Any]] = []
     pictures: list[Any] = []
-    waiting = iter(given)
+    waiting = iter(given_images)
     for message in messages:
         content = message.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())

@@ -121,16 +121,16 @@ def point(
             cells, part, source = words.cells, words.frame, lens.heads_from
         sides = (seen[2] - seen[0], seen[3] - seen[1])
         x1, y1, x2, y2 = (seen[n % 2] + edge * sides[n % 2] for n, edge in enumerate(part))
-        found = map_points(cells, (x1, y1, x2, y2), share, score)
-        if not found:
+        ranked = map_points(cells, (x1, y1, x2, y2), share, score)
+        if not ranked:
             raise ValueError(f"{text!r}: nothing in the image is attended, so there is no point")
         if step < zoom:
-            crop = zoom_box(picture.size, found[0][0])
+            crop = zoom_box(picture.size, ranked[0][0])
             crops.append(crop)
             shown = picture.crop(crop).resize(((crop[2] - crop[0]) * enlarge,) * 2, Image.Resampling.BICUBIC)
             left, top_edge, right, bottom = (at / size for at, size in zip(crop, picture.size * 2, strict=True))
             seen = (left, top_edge, right, bottom)
-    points, scores = zip(*found[:top], strict=True)
+    points, scores = zip(*ranked[:top], strict=True)
     return Pointed(points[0], points, scores, cells, (x1, y1, x2, y2), tuple(crops), source)
 
 
@@ -154,15 +154,15 @@ def _anchor_map(
     if isinstance(method, Actor) and head is None:
         raise ValueError("the head of the method actor is not loaded: use `grounded-attention point --model`")
     batch = made.to(next(inner.parameters()).device)
-    given = {**batch, **method.prepare_batch(batch)}
+    prepared = {**batch, **method.prepare_batch(batch)}
     with supervise(inner):
         base = getattr(inner, "base_model", inner)
         inputs = inputs_on(patches.model_inputs(batch), model)
-        outputs = base(**inputs, **method.forward_kwargs(given), use_cache=False)
+        outputs = base(**inputs, **method.forward_kwargs(prepared), use_cache=False)
     if isinstance(method, Actor):
-        logs = method.head_map(head, outputs.hidden_states, given)
+        logs = method.head_map(head, outputs.hidden_states, prepared)
     else:
-        logs = method.attention_map(outputs, given)
+        logs = method.attention_map(outputs, prepared)
     attention = logs[0, 0].exp().cpu()
     grid = TokenGrid.of_tokens(batch["region_boxes"][0].cpu(), batch["region_candidate_mask"][0].cpu())
     return grid.maps(attention * batch["region_candidate_mask"][0].cpu()).numpy(), grid.frame, method

@@ -215,8 +215,8 @@ def reading(
     """Inside it, one generation of one sequence is read."""
     inner = unwrap_model(model)
     reader = _RowReader(start, rows, columns.to(next(inner.parameters()).device), layers)
-    found = find_language_model(inner).modules()
-    modules: list[Any] = [each for each in found if getattr(each, "layer_idx", None) is not None]
+    inside = find_language_model(inner).modules()
+    modules: list[Any] = [each for each in inside if getattr(each, "layer_idx", None) is not None]
     with supervise(inner):
         for module in modules:
             module.row_reader = reader

@@ -41,23 +41,23 @@ def evidence_metrics(
     """
     views = {view: np.asarray(right[view], dtype=float) for view in VIEWS}
     dependence = views[KEPT] - (views[MASKED] + views[REPLACED]) / 2
-    found = {
+    estimates = {
         "accuracy" if view == WHOLE else f"accuracy, {view}": estimate_ratio(values, None, image_ids)
         for view, values in views.items()
     }
-    found["dependence"] = estimate_ratio(dependence, None, image_ids)
+    estimates["dependence"] = estimate_ratio(dependence, None, image_ids)
     if heads is None or chance is None:
-        return found
+        return estimates
     looked, lucky = best_head(np.asarray(heads, dtype=float), image_ids), np.asarray(chance, dtype=float)
     known = ~np.isnan(looked) & (lucky < 1)
     if not known.any():
-        return found
+        return estimates
     images, looked, depends = np.asarray(image_ids)[known].tolist(), looked[known], dependence[known]
     above = (looked - lucky[known]) / (1 - lucky[known])
-    found["attention"] = estimate_ratio(looked, None, images)
-    found["agreement"] = estimate_ratio((looked > 0.5) == (depends > 0), None, images)
-    found["evidence_score"] = estimate_ratio(depends * above, None, images)
-    return found
+    estimates["attention"] = estimate_ratio(looked, None, images)
+    estimates["agreement"] = estimate_ratio((looked > 0.5) == (depends > 0), None, images)
+    estimates["evidence_score"] = estimate_ratio(depends * above, None, images)
+    return estimates
 
 
 def best_head(heads: np.ndarray, image_ids: Sequence[str]) -> np.ndarray:

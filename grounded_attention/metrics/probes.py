@@ -39,7 +39,7 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
     Winoground's pairs, both pictures choose their caption, both captions their picture, and both of these.
     `accuracy, GROUP`: of each group, if there are several.
     """
-    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    hits: dict[str, list[tuple[str, float]]] = defaultdict(list)
     pairs: dict[str, list[Matched]] = defaultdict(list)
     for row in rows:
         if row.pair:
@@ -47,18 +47,18 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
             continue
         right = row.scores[0] > max(row.scores[1:]) if len(row.scores) > 1 else (row.scores[0] >= 0.5) == row.label
         for name in ("accuracy", f"accuracy, {row.group}"):
-            found[name].append((row.image_id, float(right)))
+            hits[name].append((row.image_id, float(right)))
     for pair, both in pairs.items():
         if len(both) != 2:
             raise ValueError(f"pair {pair}: {len(both)} rows, expected 2")
         (own0, other0), (own1, other1) = (row.scores for row in both)
         text, image = own0 > other0 and own1 > other1, own0 > other1 and own1 > other0
         for name, right in (("text", text), ("image", image), ("group", text and image)):
-            found[name].append((pair, float(right)))
-    single = len(found) <= 2
+            hits[name].append((pair, float(right)))
+    single = len(hits) <= 2
     return {
         name: estimate_ratio([value for _, value in values], None, [image for image, _ in values])
-        for name, values in found.items()
+        for name, values in hits.items()
         if not name.startswith("accuracy, ") or not (single or name == "accuracy, ")
     }
 
@@ -106,10 +106,12 @@ def box_metrics(
     }
     kept = np.ones(len(overlaps), dtype=bool) if wrong is None else ~np.asarray(wrong, dtype=bool)
     images = np.asarray(image_ids)
-    found = {name: estimate_ratio(each, None, image_ids) for name, each in values.items()}
+    estimates = {name: estimate_ratio(each, None, image_ids) for name, each in values.items()}
     if not kept.all() and kept.any():
-        found |= {f"{name}, reviewed": estimate_ratio(each[kept], None, images[kept]) for name, each in values.items()}
-    return found
+        estimates |= {
+            f"{name}, reviewed": estimate_ratio(each[kept], None, images[kept]) for name, each in values.items()
+        }
+    return estimates
 
 
 def _holds_middle(box: Sequence[float] | None, gold: Sequence[float]) -> bool:

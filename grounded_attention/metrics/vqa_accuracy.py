@@ -136,7 +136,7 @@ class VQAAccuracy(evaluate.Metric):
         metrics = {"vqa_accuracy": _mean(scores)}
         for types in (answer_types, question_types):
             for kind in dict.fromkeys(types or ()):
-                chosen = [score for score, found in zip(scores, types or (), strict=True) if found == kind]
+                chosen = [score for score, of_answer in zip(scores, types or (), strict=True) if of_answer == kind]
                 metrics[f"vqa_accuracy_{kind}"] = _mean(chosen)
         return metrics
 

@@ -16,12 +16,12 @@ AUTO_CLASSES = {
 
 def make_auto_map(model_type: str, *names: str) -> dict[str, str]:
     """The `auto_map` of a configuration: the location of each class that is saved with a checkpoint."""
-    found = {}
+    paths = {}
     for name in names:
         auto = next((auto for end, auto in AUTO_CLASSES.items() if name.endswith(end)), name)
         file = "configuration" if auto == "AutoConfig" else "modeling"
-        found[auto] = f"{file}_{model_type}.{name}"
-    return found
+        paths[auto] = f"{file}_{model_type}.{name}"
+    return paths
 
 
 # The content of `custom_pipelines` in config.json, in the form of transformers.

@@ -67,8 +67,8 @@ class BertStart:
         if lost := sorted(
             key for key in info["missing_keys"] if key.startswith(("bert.embeddings.", "bert.encoder."))
         ):
-            found = ", ".join(sorted(info["unexpected_keys"])[:2]) or "no other names"
-            raise ValueError(f"{name} has no {lost[0]} ({len(lost)} weights of BERT in all), but {found}")
+            names = ", ".join(sorted(info["unexpected_keys"])[:2]) or "no other names"
+            raise ValueError(f"{name} has no {lost[0]} ({len(lost)} weights of BERT in all), but {names}")
         weights, copied = self.state_dict(), set()
         wanted = set(weights) if only is None else only
         prefix = "" if self._is_base_class() else f"{self.base_model_prefix}."
@@ -133,10 +133,10 @@ def check_overrides(config_class: type[PreTrainedConfig], overrides: dict, bert_
 def check_sizes(config: PreTrainedConfig, bert_fields: dict, name: str) -> None:
     """Raises `ValueError` if a model with `config` has other values of `bert_fields` than the BERT model `name`."""
     for field in bert_fields:
-        found = getattr(config, field)
-        if found != bert_fields[field]:
+        own = getattr(config, field)
+        if own != bert_fields[field]:
             raise ValueError(
-                f"{field} is {bert_fields[field]} in the BERT model {name}, but {found} in this model; use a BERT "
+                f"{field} is {bert_fields[field]} in the BERT model {name}, but {own} in this model; use a BERT "
                 "model of the same size."
             )
 

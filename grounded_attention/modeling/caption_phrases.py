@@ -49,15 +49,15 @@ def find_phrases(caption: str, wanted: Sequence[str | Sequence[int]] | None = No
 
 
 def _locate(caption: str, wanted: Sequence[str | Sequence[int]]) -> list[Phrase]:
-    found: list[Phrase] = []
+    phrases: list[Phrase] = []
     for one in wanted:
         if isinstance(one, Mapping | Phrase):
-            found.append(read_phrase(one, [caption], f"phrase {len(found)}"))
+            phrases.append(read_phrase(one, [caption], f"phrase {len(phrases)}"))
         elif not isinstance(one, str):
-            found.append(_span(caption, one))
+            phrases.append(_span(caption, one))
         elif one.strip():
-            found.append(_occurrence(caption, one.strip(), found))
-    return sorted(found, key=lambda phrase: (phrase.start, phrase.end))
+            phrases.append(_occurrence(caption, one.strip(), phrases))
+    return sorted(phrases, key=lambda phrase: (phrase.start, phrase.end))
 
 
 def _span(caption: str, span: Sequence[int]) -> Phrase:
@@ -72,9 +72,9 @@ def _span(caption: str, span: Sequence[int]) -> Phrase:
     return Phrase(caption[start:end], start, end)
 
 
-def _occurrence(caption: str, text: str, found: Sequence[Phrase]) -> Phrase:
-    """The first occurrence of the text, at word boundaries, that is not in `found`."""
-    taken = {other.start for other in found if other.text.lower() == text.lower()}
+def _occurrence(caption: str, text: str, known: Sequence[Phrase]) -> Phrase:
+    """The first occurrence of the text, at word boundaries, that is not in `known`."""
+    taken = {other.start for other in known if other.text.lower() == text.lower()}
     for start, end in whole_words(re.escape(text), caption, re.IGNORECASE):
         if start not in taken:
             return Phrase(caption[start:end], start, end)
@@ -92,8 +92,8 @@ def unknown_words(tokenizer: Any, caption: str) -> list[str]:
     """The words of a caption that the tokenizer replaces by [UNK], each once, in order, without punctuation."""
     encoded = tokenizer(caption, return_offsets_mapping=True, add_special_tokens=False, split_special_tokens=True)
     pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-    found = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]
-    return list(dict.fromkeys(word for word in found if re.search(r"\w", word)))
+    parts = [caption[start:end] for token, (start, end) in pairs if token == tokenizer.unk_token_id]
+    return list(dict.fromkeys(word for word in parts if re.search(r"\w", word)))
 
 
 def nearest_words(tokenizer: Any, word: str, most: int = 2) -> list[str]:

@@ -237,10 +237,10 @@ class ViLBertConfig(PipelineEntry, BertTextConfig):
                 f"{len(self.v_biattention_id)}; each co-attention needs one of both."
             )
         for name, layers in (("t_biattention_id", "num_hidden_layers"), ("v_biattention_id", "v_num_hidden_layers")):
-            found, last = list(getattr(self, name)), getattr(self, layers)
-            if found != sorted(found) or any(not 0 <= layer <= last for layer in found):
+            ids, last = list(getattr(self, name)), getattr(self, layers)
+            if ids != sorted(ids) or any(not 0 <= layer <= last for layer in ids):
                 raise ValueError(
-                    f"{name} is {found}; expected increasing numbers of layers from 0 to {layers} ({last})."
+                    f"{name} is {ids}; expected increasing numbers of layers from 0 to {layers} ({last})."
                 )
         for name, layers in (("fixed_t_layer", "num_hidden_layers"), ("fixed_v_layer", "v_num_hidden_layers")):
             if not 0 <= getattr(self, name) <= getattr(self, layers):

@@ -52,11 +52,11 @@ class GroundingItem:
         return self.known_boxes * np.tile(np.asarray(size, np.float32), 2)
 
 
-def image_size(image: Image.Image | None, given: Any) -> tuple[int, int] | None:
-    """Width and height in pixels: `given`, or the size of the image. `ValueError` if they differ."""
-    if given is None:
+def image_size(image: Image.Image | None, size: Any) -> tuple[int, int] | None:
+    """Width and height in pixels: `size`, or the size of the image. `ValueError` if they differ."""
+    if size is None:
         return None if image is None else image.size
-    width, height = (int(value) for value in given)
+    width, height = (int(value) for value in size)
     if image is not None and image.size != (width, height):
         raise ValueError(f"image_size is ({width}, {height}), but the image has the size {image.size}")
     return width, height
@@ -91,11 +91,11 @@ def of_each(values: Any, count: int, name: str) -> list[Any] | None:
     return entries
 
 
-def read_caption(given: Any, known: Sequence[str]) -> str:
+def read_caption(item: Any, known: Sequence[str]) -> str:
     """The caption of an input. `ValueError` if the input is no dictionary with these keys, or has no caption."""
-    if not isinstance(given, Mapping):
-        raise ValueError(f"found {type(given).__name__}, expected an image with a caption, or a dictionary")
-    unknown, caption = sorted(set(given) - set(known)), given.get("caption")
+    if not isinstance(item, Mapping):
+        raise ValueError(f"found {type(item).__name__}, expected an image with a caption, or a dictionary")
+    unknown, caption = sorted(set(item) - set(known)), item.get("caption")
     if unknown:
         raise ValueError(f"unknown: {', '.join(unknown)}; known keys of an input are {', '.join(known)}")
     if not isinstance(caption, str) or not caption.strip():

@@ -183,8 +183,8 @@ def _check_reads_images(config: PreTrainedConfig, name: str) -> None:
     """Raises `ValueError` for a text model, before its weights are loaded."""
     if type(config) not in MODEL_MAPPING:
         return
-    found: Any = MODEL_MAPPING[type(config)]
-    main_input = (found[0] if isinstance(found, tuple) else found).main_input_name
+    model: Any = MODEL_MAPPING[type(config)]
+    main_input = (model[0] if isinstance(model, tuple) else model).main_input_name
     if main_input != "pixel_values":
         raise ValueError(
             f"{name}: a {config.model_type} model reads {main_input}, not images. Expected a vision model, such as a "

@@ -132,16 +132,16 @@ class LXMERTCrossLayer(GradientCheckpointingLayer):
             )
             attended[queries] = self.visual_attention.output(context, states[queries])
             reports.append(report)
-        found = []
+        streams = []
         for stream, attention, inner, output in (
             (TEXT, self.lang_self_att, self.lang_inter, self.lang_output),
             (REGIONS, self.visn_self_att, self.visn_inter, self.visn_output),
         ):
             call = (stream, stream)
             hidden, report = attention(attended[stream], masks[call], packing[stream], **requests[call])
-            found.append(output(inner(hidden), hidden))
+            streams.append(output(inner(hidden), hidden))
             reports.append(report)
-        return found[0], found[1], reports
+        return streams[0], streams[1], reports
 
 
 class LXMERTEncoder(nn.Module):
@@ -250,10 +250,10 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         inputs_embeds = embed_words(self.embeddings.word_embeddings, input_ids, inputs_embeds)
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
-        given, width = (region_features, region_boxes, region_attention_mask), self.config.visual_feat_dim
-        check_two_stream_regions(*given, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
+        visual, width = (region_features, region_boxes, region_attention_mask), self.config.visual_feat_dim
+        check_two_stream_regions(*visual, inputs_embeds.shape[0], "visual_feat_dim", width, kwargs)
         num_regions = 0 if region_features is None else region_features.shape[1]
-        regions = take_region_inputs(*given, inputs_embeds, width)
+        regions = take_region_inputs(*visual, inputs_embeds, width)
 
         text_mask = torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
         text_mask = text_mask if attention_mask is None else attention_mask.bool()
@@ -406,26 +406,26 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | LXMERTPreTrainingOutput:
         texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
-        given = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds)
-        outputs = self.lxmert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
-        found, losses = self._predict(outputs, attention_mask, region_attention_mask, labels, text_only)
-        found |= self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs)
+        inputs = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds)
+        outputs = self.lxmert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
+        logits, losses = self._predict(outputs, attention_mask, region_attention_mask, labels, text_only)
+        logits |= self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs)
         for name, target in (("relationship_labels", relationship_labels), ("answer_labels", answer_labels)):
             check_shape(name, target, outputs.pooler_output.shape[:1])
         if relationship_labels is not None:
-            losses.append(cross_entropy_sum(found["relationship_logits"], relationship_labels))
+            losses.append(cross_entropy_sum(logits["relationship_logits"], relationship_labels))
         if answer_labels is not None:
             if self.answer_head is None:
                 raise ValueError("answer_labels are given, but config.task_qa is False.")
-            losses.append(cross_entropy_sum(found["answer_logits"], answer_labels))
+            losses.append(cross_entropy_sum(logits["answer_logits"], answer_labels))
         targets = {
             "region_labels": (region_labels, region_label_weights),
             "attribute_labels": (attribute_labels, attribute_label_weights),
         }
         features = region_features if region_feature_targets is None else region_feature_targets
-        losses += self._region_losses(found, targets, predicted_regions, features, region_attention_mask)
+        losses += self._region_losses(logits, targets, predicted_regions, features, region_attention_mask)
         return LXMERTPreTrainingOutput(
-            loss=mean_of(*losses), hidden_states=outputs.hidden_states, attentions=outputs.attentions, **found
+            loss=mean_of(*losses), hidden_states=outputs.hidden_states, attentions=outputs.attentions, **logits
         )
 
     def _predict(
@@ -434,18 +434,18 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
         """The scores of all heads, by their names in the output, and the losses of masked words."""
         words = (outputs.text_hidden_state, attention_mask, labels, text_only, self.config.unpad)
         logits, losses = score_words(self.cls.predictions, *words)
-        found = {"mlm_logits": logits, "relationship_logits": self.cls.seq_relationship(outputs.pooler_output)}
+        predicted = {"mlm_logits": logits, "relationship_logits": self.cls.seq_relationship(outputs.pooler_output)}
         if self.obj_predict_head is not None:
             head, packed = self.obj_predict_head, find_packing(region_attention_mask, self.config.unpad)
             states = apply_packed(head.transform, packed, outputs.region_hidden_state)
             names = {"obj": "region_logits", "attr": "attribute_logits", "feat": "predicted_features"}
-            found |= {names[key]: apply_packed(layer, packed, states) for key, layer in head.decoder_dict.items()}
+            predicted |= {names[key]: apply_packed(layer, packed, states) for key, layer in head.decoder_dict.items()}
         if self.answer_head is not None:
-            found["answer_logits"] = self.answer_head(outputs.pooler_output)
-        return found, losses
+            predicted["answer_logits"] = self.answer_head(outputs.pooler_output)
+        return predicted, losses
 
     def _region_losses(
-        self, found: Mapping[str, Any], targets: Mapping[str, Any], predicted: Any, features: Any, mask: Any
+        self, predictions: Mapping[str, Any], targets: Mapping[str, Any], predicted: Any, features: Any, mask: Any
     ) -> list[Loss]:
         """The losses of the given targets of regions."""
         losses, released = [], self.config.visual_loss == "released"
@@ -454,14 +454,16 @@ class LXMERTForPreTraining(PhraseHeads, LXMERTPreTrainedModel):
             labels, weights = targets[name]
             if labels is None:
                 continue
-            if found.get(logits) is None:
+            if predictions.get(logits) is None:
                 raise ValueError(f"{name} are given, but the model has no head for them (task_obj_predict).")
-            check_shape(name, labels, tuple(found[logits].shape[:2]))
-            losses.append(region_classes_sum(found[logits], labels, weights, mask, normalizer))
-        if predicted is not None and found.get("predicted_features") is not None and features is not None:
-            check_shape("region_feature_targets", features, tuple(found["predicted_features"].shape))
+            check_shape(name, labels, tuple(predictions[logits].shape[:2]))
+            losses.append(region_classes_sum(predictions[logits], labels, weights, mask, normalizer))
+        if predicted is not None and predictions.get("predicted_features") is not None and features is not None:
+            check_shape("region_feature_targets", features, tuple(predictions["predicted_features"].shape))
             check_shape("predicted_regions", predicted, tuple(features.shape[:2]))
-            losses.append(region_features_sum(found["predicted_features"], features, predicted, mask, normalizer))
+            losses.append(
+                region_features_sum(predictions["predicted_features"], features, predicted, mask, normalizer)
+            )
         return losses
 
 

@@ -399,11 +399,11 @@ class ViLBertModel(ViLBertPreTrainedModel):
         longest = self.config.max_text_length
         check_text(inputs_embeds, attention_mask, token_type_ids, longest, "max_position_embeddings")
         batch_size, text_length = inputs_embeds.shape[:2]
-        given = (region_features, region_boxes, region_attention_mask)
-        check_two_stream_regions(*given, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
+        visual = (region_features, region_boxes, region_attention_mask)
+        check_two_stream_regions(*visual, batch_size, "v_feature_size", self.config.v_feature_size, kwargs)
         task_ids = self._check_task(task_ids, batch_size)
         num_regions = 0 if region_features is None else region_features.shape[1]
-        regions = take_region_inputs(*given, inputs_embeds, self.config.v_feature_size)
+        regions = take_region_inputs(*visual, inputs_embeds, self.config.v_feature_size)
 
         text_mask = torch.ones_like(inputs_embeds[..., 0], dtype=torch.bool)
         text_mask = text_mask if attention_mask is None else attention_mask.bool()
@@ -518,8 +518,8 @@ class ViLBertForPreTraining(WordHead, PhraseHeads, ViLBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         texts, shown = (input_ids, attention_mask, token_type_ids), hide_regions(region_features, masked_regions)
-        given = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds, task_ids)
-        outputs = self.vilbert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
+        inputs = (*texts, shown, region_boxes, region_attention_mask, inputs_embeds, task_ids)
+        outputs = self.vilbert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         targets = {
             "region_labels": region_labels,
             "region_label_probs": region_label_probs,
@@ -758,8 +758,8 @@ class ViLBertForMultiTask(WordHead, ViLBertPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | ViLBertMultiTaskOutput:
         texts, regions = (input_ids, attention_mask, token_type_ids), (region_features, region_boxes)
-        given = (*texts, *regions, region_attention_mask, inputs_embeds, task_ids)
-        outputs = self.vilbert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
+        inputs = (*texts, *regions, region_attention_mask, inputs_embeds, task_ids)
+        outputs = self.vilbert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         pooled = self.dropout(outputs.pooler_output)
         only_here: dict[str, torch.Tensor] = {}
         if self.vil_prediction_gqa is not None:

@@ -385,8 +385,8 @@ class VisualBERTForPreTraining(WordHead, PhraseHeads, VisualBERTPreTrainedModel)
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple | PreTrainingOutput:
         texts, regions = (input_ids, attention_mask, token_type_ids), (region_features, region_boxes)
-        given = (*texts, *regions, region_attention_mask, inputs_embeds, region_token_type_ids, image_text_alignment)
-        outputs = self.visual_bert(*given, grounding_queries=grounding_queries, return_dict=True, **kwargs)
+        inputs = (*texts, *regions, region_attention_mask, inputs_embeds, region_token_type_ids, image_text_alignment)
+        outputs = self.visual_bert(*inputs, grounding_queries=grounding_queries, return_dict=True, **kwargs)
         return predict_hidden(
             outputs,
             word_head=self.cls.predictions,

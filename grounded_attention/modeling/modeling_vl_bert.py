@@ -550,15 +550,15 @@ def _check_combination(region_features, region_boxes, region_attention_mask, pix
     if region_features is not None and pixel_values is not None:
         raise ValueError("Give region_features or pixel_values, not both.")
     if (pixel_values is None) != (image_sizes is None):
-        given, absent = ("pixel_values", "image_sizes") if image_sizes is None else ("image_sizes", "pixel_values")
-        raise ValueError(f"{given} are given without {absent}; an image needs both.")
+        present, absent = ("pixel_values", "image_sizes") if image_sizes is None else ("image_sizes", "pixel_values")
+        raise ValueError(f"{present} are given without {absent}; an image needs both.")
     if region_features is None and pixel_values is None:
         for name, value in {"region_boxes": region_boxes, "region_attention_mask": region_attention_mask}.items():
             if value is not None and value.numel() > 0:
                 raise ValueError(f"{name} are given without region_features or pixel_values; a region needs both.")
     elif region_boxes is None:
-        given = "region_features" if pixel_values is None else "pixel_values"
-        raise ValueError(f"{given} are given without region_boxes; a region needs both.")
+        present = "region_features" if pixel_values is None else "pixel_values"
+        raise ValueError(f"{present} are given without region_boxes; a region needs both.")
 
 
 def _check_token_regions(token_regions: torch.Tensor, shape: tuple[int, int], region_mask: torch.Tensor) -> None:
@@ -686,8 +686,8 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
             "token_type_ids": token_type_ids,
             "inputs_embeds": inputs_embeds,
         }
-        given = {**texts, **regions, "grounding_queries": grounding_queries}
-        outputs = self.vl_bert(input_ids, **given, return_dict=True, **kwargs)
+        inputs = {**texts, **regions, "grounding_queries": grounding_queries}
+        outputs = self.vl_bert(input_ids, **inputs, return_dict=True, **kwargs)
         return predict_hidden(
             outputs,
             word_head=self.mlm_head,

@@ -48,29 +48,29 @@ class RegionSource:
             boxes, self.feature_model, self.feature_model_name, queries=queries, device=self.device, **options
         )
 
-    def _check_width(self, found: int) -> None:
+    def _check_width(self, width: int) -> None:
         expected = self.processor.region_feature_size
-        if found != expected:
+        if width != expected:
             raise ValueError(
-                f"the features have {found} values, but the model was trained with {expected}; use the feature model "
+                f"the features have {width} values, but the model was trained with {expected}; use the feature model "
                 "of training"
             )
 
-    def _check_source(self, found: Any) -> None:
+    def _check_source(self, detector: Any) -> None:
         """Warns if the `provenance` of an extractor or a record differs from the features of training."""
-        source = self.processor.feature_source(getattr(found, "provenance", None))
+        source = self.processor.feature_source(getattr(detector, "provenance", None))
         line = None if self.reads_pixels else self.processor.feature_mismatch(source)
         if line is not None:
             self._warn(line)
 
     # Of one caption
 
-    def _take_record(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
+    def _take_record(self, item: GroundingItem, inputs: Mapping[str, Any]) -> None:
         """Sets the regions of a record; for a model that reads pixels only the boxes, without features."""
-        extra = [name for name in ("boxes", "features", "scores", "labels") if given.get(name) is not None]
+        extra = [name for name in ("boxes", "features", "scores", "labels") if inputs.get(name) is not None]
         if extra:
             raise ValueError(f"{', '.join(extra)} given together with regions, which already contain them")
-        record, image = given["regions"], given.get("image")
+        record, image = inputs["regions"], inputs.get("image")
         if not hasattr(record, "boxes") or not hasattr(record, "width"):
             expected = "a record with boxes, width and height, such as RegionTable.open(folder)[image_id]"
             raise ValueError(f"regions is of type {type(record).__name__}, expected {expected}")
@@ -91,11 +91,11 @@ class RegionSource:
             item.features = np.asarray(record.features, np.float32)
             self._check_source(record)
 
-    def _take_regions(self, item: GroundingItem, given: Mapping[str, Any]) -> None:
+    def _take_regions(self, item: GroundingItem, inputs: Mapping[str, Any]) -> None:
         """Sets the given boxes, or the image for the detector."""
-        boxes, features = given.get("boxes"), given.get("features")
+        boxes, features = inputs.get("boxes"), inputs.get("features")
         if boxes is None:
-            orphans = [name for name in ("features", "scores", "labels") if given.get(name) is not None]
+            orphans = [name for name in ("features", "scores", "labels") if inputs.get(name) is not None]
             if orphans:
                 raise ValueError(f"{', '.join(orphans)} given without boxes")
             if self.extractor is None:
@@ -104,14 +104,14 @@ class RegionSource:
             raise ValueError("the model reads pixels and does not use features: remove features")
         if boxes is not None and features is None and self.feature_model is None and not self.reads_pixels:
             raise ValueError("the model needs features: give those of the boxes, or a feature_model to the pipeline")
-        if features is None or given.get("image_size") is None:
-            item.image = self._open(given.get("image"))
-        item.size = image_size(item.image, given.get("image_size"))
+        if features is None or inputs.get("image_size") is None:
+            item.image = self._open(inputs.get("image"))
+        item.size = image_size(item.image, inputs.get("image_size"))
         if boxes is not None:
             item.boxes, count = normalise(boxes, item.size), len(boxes)
             item.features = None if features is None else rows_of_boxes(features, count)
-            item.scores = of_each(given.get("scores"), count, "scores")
-            item.labels = of_each(given.get("labels"), count, "labels") or [None] * count
+            item.scores = of_each(inputs.get("scores"), count, "scores")
+            item.labels = of_each(inputs.get("labels"), count, "labels") or [None] * count
 
     def _open(self, image: Any) -> Image.Image | None:
         if is_url(image):
@@ -124,8 +124,8 @@ class RegionSource:
         """Adds missing boxes, and missing features if the model needs them."""
         lacking = [item for item in items if item.boxes is None]
         if lacking:
-            found = self.extractor.extract([item.image for item in lacking])
-            for item, regions in zip(lacking, found, strict=True):
+            extracted = self.extractor.extract([item.image for item in lacking])
+            for item, regions in zip(lacking, extracted, strict=True):
                 item.boxes, item.features, item.scores = regions.boxes, regions.features, regions.scores.tolist()
                 item.labels = [regions.label(index) or None for index in range(len(regions))]
         lacking = [item for item in items if item.features is None]

@@ -169,8 +169,8 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
                 token of a phrase.
         """
         if caption is not None:
-            given = {name: kwargs.pop(name) for name in _INPUTS if name in kwargs}
-            inputs = {"image": inputs, "caption": caption, **given}
+            named = {name: kwargs.pop(name) for name in _INPUTS if name in kwargs}
+            inputs = {"image": inputs, "caption": caption, **named}
         if isinstance(inputs, list) and not inputs:
             return []
         return super().__call__(inputs, **kwargs)
@@ -339,9 +339,9 @@ class VisualGroundingPipeline(RegionSource, Pipeline):
         self, model_outputs: dict[str, Any], top_k: int | None = 1, threshold: float | None = None
     ) -> list[dict[str, Any]]:
         """The regions of each phrase, see `__call__`."""
-        found = model_outputs["items"]
-        found = found[0] if isinstance(found, list) else found
-        item, weights = found["item"], found["weights"].numpy()
+        entry = model_outputs["items"]
+        entry = entry[0] if isinstance(entry, list) else entry
+        item, weights = entry["item"], entry["weights"].numpy()
         edges, corners = ("xmin", "ymin", "xmax", "ymax"), item.pixels.tolist()
         return [
             {

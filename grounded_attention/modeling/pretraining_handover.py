@@ -90,32 +90,32 @@ class PretrainingHandover:
             fields, _ = cls.config_class.get_config_dict(name, **where)
         except (OSError, TypeError, ValueError):  # no configuration: transformers raises the error
             return None
-        found, wanted = fields.get("model_type"), cls.config_class.model_type
-        if found not in (None, wanted):
-            hint = f" (for a BERT model use {cls.__name__}.from_bert)" if found == "bert" else ""
-            raise ValueError(f"{name} is a checkpoint of the family '{found}'; expected '{wanted}'{hint}.")
+        model_type, wanted = fields.get("model_type"), cls.config_class.model_type
+        if model_type not in (None, wanted):
+            hint = f" (for a BERT model use {cls.__name__}.from_bert)" if model_type == "bert" else ""
+            raise ValueError(f"{name} is a checkpoint of the family '{model_type}'; expected '{wanted}'{hint}.")
         names = set(fields.get("architectures") or [])
         return next((kind for kind in cls._list_classes() if names & {kind.__name__, *kind._other_names}), None)
 
     @classmethod
     def _list_classes(cls) -> list[Any]:
         """The classes of this family, this one first."""
-        found: list[Any] = [cls]
+        classes: list[Any] = [cls]
         waiting: list[Any] = [next(kind for kind in reversed(cls.__mro__) if PretrainingHandover in kind.__mro__[1:])]
         while waiting:
-            found += waiting
+            classes += waiting
             waiting = [child for kind in waiting for child in kind.__subclasses__()]
-        return found
+        return classes
 
     @classmethod
     def _load_weights(cls, name: Any, source: Any, model_args: tuple, kwargs: dict[str, Any]) -> tuple[Any, dict]:
         """Loads base model and declared heads of a checkpoint of `source` (`None`: this class), with loading info."""
         heads = {} if source is None or source._is_base_class() else cls._heads_from_pretraining
         renamings = {"^" + re.escape(there): here for there, here in heads.items()}
-        given = {**kwargs, "key_mapping": {**(kwargs.get("key_mapping") or {}), **renamings} or None}
-        given |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
+        options = {**kwargs, "key_mapping": {**(kwargs.get("key_mapping") or {}), **renamings} or None}
+        options |= {"ignore_mismatched_sizes": True, "output_loading_info": True}
         with _hold_report():
-            model, info = super().from_pretrained(name, *model_args, **given)  # type: ignore[misc]
+            model, info = super().from_pretrained(name, *model_args, **options)  # type: ignore[misc]
         # transformers saves with the names of the loaded checkpoint, which are those of another class here.
         vars(model).pop("_weight_conversions", None)
         info["unexpected_keys"] = {
@@ -235,9 +235,9 @@ def describe_loading(model: Any, name: Any, info: Mapping[str, Any]) -> str | No
 
 def check_shapes(name: Any, mismatched: Iterable[tuple[str, Any, Any]]) -> None:
     """Raises `ValueError` for tensors that do not fit the configuration: (name, shape found, shape expected)."""
-    for key, found, wanted in sorted(mismatched):
+    for key, shape, wanted in sorted(mismatched):
         raise ValueError(
-            f"{key} has the shape {tuple(found)} in {name}, but {tuple(wanted)} in the configuration; remove the "
+            f"{key} has the shape {tuple(shape)} in {name}, but {tuple(wanted)} in the configuration; remove the "
             "override that changes it."
         )
 

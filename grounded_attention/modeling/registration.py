@@ -25,8 +25,8 @@ _PREFIX = "modeling_"
 
 def model_files() -> list[str]:
     """The names of the files `modeling_<name>.py`, without suffix."""
-    found = pkgutil.iter_modules([str(Path(__file__).parent)])
-    return sorted(file.name for file in found if file.name.startswith(_PREFIX))
+    files = pkgutil.iter_modules([str(Path(__file__).parent)])
+    return sorted(file.name for file in files if file.name.startswith(_PREFIX))
 
 
 def find_config(name: str) -> Any:

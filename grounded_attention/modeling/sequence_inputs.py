@@ -101,7 +101,7 @@ def check_shape(name: str, tensor: torch.Tensor | None, expected: tuple[int | st
         return
     shape = tuple(tensor.shape)
     fits = len(shape) == len(expected)
-    if not fits or any(isinstance(size, int) and size != found for size, found in zip(expected, shape, strict=True)):
+    if not fits or any(isinstance(size, int) and size != own for size, own in zip(expected, shape, strict=True)):
         raise ValueError(f"{name} have the shape {shape}, expected ({', '.join(map(str, expected))}){note}.")
 
 
@@ -173,10 +173,10 @@ class Choices(NamedTuple):
         """The sizes of `input_ids` (B, C, T) or `inputs_embeds` (B, C, T, D); `ValueError` if both are missing."""
         check_shape("input_ids", input_ids, ("batch_size", "num_choices", "text_length"))
         check_shape("inputs_embeds", inputs_embeds, ("batch_size", "num_choices", "text_length", "hidden_size"))
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        if given is None:
+        words = input_ids if inputs_embeds is None else inputs_embeds
+        if words is None:
             raise ValueError("Give exactly one of input_ids and inputs_embeds.")
-        return cls(*given.shape[:3])
+        return cls(*words.shape[:3])
 
     def reshape(self, name: str, value: Any) -> Any:
         """An input of the base model, with one row per choice; what is not of texts or regions does not change."""

@@ -235,9 +235,9 @@ class VGPTask(Task, VGPHeads):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | VGPOutput:
-        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
         inputs = {"inputs_embeds": inputs_embeds, "grounding_queries": grounding_queries, **kwargs}
-        outputs, boxes = self.encode_for_vgp(self.base_model, *given, **inputs)
+        outputs, boxes = self.encode_for_vgp(self.base_model, *sequence, **inputs)
         labels, aligned = (identification_labels, vgp_labels), (alignment_phrases, alignment_pairs)
         return self.score_vgp(outputs, boxes, attention_mask, phrase_mask, phrase_pairs, *labels, *aligned)
 
@@ -267,8 +267,8 @@ class ReferringTask(Task):
         region_targets: torch.Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
-        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
-        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*sequence, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
         unpad = self._packs_regions and self.config.unpad
         return choose_region(self._score_regions, outputs, region_attention_mask, region_targets, unpad)
 
@@ -298,8 +298,8 @@ class AnsweringTask(Task):
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
-        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
-        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*sequence, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
         if answer_positions is None:
             answer_positions = self._find_answers(outputs.text_hidden_state, attention_mask)
         return score_answers(self._score_answers, outputs, answer_positions, labels, self.config.vqa_loss)
@@ -333,8 +333,8 @@ class PooledAnsweringTask(Task):
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
-        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
-        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*sequence, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
         return answer_output(self._score_answers(outputs.pooler_output), outputs, labels, self.config.vqa_loss)
 
 
@@ -395,8 +395,8 @@ class ChoosingTask(Task):
                 classes = classes[:, None].expand(-1, choices.num_choices, -1)
             check_shape("region_class_labels", classes, region_logits.shape[:3])
             losses.append(cross_entropy_sum(region_logits, classes))
-        found = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
-        return MultipleChoiceOutput(loss=mean_of(*losses), logits=logits, region_class_logits=region_logits, **found)
+        states = {"hidden_states": outputs.hidden_states, "attentions": outputs.attentions}
+        return MultipleChoiceOutput(loss=mean_of(*losses), logits=logits, region_class_logits=region_logits, **states)
 
 
 class ReasoningTask(Task):
@@ -477,8 +477,8 @@ class GroundingTask(Task, AlignmentScorer):
         alignment_pairs: torch.Tensor | None = None,
         **kwargs: Unpack[FamilyInputs],
     ) -> tuple | TaskOutput:
-        given = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
-        outputs = self.encode(*given, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
+        sequence = (input_ids, attention_mask, token_type_ids, region_features, region_boxes, region_attention_mask)
+        outputs = self.encode(*sequence, inputs_embeds, grounding_queries=grounding_queries, **kwargs)
         text_states, region_states = outputs.text_hidden_state, outputs.region_hidden_state
         if phrase_mask is None:
             raise ValueError("phrase_mask is missing: give the tokens of each phrase, as the processor does.")

@@ -154,14 +154,14 @@ class BoxDialect:
         """Reads the first point of an answer, x and y in [0, 1]: JSON, tags, a click, brackets; or a box's middle."""
         answer = _clean(text)
         if coords := _COORDS.search(answer):  # image, then number of the point, x and y
-            found = re.findall(_NUMBER, coords[1])[2:4]
-        elif (named := _POINTS.search(answer)) and (found := self._find_point(named[0])):
+            numbers = re.findall(_NUMBER, coords[1])[2:4]
+        elif (named := _POINTS.search(answer)) and (numbers := self._find_point(named[0])):
             pass
         elif (box := self.read(text)) is not None:
             return [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
         else:
-            found = self._find_point(answer)
-        return self._shares([float(number) for number in found]) if len(found) > 1 else None
+            numbers = self._find_point(answer)
+        return self._shares([float(number) for number in numbers]) if len(numbers) > 1 else None
 
     def _find_point(self, answer: str) -> list[str]:
         """x and y of the first point."""
@@ -200,16 +200,16 @@ class BoxDialect:
         limits = self.bounds
         fractions = max(numbers) <= 1 < min(limits) and any(number % 1 for number in numbers)
         if fractions or any(not 0 <= number <= limits[place % 2] for place, number in enumerate(numbers)):
-            found = ", ".join(f"{number:g}" for number in numbers)
+            listed = ", ".join(f"{number:g}" for number in numbers)
             known = "x from 0 to {:g} and y from 0 to {:g}".format(*limits)
-            raise ValueError(f"the box [{found}] is not on the scale of {known}")
+            raise ValueError(f"the box [{listed}] is not on the scale of {known}")
         pairs = zip(numbers, self._edges(), strict=False)
         return [min(max((number - start) / size, 0.0), 1.0) for number, (start, size) in pairs]
 
 
 def _fill(template: str, values: dict[str, str]) -> str:
     """Fills in the names in braces that are known; other braces are those of JSON."""
-    return re.sub(r"\{(\w+)\}", lambda found: values.get(found[1], found[0]), template)
+    return re.sub(r"\{(\w+)\}", lambda slot: values.get(slot[1], slot[0]), template)
 
 
 def _clean(text: str) -> str:
@@ -229,7 +229,7 @@ def _parted(brackets: re.Match[str]) -> str:
 def _find_numbers(text: str) -> Iterator[tuple[Sequence[str], bool]]:
     """The four numbers of each box that a text has, and whether keys name them: with a key, in brackets, or bare."""
     text = re.sub(r"[\[(][^\[\]()]*[\])]", _parted, text)
-    keyed = " ".join(found[0] for found in _KEYED_BOXES.finditer(text))
+    keyed = " ".join(match[0] for match in _KEYED_BOXES.finditer(text))
     if boxes := re.findall(_FOUR, keyed) or re.findall(_FOUR, text):
         yield from ((box, False) for box in boxes)
         return

@@ -16,17 +16,17 @@ def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | Non
     return {"name": name} if isinstance(name, str) and name else None
 
 
-def feature_mismatch(found: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:
+def feature_mismatch(source: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:
     """Compares the source of features with that of training.
 
     Sources are the same if their names or the hashes of their weights are equal.
     """
-    if found is None or trained_on is None:
+    if source is None or trained_on is None:
         return None
-    if any(found.get(key) and found.get(key) == trained_on.get(key) for key in ("name", "weights")):
+    if any(source.get(key) and source.get(key) == trained_on.get(key) for key in ("name", "weights")):
         return None
     return (
-        f"the features are those of {found.get('name')!r}, but the model was trained on those of "
+        f"the features are those of {source.get('name')!r}, but the model was trained on those of "
         f"{trained_on.get('name')!r}: its attention is not meaningful"
     )
 

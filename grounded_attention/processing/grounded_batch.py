@@ -76,20 +76,20 @@ def describe_cut(rows: Mapping[str, tuple[int, Sequence[str]]], shown: int = 3) 
 
 
 def as_batch(
-    text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, given: dict[str, Any]
+    text: str | Sequence[str], text_pair: str | Sequence[str | None] | None, inputs: dict[str, Any]
 ) -> tuple[list[list[str]], list[int], dict[str, Any]]:
     """Converts arguments to those of a batch of B examples."""
     if isinstance(text, str):
-        images = given["images"]
+        images = inputs["images"]
         text, text_pair = [text], None if text_pair is None else [text_pair]  # type: ignore[list-item]
-        given = {name: None if value is None else [value] for name, value in given.items()}
+        inputs = {name: None if value is None else [value] for name, value in inputs.items()}
         # Other processors accept a list of one image as well as the image.
-        given["images"] = list(images) if isinstance(images, (list, tuple)) else given["images"]
+        inputs["images"] = list(images) if isinstance(images, (list, tuple)) else inputs["images"]
     _check_texts("text", text, (str,))
     _check_texts("text_pair", [] if text_pair is None else text_pair, (str, type(None)))
     if not len(text):
         raise ValueError("The batch is empty: `text` has no entry.")
-    for name, value in {"text_pair": text_pair, **given}.items():
+    for name, value in {"text_pair": text_pair, **inputs}.items():
         if value is None:
             continue
         if isinstance(value, (str, bytes)) or not hasattr(value, "__len__"):
@@ -99,8 +99,8 @@ def as_batch(
                 f"{name} has {len(value)} entries, but `text` has {len(text)}; expected one for each example."
             )
     if text_pair is None:
-        return [list(text)], [1] * len(text), given
-    return [list(text), [pair or "" for pair in text_pair]], [1 + (pair is not None) for pair in text_pair], given
+        return [list(text)], [1] * len(text), inputs
+    return [list(text), [pair or "" for pair in text_pair]], [1 + (pair is not None) for pair in text_pair], inputs
 
 
 def _check_texts(name: str, texts: Any, types: tuple[type, ...]) -> None:

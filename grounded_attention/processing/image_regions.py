@@ -25,33 +25,33 @@ DETECTOR_OUTPUTS = (
 
 
 def read_images(
-    given: Mapping[str, Any], image_processor: FastRCNNImageProcessor | None, detector: Any
+    arguments: Mapping[str, Any], image_processor: FastRCNNImageProcessor | None, detector: Any
 ) -> tuple[dict[str, Any], list[Image.Image | None] | None]:
     """Opens the images of a batch and runs the detector on them."""
-    if given["images"] is None:
+    if arguments["images"] is None:
         if detector is not None:
             raise ValueError("detector is given without images; give images too.")
-        return dict(given), None
-    _check_arguments(given, image_processor, detector)
-    images = enumerate(given["images"])
+        return dict(arguments), None
+    _check_arguments(arguments, image_processor, detector)
+    images = enumerate(arguments["images"])
     pictures = [None if image is None else open_image(image, f"Example {i}") for i, image in images]
     if detector is None:
-        _match_sizes(given["image_sizes"], pictures)
-        return dict(given), pictures
-    found = {**given, **detect_regions(detector, pictures)}
-    if found["region_features"] is not None:
-        return found, None
+        _match_sizes(arguments["image_sizes"], pictures)
+        return dict(arguments), pictures
+    inputs = {**arguments, **detect_regions(detector, pictures)}
+    if inputs["region_features"] is not None:
+        return inputs, None
     if image_processor is None:
         raise ValueError(
             "The detector finds boxes without features, and this processor has no image_processor for a model that "
             "computes them; add a feature model to the extractor."
         )
-    return found, pictures
+    return inputs, pictures
 
 
-def _check_arguments(given: Mapping[str, Any], image_processor: Any, detector: Any) -> None:
+def _check_arguments(inputs: Mapping[str, Any], image_processor: Any, detector: Any) -> None:
     if detector is not None:
-        conflicting = [name for name in DETECTOR_OUTPUTS if given[name] is not None]
+        conflicting = [name for name in DETECTOR_OUTPUTS if inputs[name] is not None]
         if conflicting:
             raise ValueError(f"{', '.join(conflicting)} given together with a detector, which computes them.")
         if not callable(getattr(detector, "extract", None)):
@@ -59,10 +59,10 @@ def _check_arguments(given: Mapping[str, Any], image_processor: Any, detector: A
                 f"detector: {type(detector).__name__} has no method extract(images); give a RegionExtractor."
             )
         return
-    features = [name for name in ("region_features", "image_features") if given[name] is not None]
+    features = [name for name in ("region_features", "image_features") if inputs[name] is not None]
     if features:
         raise ValueError(f"{', '.join(features)} given together with images; remove one of the two.")
-    if given["region_boxes"] is None:
+    if inputs["region_boxes"] is None:
         raise ValueError("images are given without region_boxes and without a detector; give one of the two.")
     if image_processor is None:
         raise ValueError(
@@ -87,10 +87,10 @@ def _match_sizes(image_sizes: Sequence[Any] | None, pictures: Sequence[Image.Ima
 def detect_regions(detector: Any, pictures: Sequence[Image.Image | None]) -> dict[str, list[Any] | None]:
     """Runs a detector on B pictures."""
     present = [picture for picture in pictures if picture is not None]
-    found = list(detector.extract(present)) if present else []
-    if len(found) != len(present):
-        raise ValueError(f"The detector returns {len(found)} results for {len(present)} images.")
-    results = iter(found)
+    detected = list(detector.extract(present)) if present else []
+    if len(detected) != len(present):
+        raise ValueError(f"The detector returns {len(detected)} results for {len(present)} images.")
+    results = iter(detected)
     rows = [None if picture is None else next(results) for picture in pictures]
     has_features = all(row is None or row.features is not None for row in rows)
     return {

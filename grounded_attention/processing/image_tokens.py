@@ -261,14 +261,14 @@ def image_layouts(
     family: ImageTokenFamily, processor: Any, sizes: Sequence[Any], image_settings: Mapping[str, Any]
 ) -> list[ImageLayout]:
     """Makes the layouts of the images of one example."""
-    given = {**family.settings, **image_settings}
+    settings = {**family.settings, **image_settings}
     layouts = []
     for image, size in enumerate(sizes):
         array = to_array(size, f"image {image}: size")
         if array.shape != (2,) or (array < 1).any():
             raise ValueError(f"image {image}: size {size!r}, expected (width, height) in pixels.")
         width, height = (int(edge) for edge in array)
-        layout = family.layout(ImageSettings(processor, given, width, height, len(sizes) == 1, image))
+        layout = family.layout(ImageSettings(processor, settings, width, height, len(sizes) == 1, image))
         start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
         layouts.append([start, *layout, end])
     return layouts
@@ -347,8 +347,8 @@ def locate_image_tokens(
     if len(ids) != len(image_sizes):
         raise ValueError(f"image_sizes has {len(image_sizes)} entries, but input_ids has {len(ids)} rows.")
     token_id = processor.tokenizer.convert_tokens_to_ids(family.image_token(processor))
-    found = []
+    places = []
     for example, (row, sizes) in enumerate(zip(ids, image_sizes, strict=True)):
         layouts = image_layouts(family, processor, sizes, image_settings or {})
-        found.append(place_image_tokens(np.flatnonzero(row == token_id), layouts, f"Example {example}"))
-    return found
+        places.append(place_image_tokens(np.flatnonzero(row == token_id), layouts, f"Example {example}"))
+    return places

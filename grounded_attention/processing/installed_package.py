@@ -28,11 +28,11 @@ def load_extractor(*args: Any, **kwargs: Any) -> Any:
     return find_installed("processing.load_extractor", "load_extractor")(*args, **kwargs)
 
 
-def read_images(given: Mapping[str, Any], image_processor: Any, detector: Any) -> Any:
+def read_images(inputs: Mapping[str, Any], image_processor: Any, detector: Any) -> Any:
     """Opens the images of a batch for a detector, with the installed package; a batch of features has none."""
-    if given["images"] is None and detector is None:
-        return dict(given), None
-    return find_installed("processing.image_regions", "read_images")(given, image_processor, detector)
+    if inputs["images"] is None and detector is None:
+        return dict(inputs), None
+    return find_installed("processing.image_regions", "read_images")(inputs, image_processor, detector)
 
 
 def pixel_arrays(*args: Any) -> Any:

@@ -111,8 +111,8 @@ class PatchGroundingProcessor:
         dialect = BOX_DIALECTS[name or self.family.boxes]
         if image is None:
             return fit_dialect(dialect, None)
-        given = {**self.family.settings, **self.image_settings}
-        return fit_dialect(dialect, ImageSettings(self.processor, given, *open_image(image, "image").size, True))
+        settings = {**self.family.settings, **self.image_settings}
+        return fit_dialect(dialect, ImageSettings(self.processor, settings, *open_image(image, "image").size, True))
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
         """Saves the processor of the model; the settings of this class are not stored."""
@@ -189,14 +189,14 @@ class PatchGroundingProcessor:
         """
         single = isinstance(text, str) or is_conversation(text)
         texts = [text] if single else text
-        given = {"images": images, "phrases": phrases, "phrase_pairs": phrase_pairs}
+        examples = {"images": images, "phrases": phrases, "phrase_pairs": phrase_pairs}
         if single:
-            given = {name: None if value is None else [value] for name, value in given.items()}
+            examples = {name: None if value is None else [value] for name, value in examples.items()}
             text_pair = None if text_pair is None else [text_pair]  # type: ignore[list-item]
         # Conversations are checked where they are rendered.
         stand_ins = ["" if is_conversation(each) else each for each in texts] if hasattr(texts, "__len__") else texts
-        _, _, given = as_batch(stand_ins, text_pair, given)
-        pictures = _open_images(given["images"], len(texts))
+        _, _, examples = as_batch(stand_ins, text_pair, examples)
+        pictures = _open_images(examples["images"], len(texts))
         answers = [None] * len(texts) if text_pair is None else list(text_pair)
         prompts = [
             self._prompt(f"Example {i}", *each) for i, each in enumerate(zip(texts, answers, pictures, strict=True))
@@ -215,10 +215,10 @@ class PatchGroundingProcessor:
         parts = [each.prompt.parts for each in sequences]
         spoken = [[each[i].text if i < len(each) else "" for each in parts] for i in range(len(encoded.ids))]
         length = data["text_positions"].shape[1]
-        found, dropped = phrase_arrays(given, spoken, encoded, columns, length, regions, match, counts)
-        data.update(found)
+        arrays, dropped = phrase_arrays(examples, spoken, encoded, columns, length, regions, match, counts)
+        data.update(arrays)
         if "phrase_mask" in data:
-            data["phrase_boxes"], data["phrase_image"] = box_arrays(given["phrases"], data["phrase_mask"].shape[1])
+            data["phrase_boxes"], data["phrase_image"] = box_arrays(examples["phrases"], data["phrase_mask"].shape[1])
             added = np.array([*self.tokenizer.get_added_vocab().values()], dtype=np.int64)
             places = data["text_positions"]
             ids = np.take_along_axis(inputs["input_ids"].numpy(), places.clip(min=0), axis=1)
@@ -240,9 +240,9 @@ class PatchGroundingProcessor:
                     'An image of a conversation is a part {"type": "image"}.'
                 )
         ends = (self.tokenizer.bos_token, self.tokenizer.eos_token, self.tokenizer.pad_token)
-        if found := next((token for token in ends if token and token in text), None):
+        if special := next((token for token in ends if token and token in text), None):
             raise ValueError(
-                f"{name}: a text has {found!r}, which would begin, end or pad it: write it in another way."
+                f"{name}: a text has {special!r}, which would begin, end or pad it: write it in another way."
             )
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
@@ -349,7 +349,7 @@ def mark_covered(shares: np.ndarray, threshold: float) -> np.ndarray:
 def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.ndarray, np.ndarray]:
     """The boxes (B, P, G, 4) float32 of the phrases of each example, -1 for padding, and their images (B, P)."""
     values = [[each if isinstance(each, Mapping) else vars(each) for each in example or ()] for example in phrases]
-    given = [
+    of_phrases = [
         [
             mask_boxes(each["mask"], "phrase")
             if each.get("boxes") is None and each.get("mask") is not None
@@ -358,13 +358,13 @@ def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.
         ]
         for example in values
     ]
-    boxes = [[np.reshape(() if each is None else each, (-1, 4)) for each in example] for example in given]
+    boxes = [[np.reshape(() if each is None else each, (-1, 4)) for each in example] for example in of_phrases]
     most = max((len(each) for example in boxes for each in example), default=0)
     made = np.full((len(values), count, max(most, 1), 4), -1.0, dtype=np.float32)
     images = np.zeros((len(values), count), dtype=np.int64)
     for row, example in enumerate(boxes):
-        for place, found in enumerate(example):
-            made[row, place, : len(found)] = found
+        for place, boxes_of in enumerate(example):
+            made[row, place, : len(boxes_of)] = boxes_of
             images[row, place] = values[row][place].get("image") or 0
     return made, images
 

@@ -53,7 +53,7 @@ KEYS = tuple(each.name for each in fields(Phrase))
 _FORMER = {"words": "text", "caption": "sentence", "message": "sentence", "entity_id": "entity"}
 
 
-def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: str, grounded: bool = False) -> Phrase:
+def read_phrase(phrase: Mapping[str, Any] | Phrase, texts: Sequence[str], name: str, grounded: bool = False) -> Phrase:
     """Reads a phrase of a row.
 
     A mapping has the keys of [`Phrase`]. `start` and `end` may be missing if the text occurs once, as whole words, in
@@ -61,7 +61,7 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
     `region` one of `regions`.
 
     Args:
-        given (`Mapping` or `Phrase`): The phrase.
+        phrase (`Mapping` or `Phrase`): The phrase.
         texts (sequence of `str`): The texts of the row.
         name (`str`): Its name in errors.
         grounded (`bool`, *optional*, defaults to `False`): Whether a mapping must say what the words mean: `boxes` or
@@ -74,18 +74,18 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
         ValueError: A key is unknown (the message has the nearest known one) or missing, the words are not at that
             place, or occur not exactly once.
     """
-    found = _known_values(given, name)
-    if found.get("mask") is not None and found.get("boxes") is None:
-        found["boxes"] = find_installed("utils.masks", "mask_boxes")(found["mask"], name)
-    if grounded and isinstance(given, Mapping) and not {"boxes", "regions", "mask"} & given.keys():
+    values = _known_values(phrase, name)
+    if values.get("mask") is not None and values.get("boxes") is None:
+        values["boxes"] = find_installed("utils.masks", "mask_boxes")(values["mask"], name)
+    if grounded and isinstance(phrase, Mapping) and not {"boxes", "regions", "mask"} & phrase.keys():
         raise ValueError(f"{name}: neither boxes nor regions; give 'boxes': [] for a phrase that is not grounded.")
-    text, sentence = found.get("text") or None, found.get("sentence")
+    text, sentence = values.get("text") or None, values.get("sentence")
     if sentence is not None and not (_is_integer(sentence) and 0 <= sentence < len(texts)):
         raise ValueError(f"{name}: sentence is {sentence!r}, but the example has {len(texts)} text(s).")
     if text is not None and not isinstance(text, str):
         raise ValueError(f"{name}: text is {text!r:.80}, expected the words of the phrase.")
-    start: Any = found.get("start")
-    end: Any = found.get("end")
+    start: Any = values.get("start")
+    end: Any = values.get("end")
     if start is None and end is None and text is not None:
         sentence, start, end = _find(text, texts, sentence, name)
     sentence = int(sentence or 0)
@@ -99,7 +99,7 @@ def read_phrase(given: Mapping[str, Any] | Phrase, texts: Sequence[str], name: s
     words = whole[start:end]
     if text is not None and words != text:
         raise ValueError(f"{name}: text is {text!r:.80}, but characters {start} to {end} are {words!r:.80}.")
-    return Phrase(**{**found, "text": words, "start": int(start), "end": int(end), "sentence": sentence})
+    return Phrase(**{**values, "text": words, "start": int(start), "end": int(end), "sentence": sentence})
 
 
 def row_texts(row: Mapping[str, Any]) -> list[str]:
@@ -114,13 +114,13 @@ def row_texts(row: Mapping[str, Any]) -> list[str]:
     return texts
 
 
-def _known_values(given: Any, name: str) -> dict[str, Any]:
+def _known_values(phrase: Any, name: str) -> dict[str, Any]:
     """The values of a mapping that are not None, by the names of `Phrase`."""
     # By its attributes: the code of a checkpoint has a class `Phrase` of its own.
-    values = given if isinstance(given, Mapping) else getattr(given, "__dict__", None)
+    values = phrase if isinstance(phrase, Mapping) else getattr(phrase, "__dict__", None)
     if values is None:
-        raise ValueError(f"{name}: {given!r:.80} is not a dictionary; expected a list of phrases for every example.")
-    found: dict[str, Any] = {}
+        raise ValueError(f"{name}: {phrase!r:.80} is not a dictionary; expected a list of phrases for every example.")
+    known_values: dict[str, Any] = {}
     for key, value in values.items():
         if value is None:
             continue
@@ -133,10 +133,10 @@ def _known_values(given: Any, name: str) -> dict[str, Any]:
             close = difflib.get_close_matches(str(key), [*KEYS, *_FORMER], n=1, cutoff=0.5)
             meant = f"; did you mean {_FORMER.get(close[0], close[0])!r}?" if close else "."
             raise ValueError(f"{name}: {key!r} is no key of a phrase; known: {', '.join(KEYS)}{meant}")
-        if known in found:
+        if known in known_values:
             raise ValueError(f"{name}: {key!r} says once more what {known!r} is; remove one of them.")
-        found[known] = value
-    return found
+        known_values[known] = value
+    return known_values
 
 
 def _is_integer(value: Any) -> bool:

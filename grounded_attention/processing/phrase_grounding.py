@@ -104,7 +104,7 @@ def match_iou(gold: np.ndarray, candidates: np.ndarray, iou_threshold: float) ->
 
 
 def phrase_arrays(
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     texts: list[list[str]],
     encoded: EncodedTexts,
     columns: TextColumns,
@@ -117,7 +117,7 @@ def phrase_arrays(
     Makes the arrays `phrase_...` of a batch, and the report of dropped phrases.
 
     Args:
-        given (`Mapping[str, Any]`): `phrases` and `phrase_pairs`, as in the processor's call.
+        inputs (`Mapping[str, Any]`): `phrases` and `phrase_pairs`, as in the processor's call.
         texts (`list[list[str]]`): S lists of B texts.
         encoded (`EncodedTexts`): the pieces of the texts.
         columns (`TextColumns`): their columns.
@@ -126,12 +126,12 @@ def phrase_arrays(
         match (`BoxMatch`): finds the regions of boxes.
         images (`np.ndarray`): (B,) int64, the number of images of each example.
     """
-    if given["phrases"] is None:
-        if given["phrase_pairs"] is not None:
+    if inputs["phrases"] is None:
+        if inputs["phrase_pairs"] is not None:
             raise ValueError("phrase_pairs are given without phrases; they are indices into them.")
         return {}, [[] for _ in images]
-    flat = flatten_phrases(given["phrases"], texts)
-    counts = [len(example or ()) for example in given["phrases"]]
+    flat = flatten_phrases(inputs["phrases"], texts)
+    counts = [len(example or ()) for example in inputs["phrases"]]
     shape = (len(counts), max(counts, default=0), length)
     mask, truncated, empty = phrase_tokens(flat, shape, encoded, columns)
     absent = truncated | empty
@@ -144,8 +144,8 @@ def phrase_arrays(
             data["phrase_scores"] = np.ones(data["phrase_regions"].shape, dtype=np.float32)
             data["phrase_scores"][flat.example, flat.row] = scores
         flags[REGIONS_CUT] = lost & ~absent
-    if given["phrase_pairs"] is not None:
-        data["phrase_pairs"] = pair_phrases(given["phrase_pairs"], flat, absent, counts)
+    if inputs["phrase_pairs"] is not None:
+        data["phrase_pairs"] = pair_phrases(inputs["phrase_pairs"], flat, absent, counts)
     dropped = list_dropped(flat, texts, flags)
     warn_about_dropped(dropped, len(flat.records))
     return data, dropped
@@ -158,36 +158,38 @@ def ground_phrases(
     covers), which phrases lost all of theirs, and how sure they are. With `regions`, `boxes` are ignored; `images`
     (F,) are the images of the boxes, -1 for any.
     """
-    given = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
-    scores = np.zeros(given.shape, dtype=np.float32)  # 0 where no box with a score decides
+    is_gold = np.zeros((len(flat.records), regions.columns.shape[1]), dtype=bool)
+    scores = np.zeros(is_gold.shape, dtype=np.float32)  # 0 where no box with a score decides
     boxes: list[tuple[int, np.ndarray]] = []
     has_scores = any(record.scores is not None for record in flat.records)
     box_scores = [np.ones(0, dtype=np.float32)] * len(flat.records)
     for index, record in enumerate(flat.records):
         if record.regions is not None:
-            given[index, check_indices(flat, index, regions.counts)] = True
+            is_gold[index, check_indices(flat, index, regions.counts)] = True
         elif record.boxes is not None:
-            found = _gold_boxes(flat, index)
-            boxes += [(index, box) for box in found]
+            gold = _gold_boxes(flat, index)
+            boxes += [(index, box) for box in gold]
             if has_scores:
-                box_scores[index] = _box_scores(flat, index, len(found))
+                box_scores[index] = _box_scores(flat, index, len(gold))
     if boxes:
-        box, region = _match_boxes(flat, boxes, given, regions, match, images)
+        box, region = _match_boxes(flat, boxes, is_gold, regions, match, images)
         if has_scores:
             phrase = np.array([index for index, _ in boxes], dtype=np.int64)[box]
             np.maximum.at(scores, (phrase, region), np.concatenate(box_scores)[box])
-    shares = np.ones(given.shape, dtype=np.float32)
+    shares = np.ones(is_gold.shape, dtype=np.float32)
     for index, record in enumerate(flat.records):
         if record.mask is not None and record.regions is None:
             candidates = _candidates(flat, np.array([index]), regions, images)[0]
             find = find_installed("utils.masks", "mask_regions")
-            shares[index], given[index] = find(record.mask, candidates, given[index], regions.cover, flat.name(index))
-    target = np.zeros((len(given), regions.arrays["region_boxes"].shape[1]), dtype=np.float32)
-    phrase, region = np.nonzero(given)
+            shares[index], is_gold[index] = find(
+                record.mask, candidates, is_gold[index], regions.cover, flat.name(index)
+            )
+    target = np.zeros((len(is_gold), regions.arrays["region_boxes"].shape[1]), dtype=np.float32)
+    phrase, region = np.nonzero(is_gold)
     column = regions.columns[flat.example[phrase], region]
     phrase, region, column = (values[column >= 0] for values in (phrase, region, column))
     target[phrase, column] = shares[phrase, region]
-    lost = np.logical_and(given.any(axis=1), ~target.any(axis=1))
+    lost = np.logical_and(is_gold.any(axis=1), ~target.any(axis=1))
     if regions.cover and boxes:
         lost[[index for index, _ in boxes]] |= ~target[[index for index, _ in boxes]].any(axis=1)
     if not has_scores:
@@ -201,7 +203,7 @@ def ground_phrases(
 
 def _image_of(flat: FlatPhrases, images: np.ndarray, required: bool) -> np.ndarray:
     """Returns the image of the boxes of each phrase, (F,) int64, -1 for any; (B,) `images` are those of an example."""
-    found = np.full(len(flat.records), -1, dtype=np.int64)
+    images_of = np.full(len(flat.records), -1, dtype=np.int64)
     for index, record in enumerate(flat.records):
         image, count = record.image, images[flat.example[index]]
         if record.regions is not None or (image is None and not (required and count > 1 and record.boxes is not None)):
@@ -211,8 +213,8 @@ def _image_of(flat: FlatPhrases, images: np.ndarray, required: bool) -> np.ndarr
                 f"{flat.name(index)}: image is {image!r}, but the example has {count} image(s); expected the index of "
                 "the image of the boxes, from 0."
             )
-        found[index] = image
-    return found
+        images_of[index] = image
+    return images_of
 
 
 def check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarray:
@@ -235,37 +237,37 @@ def check_indices(flat: FlatPhrases, index: int, counts: np.ndarray) -> np.ndarr
 
 def _box_scores(flat: FlatPhrases, index: int, count: int) -> np.ndarray:
     """Returns the score of each of the `count` boxes of a phrase, (count,) float32; 1 without scores."""
-    given = flat.records[index].scores
-    if given is None:
+    scores = flat.records[index].scores
+    if scores is None:
         return np.ones(count, dtype=np.float32)
-    found = to_array(given, f"{flat.name(index)}, scores").astype(np.float32).reshape(-1)
-    if len(found) != count or not ((found > 0) & (found <= 1)).all():
+    array = to_array(scores, f"{flat.name(index)}, scores").astype(np.float32).reshape(-1)
+    if len(array) != count or not ((array > 0) & (array <= 1)).all():
         raise ValueError(
-            f"{flat.name(index)}: scores {given!r:.80}, expected one number above 0 and at most 1 for each "
+            f"{flat.name(index)}: scores {scores!r:.80}, expected one number above 0 and at most 1 for each "
             f"of its {count} boxes."
         )
-    return found
+    return array
 
 
 def _gold_boxes(flat: FlatPhrases, index: int) -> np.ndarray:
     """Returns the gold boxes of a phrase, (n, 4)."""
-    given = flat.records[index].boxes
-    array = to_array(given, f"{flat.name(index)}, boxes")
+    boxes = flat.records[index].boxes
+    array = to_array(boxes, f"{flat.name(index)}, boxes")
     if array.shape not in ((0,), (0, 4)) and (array.ndim != 2 or array.shape[1] != 4 or not array.size):
-        raise ValueError(f"{flat.name(index)}: boxes {given!r:.80}, expected [[x1, y1, x2, y2], ...].")
+        raise ValueError(f"{flat.name(index)}: boxes {boxes!r:.80}, expected [[x1, y1, x2, y2], ...].")
     return array.reshape(-1, 4)
 
 
 def _match_boxes(
     flat: FlatPhrases,
     boxes: list[tuple[int, np.ndarray]],
-    given: np.ndarray,
+    is_gold: np.ndarray,
     regions: RegionColumns,
     match: BoxMatch,
     images: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Marks in `given` (F, G) the regions that match a gold box of the phrase. Returns the box and the region of each
-    match, int64.
+    """Marks in `is_gold` (F, G) the regions that match a gold box of the phrase. Returns box and region of each match,
+    int64.
     """
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
     gold = np.array([box for _, box in boxes], dtype=np.float32)
@@ -273,7 +275,7 @@ def _match_boxes(
     if problem is not None:
         raise ValueError(f"{flat.name(phrase[problem[0]])}: gold {problem[1]} (gold boxes are always normalised).")
     box, region = np.nonzero(match(gold, _candidates(flat, phrase, regions, images)))
-    given[phrase[box], region] = True
+    is_gold[phrase[box], region] = True
     return box, region
 
 
@@ -327,12 +329,12 @@ def list_dropped(
             example = int(flat.example[index])
             words = texts[flat.text[index]][example][flat.start[index] : flat.end[index]]
             dropped[example].append(DroppedPhrase(int(flat.row[index]), words, reason))
-    return [sorted(found) for found in dropped]
+    return [sorted(records) for records in dropped]
 
 
 def warn_about_dropped(dropped: list[list[DroppedPhrase]], phrase_count: int) -> None:
     """Logs a warning about the phrases of each example that lost their label, of `phrase_count` phrases."""
-    records = [(example, record) for example, found in enumerate(dropped) for record in found]
+    records = [(example, record) for example, of_example in enumerate(dropped) for record in of_example]
     if records:
         shown = "; ".join(
             f"example {example}, phrase {record.phrase} ({record.words!r}): {record.reason}"

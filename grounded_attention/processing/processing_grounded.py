@@ -293,7 +293,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
 
         ```
         """
-        given = {
+        inputs = {
             "images": images,
             "region_features": region_features,
             "region_boxes": region_boxes,
@@ -305,11 +305,11 @@ class GroundedProcessor(ProcessorMixin, ABC):
             "phrase_pairs": phrase_pairs,
             "tags": tags,
         }
-        texts, text_counts, given = as_batch(text, text_pair, given)
+        texts, text_counts, inputs = as_batch(text, text_pair, inputs)
         layouts = get_layouts(layout, text_counts)
-        given, pictures = read_images(given, self.image_processor, detector)
-        regions = self._given_regions(given, pictures)
-        kept_regions = None if regions is None else self._kept_regions(regions, given)
+        inputs, pictures = read_images(inputs, self.image_processor, detector)
+        regions = self._given_regions(inputs, pictures)
+        kept_regions = None if regions is None else self._kept_regions(regions, inputs)
         encoded = encode_texts(self.tokenizer, end_texts(layouts, texts))
         limit = min(self.tokenizer.model_max_length, NO_LIMIT if max_length is None else max_length, NO_LIMIT)
         kept, region_limits = fit_lengths(
@@ -325,19 +325,19 @@ class GroundedProcessor(ProcessorMixin, ABC):
         data = {**columns.arrays, **self._pixel_arrays(pictures)}
         arranged = None
         if regions is not None and kept_regions is not None:
-            arranged = self._arrange_regions(regions, kept_regions, region_limits, given)
-            data.update(self._region_arrays(arranged, given))
+            arranged = self._arrange_regions(regions, kept_regions, region_limits, inputs)
+            data.update(self._region_arrays(arranged, inputs))
         if tags is not None:
             if arranged is None:
                 raise ValueError("tags are given without region_features or images; they refer to regions.")
-            data.update(self._tag_arrays(given["tags"], texts, encoded, columns, arranged))
+            data.update(self._tag_arrays(inputs["tags"], texts, encoded, columns, arranged))
         data.update(self._position_arrays(data))
         images = np.full(len(layouts), self.images_per_example)
         match = partial(match_iou, iou_threshold=self.iou_threshold)
-        found, dropped = phrase_arrays(
-            given, texts, encoded, columns, data["input_ids"].shape[1], arranged, match, images
+        arrays, dropped = phrase_arrays(
+            inputs, texts, encoded, columns, data["input_ids"].shape[1], arranged, match, images
         )
-        data.update(found)
+        data.update(arrays)
         made: dict[str, Any] = data
         if return_tensors is None:
             made = {key: list(value) if value.dtype == np.float32 else value.tolist() for key, value in data.items()}
@@ -369,7 +369,7 @@ class GroundedProcessor(ProcessorMixin, ABC):
     def _family_input_names(self) -> list[str]:
         """Returns the keys from regions and tags that only this family has."""
 
-    def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return regions.arrays
 
     @abstractmethod
@@ -384,25 +384,25 @@ class GroundedProcessor(ProcessorMixin, ABC):
         """Makes the arrays of the tags of each example."""
 
     def _given_regions(
-        self, given: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None
+        self, inputs: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None
     ) -> GivenRegions | None:
         if pictures is not None:
             has_image = np.array([picture is not None for picture in pictures])
-            return check_regions(given, has_image, self.region_feature_size, self.images_per_example)
-        if given["region_features"] is None:
-            unused = [name for name in given if name.startswith(("region", "image")) and given[name] is not None]
+            return check_regions(inputs, has_image, self.region_feature_size, self.images_per_example)
+        if inputs["region_features"] is None:
+            unused = [name for name in inputs if name.startswith(("region", "image")) and inputs[name] is not None]
             if unused:
                 raise ValueError(f"{', '.join(unused)} given without region_features or images.")
             return None
-        if given["region_boxes"] is None:
+        if inputs["region_boxes"] is None:
             raise ValueError("region_features are given without region_boxes; every region needs a box.")
-        if given["image_features"] is not None and not self.whole_image:
+        if inputs["image_features"] is not None and not self.whole_image:
             raise ValueError(f"image_features are given, but {type(self).__name__} has no region for the whole image.")
-        return check_regions(given, None, self.region_feature_size, self.images_per_example)
+        return check_regions(inputs, None, self.region_feature_size, self.images_per_example)
 
-    def _kept_regions(self, regions: GivenRegions, given: Mapping[str, Any]) -> np.ndarray:
+    def _kept_regions(self, regions: GivenRegions, inputs: Mapping[str, Any]) -> np.ndarray:
         """Returns (B, G) bool: the regions that stay after `max_regions`."""
-        ranks = rank_regions(regions.counts, given["region_scores"])
+        ranks = rank_regions(regions.counts, inputs["region_scores"])
         return limit_each_image(ranks, regions.counts, regions.images, self.max_regions)
 
     def _region_counts(self, regions: GivenRegions | None, kept: np.ndarray | None, batch_size: int) -> np.ndarray:
@@ -412,14 +412,14 @@ class GroundedProcessor(ProcessorMixin, ABC):
         return np.where(regions.has_image, int(self.whole_image) + kept.sum(axis=1), 0)
 
     def _arrange_regions(
-        self, regions: GivenRegions, kept: np.ndarray, region_limits: np.ndarray, given: Mapping[str, Any]
+        self, regions: GivenRegions, kept: np.ndarray, region_limits: np.ndarray, inputs: Mapping[str, Any]
     ) -> RegionColumns:
         """Arranges the region columns; `region_limits` (B,) is the largest number of them."""
         limit = region_limits - int(self.whole_image)
         if (kept.sum(axis=1) > np.maximum(limit, 0)).any():
-            kept = first_ranked(rank_regions(regions.counts, given["region_scores"]), kept, limit)
+            kept = first_ranked(rank_regions(regions.counts, inputs["region_scores"]), kept, limit)
         return arrange_regions(
-            regions, kept, given["image_features"], self.region_feature_size, whole_image=self.whole_image
+            regions, kept, inputs["image_features"], self.region_feature_size, whole_image=self.whole_image
         )
 
     def _pixel_arrays(self, pictures: Sequence[Image.Image | None] | None) -> dict[str, np.ndarray]:
@@ -430,11 +430,11 @@ class GroundedProcessor(ProcessorMixin, ABC):
     def _position_arrays(self, data: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Makes the positions of text columns and region columns in the sequence of the model; -1 for padding."""
         text, regions = data["attention_mask"], data.get("region_attention_mask")
-        found = {"text_positions": np.where(text > 0, np.arange(text.shape[1]), -1)}
+        positions = {"text_positions": np.where(text > 0, np.arange(text.shape[1]), -1)}
         if regions is not None:
             start = text.shape[1] * self.one_sequence
-            found["region_positions"] = np.where(regions > 0, start + np.arange(regions.shape[1]), -1)
-        return found
+            positions["region_positions"] = np.where(regions > 0, start + np.arange(regions.shape[1]), -1)
+        return positions
 
 
 def _shared_id(words: Mapping[str, int]) -> str:

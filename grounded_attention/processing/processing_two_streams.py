@@ -40,9 +40,9 @@ class TwoStreamProcessor(GroundedProcessor):
     def _family_input_names(self) -> list[str]:
         return ["region_token_type_ids"]
 
-    def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         arrays = dict(regions.arrays)
-        if given["region_image_indices"] is not None:
+        if inputs["region_image_indices"] is not None:
             arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
 

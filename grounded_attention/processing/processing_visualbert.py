@@ -83,13 +83,13 @@ class VisualBERTProcessor(GroundedProcessor):
     def _family_input_names(self) -> list[str]:
         return ["region_token_type_ids", "image_text_alignment"]
 
-    def _region_arrays(self, regions: RegionColumns, given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         arrays = dict(regions.arrays)
         if self.spatial_features and "region_features" in arrays:
             arrays["region_features"] = append_spatial_features(
                 arrays["region_features"], arrays["region_boxes"], arrays["region_attention_mask"]
             )
-        if given["region_image_indices"] is not None:
+        if inputs["region_image_indices"] is not None:
             arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
 

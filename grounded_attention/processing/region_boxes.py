@@ -21,10 +21,10 @@ def count_boxes(boxes: Sequence[Any], has_image: np.ndarray) -> np.ndarray:
     """Returns the number of boxes of each example."""
     for example, value in enumerate(boxes):
         if (value is None) == bool(has_image[example]):
-            found, missing = ("an image", "region_boxes") if value is None else ("region_boxes", "an image")
+            present, missing = ("an image", "region_boxes") if value is None else ("region_boxes", "an image")
             raise ValueError(
-                f"Example {example}: {found} without {missing}; give an empty list for an image without regions, and "
-                "None for both if there is no image."
+                f"Example {example}: {present} without {missing}; give an empty list for an image without regions, "
+                "and None for both if there is no image."
             )
     arrays = [to_array([] if v is None else v, f"Example {i}: region_boxes") for i, v in enumerate(boxes)]
     return np.array([len(array) if array.ndim else 0 for array in arrays], dtype=np.int64)

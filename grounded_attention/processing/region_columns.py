@@ -62,21 +62,21 @@ class RegionColumns:
     cover: Callable[[np.ndarray], np.ndarray] | None = None
 
 
-def check_regions(given: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:
+def check_regions(inputs: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:
     """
-    Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them. `given`
+    Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them. `inputs`
     has the arguments of the processor's call, and an example has up to `images` images.
     """
-    features, boxes = None, given["region_boxes"]
+    features, boxes = None, inputs["region_boxes"]
     if has_image is None:
-        values = enumerate(given["region_features"])
+        values = enumerate(inputs["region_features"])
         features = [None if v is None else to_array(v, f"Example {i}: region_features") for i, v in values]
         counts = np.array([_check_count(i, value, width) for i, value in enumerate(features)], dtype=np.int64)
         has_image = np.array([value is not None for value in features])
     else:
         counts = count_boxes(boxes, has_image)
-    stacked = stack_boxes(boxes, counts, given["image_sizes"])
-    of_images = _stack_image_indices(given["region_image_indices"], counts, images)
+    stacked = stack_boxes(boxes, counts, inputs["image_sizes"])
+    of_images = _stack_image_indices(inputs["region_image_indices"], counts, images)
     return GivenRegions(features, stacked, counts, has_image, of_images)
 
 
@@ -104,38 +104,38 @@ def first_ranked(ranks: np.ndarray, candidates: np.ndarray, limit: np.ndarray) -
 
 def limit_each_image(ranks: np.ndarray, counts: np.ndarray, images: np.ndarray, limit: int) -> np.ndarray:
     """Selects the first regions of each image."""
-    given = np.arange(ranks.shape[1]) < counts[:, None]
+    exists = np.arange(ranks.shape[1]) < counts[:, None]
     limit_of_each = np.full(len(counts), limit)
-    kept = np.zeros_like(given)
+    kept = np.zeros_like(exists)
     for image in range(int(images.max(initial=0)) + 1):
-        kept |= first_ranked(ranks, given & (images == image), limit_of_each)
+        kept |= first_ranked(ranks, exists & (images == image), limit_of_each)
     return kept
 
 
 def arrange_regions(
-    given: GivenRegions, kept: np.ndarray, image_features: Sequence[Any] | None, feature_size: int, whole_image: bool
+    regions: GivenRegions, kept: np.ndarray, image_features: Sequence[Any] | None, feature_size: int, whole_image: bool
 ) -> RegionColumns:
     """Arranges the region columns of a batch: the whole image, if the family has it, then the kept regions."""
     first = int(whole_image)
     columns = np.where(kept, first - 1 + np.cumsum(kept, axis=1), -1)
-    filled = np.where(given.has_image, first + kept.sum(axis=1), 0)
+    filled = np.where(regions.has_image, first + kept.sum(axis=1), 0)
     width = max(1, int(filled.max(initial=0)))
     attended = np.arange(width) < filled[:, None]
     row, region = np.nonzero(kept)
     region_boxes = np.zeros((len(columns), width, 4), dtype=np.float32)
-    region_boxes[given.has_image, :first] = WHOLE_IMAGE
-    region_boxes[row, columns[row, region]] = given.boxes[row, region]
+    region_boxes[regions.has_image, :first] = WHOLE_IMAGE
+    region_boxes[row, columns[row, region]] = regions.boxes[row, region]
     arrays: dict[str, np.ndarray] = {
         "region_boxes": region_boxes,
         "region_attention_mask": attended.astype(np.int64),
         "region_candidate_mask": attended & (np.arange(width) >= first),
         "region_image": np.zeros(attended.shape, dtype=np.int64),
     }
-    arrays["region_image"][row, columns[row, region]] = given.images[row, region]
-    if given.features is not None:
-        placed = _place_features(given.features, image_features, columns, (width, feature_size), first)
+    arrays["region_image"][row, columns[row, region]] = regions.images[row, region]
+    if regions.features is not None:
+        placed = _place_features(regions.features, image_features, columns, (width, feature_size), first)
         arrays = {"region_features": placed, **arrays}
-    return RegionColumns(arrays, given.boxes, given.counts, columns, given.images)
+    return RegionColumns(arrays, regions.boxes, regions.counts, columns, regions.images)
 
 
 def _stack_image_indices(indices: Sequence[Any] | None, counts: np.ndarray, images: int) -> np.ndarray:
@@ -178,21 +178,21 @@ def _place_features(
 ) -> np.ndarray:
     """Copies features to their columns, (B, *shape) float32; `first` is the column of the first region."""
     placed = np.zeros((len(features), *shape), dtype=np.float32)
-    for example, given in enumerate(features):
-        if given is None:
+    for example, own in enumerate(features):
+        if own is None:
             continue
-        kept = columns[example, : len(given)] >= 0
+        kept = columns[example, : len(own)] >= 0
         count = int(kept.sum())
         rows = placed[example, first : first + count]
-        copy_as_float32(rows, given if count == len(given) else given[kept])
+        copy_as_float32(rows, own if count == len(own) else own[kept])
         if not first:
             continue
         whole = None if image_features is None else image_features[example]
         if whole is not None:
             placed[example, 0] = _check_whole(example, whole, shape[1])
-        elif len(given):
+        elif len(own):
             # The mean is over all regions of the image, so it does not depend on max_regions.
-            all_rows = rows if count == len(given) else given
+            all_rows = rows if count == len(own) else own
             np.mean(all_rows, axis=0, dtype=np.float32, out=placed[example, 0])
     _check_finite(placed, first)
     return placed

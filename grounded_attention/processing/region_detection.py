@@ -321,9 +321,9 @@ def _check_queries(queries: Sequence[str] | None, zero_shot: bool, model_type: s
         return
     if not queries:
         raise ValueError(f"a zero-shot detector ({model_type}) needs queries: the objects to find")
-    found = [query.strip().lower() for query in queries]
-    for query in found:
-        if not query or "." in query or found.count(query) > 1:
+    words = [query.strip().lower() for query in queries]
+    for query in words:
+        if not query or "." in query or words.count(query) > 1:
             raise ValueError(f"query {query!r} is empty, contains a period or occurs twice")
 
 

@@ -147,12 +147,12 @@ class RegionExtractor:
         if image_ids is not None and len(image_ids) != len(images):
             raise ValueError(f"{len(images)} images have {len(image_ids)} ids; expected one id for each image.")
         pictures = [open_image(image, f"image {index}") for index, image in enumerate(images)]
-        found: dict[int, DetectedRegions] = {}
+        extracted: dict[int, DetectedRegions] = {}
         for batch in self._batches(pictures):
             ids = None if image_ids is None else [image_ids[i] for i in batch]
             regions = self._extract_batch([pictures[i] for i in batch], ids)
-            found.update(zip(batch, regions, strict=True))
-        return [found[i] for i in range(len(pictures))]
+            extracted.update(zip(batch, regions, strict=True))
+        return [extracted[i] for i in range(len(pictures))]
 
     def _batches(self, images: Sequence[Image.Image]) -> Iterator[list[int]]:
         """Yields indices of images of the same size, at most `batch_size` at once."""

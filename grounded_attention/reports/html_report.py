@@ -156,17 +156,17 @@ def _group(name: str, items: Sequence[Judged], report: Report, headed: bool) -> 
     return "\n".join(parts)
 
 
-def _kinds(name: str, found: Mapping[str, Sequence[Judged]]) -> str:
+def _kinds(name: str, by_kind: Mapping[str, Sequence[Judged]]) -> str:
     """A table with the score of each category, most frequent first."""
-    if not found:
+    if not by_kind:
         return ""
     rows = []
-    for kind, items in list(found.items())[:MOST_KINDS]:
+    for kind, items in list(by_kind.items())[:MOST_KINDS]:
         score, best = mean_score(items), baselines(items).get("majority", 0.0)
         # If a category has a single right answer, the constant answer is not a useful baseline.
         usual = "" if best in (0.0, 1.0) else _share(best)
         rows.append([escape(kind), str(len(items)), _share(score), _bar(score or 0.0), usual])
-    left = len(found) - len(rows)
+    left = len(by_kind) - len(rows)
     rest = f'<p class="rule">{left} rarer categories are not shown.</p>' if left else ""
     table = _table((escape(name), "count", "score", "", BASELINE_NAMES["majority"]), rows, numbers=(1, 2, 4))
     return f"<details open><summary>By {escape(name)}</summary>{table}{rest}</details>"

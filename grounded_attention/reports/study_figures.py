@@ -283,12 +283,16 @@ def _panel(axes: Axes, results: Mapping[str, Any], column: str, pairs: Sequence[
             _draw_difference(axes, place, difference)
 
 
-def _draw_difference(axes: Axes, place: int, found: Mapping[str, Any]) -> None:
-    claimed = found["claimed"]
-    colour = (BLUE if found["mean"] > 0 else VERMILLION) if claimed else GREY
-    line: dict[str, Any] = {"color": colour, "lw": 2.5 if claimed else 1.2, "ls": "-" if found["interval"] else ":"}
-    axes.plot([100 * found["low"], 100 * found["high"]], [place] * 2, **line)
+def _draw_difference(axes: Axes, place: int, difference: Mapping[str, Any]) -> None:
+    claimed = difference["claimed"]
+    colour = (BLUE if difference["mean"] > 0 else VERMILLION) if claimed else GREY
+    line: dict[str, Any] = {
+        "color": colour,
+        "lw": 2.5 if claimed else 1.2,
+        "ls": "-" if difference["interval"] else ":",
+    }
+    axes.plot([100 * difference["low"], 100 * difference["high"]], [place] * 2, **line)
     shape, inside = ("s", colour) if claimed else ("o", "white")
-    axes.plot([100 * found["mean"]], [place], color=colour, marker=shape, mfc=inside, ms=6, ls="")
-    values = [100 * value for value in found["by_seed"].values()]
+    axes.plot([100 * difference["mean"]], [place], color=colour, marker=shape, mfc=inside, ms=6, ls="")
+    values = [100 * value for value in difference["by_seed"].values()]
     axes.plot(values, [place + 0.25] * len(values), color="black", marker=".", ms=3, ls="")

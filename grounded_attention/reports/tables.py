@@ -117,11 +117,11 @@ def _ordered(rows: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
 
 def _chance(results: Mapping[str, Any]) -> dict[str, Any]:
     """Chance of the grounding columns as reported by the methods, plus the figures of a baseline "chance"."""
-    given = (results.get("baselines") or {}).get("chance") or {}
+    measured = (results.get("baselines") or {}).get("chance") or {}
     reported = (_figure(row or {}, ("text_to_region_accuracy", "chance")) for row in results["methods"].values())
     chance = next((value for value in reported if value is not None), None)
     grounding = {path[-1]: chance for path in _COLUMNS if path[0] == "text_to_region_accuracy"}
-    return {"text_to_region_accuracy": grounding, **given}
+    return {"text_to_region_accuracy": grounding, **measured}
 
 
 def _figure(row: Mapping[str, Any], path: tuple[str, ...]) -> float | None:

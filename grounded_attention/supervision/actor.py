@@ -118,8 +118,8 @@ class Actor(SoftAttention):
         outside: Weight | None = None,
         dropout: Share = 0.1,
     ):
-        given: Mapping[str, Any] = {"spread": spread, "background": background, "divergence": divergence}
-        super().__init__(rows=rows, target=target, outside=outside, **given)
+        own_options: Mapping[str, Any] = {"spread": spread, "background": background, "divergence": divergence}
+        super().__init__(rows=rows, target=target, outside=outside, **own_options)
         self.dropout = dropout
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -175,7 +175,7 @@ def add_head(model: Any, dropout: float = 0.1) -> ActorHead:
 
 def load_head(model: Any, weights: Mapping[str, Tensor]) -> None:
     """Gives a model the head whose weights are among those of its checkpoint, if there are any."""
-    found = {name.removeprefix(f"{HEAD}."): value for name, value in weights.items() if name.startswith(f"{HEAD}.")}
-    if found:
+    of_head = {name.removeprefix(f"{HEAD}."): value for name, value in weights.items() if name.startswith(f"{HEAD}.")}
+    if of_head:
         with torch.no_grad():
-            add_head(model).load_state_dict(found)
+            add_head(model).load_state_dict(of_head)

@@ -65,9 +65,9 @@ class AttentionDistillation(SoftAttention):
         prepared = {**batch, **self._prepared(batch)}
         looks = self._looks(self._pairs(outputs)[0], prepared).detach()
         shares = shared_areas(batch, student)
-        found = (looks.flatten(1, 2) @ shares).unflatten(1, looks.shape[1:3])
-        total = found.sum(-1, keepdim=True)
-        return found / torch.where(total > 0, total, 1.0)
+        looked = (looks.flatten(1, 2) @ shares).unflatten(1, looks.shape[1:3])
+        total = looked.sum(-1, keepdim=True)
+        return looked / torch.where(total > 0, total, 1.0)
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:
         prepared = {**batch, **self._prepared(batch)}
@@ -79,9 +79,9 @@ class AttentionDistillation(SoftAttention):
         target = batch.get(TEACHER)
         heads = len(self._order)
         if target is None or target.shape[2] != heads:
-            given = "no teacher_attention" if target is None else f"the attention of {target.shape[2]} heads"
+            target_text = "no teacher_attention" if target is None else f"the attention of {target.shape[2]} heads"
             raise ValueError(
-                f"the batch has {given} of a teacher, expected that of {heads} heads: give both methods as many "
+                f"the batch has {target_text} of a teacher, expected that of {heads} heads: give both methods as many "
                 "heads, and the batch the teacher's hand_over"
             )
         logs = self._looks(pairs, batch).clamp(min=1e-30).log()
@@ -93,8 +93,8 @@ class AttentionDistillation(SoftAttention):
         """(B, P, Q) bool, the rows of each phrase."""
         rows = self.targets(batch)[ROWS].rows
         tokens = self._tokens(batch)
-        found = tokens.gather(2, rows.clamp(min=0)[:, None].expand(-1, tokens.shape[1], -1))
-        return found & (rows >= 0)[:, None] & (batch["phrase_regions"] > 0).any(-1, keepdim=True)
+        in_phrase = tokens.gather(2, rows.clamp(min=0)[:, None].expand(-1, tokens.shape[1], -1))
+        return in_phrase & (rows >= 0)[:, None] & (batch["phrase_regions"] > 0).any(-1, keepdim=True)
 
     def _looks(self, pairs: Sequence[Any], batch: Batch) -> Tensor:
         """(B, P, H, R): where each phrase looks in each head, the best first: the mean over its tokens."""

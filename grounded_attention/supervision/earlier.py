@@ -92,9 +92,9 @@ class EarlierAttention(SoftAttention):
         """(B, Q, K) of each layer: the logarithm of the mean of its heads over the columns, without the row itself."""
         rows, columns = sequence_pairs(self.targets(batch), batch)[ROWS]
         itself = rows[..., None] == columns[:, None]
-        found = []
+        layers = []
         for alpha, share in pairs:
             logs = (alpha + share[..., None]).logsumexp(1).clamp(min=LOWEST_SCORE)
             logs = logs.masked_fill(itself, LOWEST_SCORE)
-            found.append(logs.log_softmax(-1).masked_fill(logs <= LOWEST_SCORE / 2, LOWEST_SCORE))
-        return found
+            layers.append(logs.log_softmax(-1).masked_fill(logs <= LOWEST_SCORE / 2, LOWEST_SCORE))
+        return layers

@@ -76,17 +76,17 @@ class SoftAttention(DirectSupervision):
         outside: Weight | None = None,
     ):
         super().__init__(layers, heads, directions=["text_to_region"])
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "rows": rows,
             "target": target,
             "spread": spread,
             "background": background,
             "reduction": reduction,
         }
-        given |= {"top_queries": top_queries, "divergence": divergence, "outside": outside}
+        options |= {"top_queries": top_queries, "divergence": divergence, "outside": outside}
         plain = {"spread": 0.8, "background": 0.0, "top_queries": 1, "divergence": "kl", "outside": 0.0}
-        chosen = {**plain, **self.defaults, **{name: value for name, value in given.items() if value is not None}}
-        self.options = {name: chosen[name] for name in given}
+        chosen = {**plain, **self.defaults, **{name: value for name, value in options.items() if value is not None}}
+        self.options = {name: chosen[name] for name in options}
         if self.options["rows"] == "anchor":
             self.empty = ANCHORLESS
         if self.options["divergence"] == "reverse_kl" and not self.options["background"]:

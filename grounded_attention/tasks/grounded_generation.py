@@ -225,8 +225,8 @@ class GroundedGeneration(Task):
             drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
             chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]
         phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
-        given = _texts(chats, int(examples.images is not None))
-        inputs = processor(**given, images=examples.images, phrases=phrases, labels=True)
+        spoken = _texts(chats, int(examples.images is not None))
+        inputs = processor(**spoken, images=examples.images, phrases=phrases, labels=True)
         if options.region_words and examples.training:
             inputs[STATES] = True
         texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}

@@ -112,8 +112,8 @@ def _flatten(images: Mapping[str, Sequence[Any]]) -> dict[str, list]:
         for caption in captions:
             phrases = phrases_with_boxes(caption, boxes, ("text", "start", "end", "types"))
             if caption.get("related", True) and phrases:
-                found = (*values, caption["caption_id"], caption["text"], phrases)
-                for name, value in zip(rows, found, strict=True):
+                row = (*values, caption["caption_id"], caption["text"], phrases)
+                for name, value in zip(rows, row, strict=True):
                     rows[name].append(value)
     return rows
 

@@ -184,7 +184,9 @@ class Pretraining(MaskedTask):
         lines, index = [f"answers: {len(options.answers)}"], options.answer_index
         for name, rows in splits.items():
             questions = [
-                any(plain_answer(each["answer"]) in index for each in given) for given in _given_answers(rows) if given
+                any(plain_answer(each["answer"]) in index for each in answers)
+                for answers in _given_answers(rows)
+                if answers
             ]
             lines.append(f"answers, {name}: {sum(questions)} of {len(questions)} questions have one in the list")
         return lines

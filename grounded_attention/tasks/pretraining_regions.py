@@ -58,11 +58,11 @@ def region_targets(
 def check_classes(targets: dict[str, Tensor], known: int) -> None:
     """Raises ValueError if the regions have other classes than the `known` ones that the model predicts."""
     probs, labels = targets.get("region_label_probs"), targets.get("region_labels")
-    found = known if labels is None or not labels.numel() else max(known, int(labels.max()) + 1)
-    found = found if probs is None else probs.shape[-1]
-    if found != known:
+    classes = known if labels is None or not labels.numel() else max(known, int(labels.max()) + 1)
+    classes = classes if probs is None else probs.shape[-1]
+    if classes != known:
         raise ValueError(
-            f"the regions have {found} detector classes or more, but model.config.region_classes is {known}: "
+            f"the regions have {classes} detector classes or more, but model.config.region_classes is {known}: "
             "set it to the number of classes of the detector (plus background, if it has this class)"
         )
 

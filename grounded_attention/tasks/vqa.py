@@ -114,7 +114,7 @@ class VQA(AnsweringTask):
             "vqa",
             vqa_accuracy(answer, row["answers"]) if worth else None,
             confidence,
-            ", ".join(f"{given} (×{count})" for given, count in counts),
+            ", ".join(f"{said} (×{count})" for said, count in counts),
             answer,
             texts=(("question", row["question"]),),
             kinds={name: row[column] for name, column in named if row.get(column)},
@@ -151,9 +151,9 @@ def _normalised(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"answers": [normalise_vqa(answer) for answer in row["answers"]]}
 
 
-def answer_targets(given: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:
+def answer_targets(humans: Iterable[list[str]], index: Mapping[str, int]) -> Tensor:
     """Computes the soft targets (B, A) float32: the accuracy of each answer in the list."""
-    listed = list(given)
+    listed = list(humans)
     targets = torch.zeros(len(listed), len(index))
     for row, answers in zip(targets, listed, strict=True):
         for answer, value in soft_targets(answers).items():

@@ -99,11 +99,11 @@ def parse_json(text: str | bytes, source: object, **options: Any) -> Any:
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """For `object_pairs_hook`: refuses a key that is there twice, of which two readers may take different ones."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r:.200} is there twice")
-    return found
+    return content
 
 
 def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:

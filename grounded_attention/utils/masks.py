@@ -9,12 +9,12 @@ import numpy as np
 from .open_images import MAX_PIXELS
 
 
-def read_mask(given: Any, name: str) -> np.ndarray:
+def read_mask(stored: Any, name: str) -> np.ndarray:
     """The pixels (H, W) bool of a mask: an array (H, W), or COCO's run lengths `{"size": [H, W], "counts": [...]}`,
     not compressed, column by column, first those outside. A map, numbers with a point in [0, 1], stays as it is."""
     try:
-        if not isinstance(given, Mapping):
-            pixels = np.asarray(given)
+        if not isinstance(stored, Mapping):
+            pixels = np.asarray(stored)
             if pixels.ndim != 2 or not pixels.size or pixels.dtype.kind not in "biuf":
                 raise ValueError(f"{pixels.dtype} of shape {pixels.shape}")
             if pixels.dtype.kind != "f":
@@ -22,8 +22,8 @@ def read_mask(given: Any, name: str) -> np.ndarray:
             if not ((pixels >= 0) & (pixels <= 1)).all():
                 raise ValueError(f"a map with numbers from {pixels.min():.3g} to {pixels.max():.3g}, not in [0, 1]")
             return pixels
-        height, width = (int(each) for each in given["size"])
-        runs = np.array(given["counts"], dtype=np.int64)
+        height, width = (int(each) for each in stored["size"])
+        runs = np.array(stored["counts"], dtype=np.int64)
         if (
             not 0 < height * width <= MAX_PIXELS
             or min(runs.min(initial=0), height) < 0
@@ -50,17 +50,17 @@ def mask_corners(mask: np.ndarray) -> tuple[int, int, int, int] | None:
     return None if not len(rows) else (int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1)
 
 
-def mask_boxes(given: Any, name: str) -> list[list[float]]:
+def mask_boxes(stored: Any, name: str) -> list[list[float]]:
     """The box around a mask, x1, y1, x2, y2 in [0, 1]; none if it is empty."""
-    mask = read_mask(given, f"{name}, mask")
+    mask = read_mask(stored, f"{name}, mask")
     corners, sides = mask_corners(mask), mask.shape[::-1] * 2
     return [] if corners is None else [[each / side for each, side in zip(corners, sides, strict=True)]]
 
 
-def mask_shares(given: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarray:
+def mask_shares(stored: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarray:
     """The share of each box (n, 4), x1, y1, x2, y2 in [0, 1], that a mask of its image covers, or the mean of a map
     there, (n,) float32; 0 for a box without area."""
-    mask = read_mask(given, f"{name}, mask")
+    mask = read_mask(stored, f"{name}, mask")
     height, width = mask.shape
     # sums[y, x] are the pixels above y and left of x; between whole numbers they grow linearly in each direction.
     sums = np.pad(mask, 1).cumsum(axis=0, dtype=np.float64).cumsum(axis=1)
@@ -77,11 +77,11 @@ def mask_shares(given: Any, boxes: np.ndarray, name: str = "phrase") -> np.ndarr
     return np.divide(inside, area, out=np.zeros_like(area), where=area > 0).clip(0, 1).astype(np.float32)
 
 
-def mask_regions(given: Any, boxes: np.ndarray, matched: np.ndarray, cover: Any, name: str) -> tuple[Any, np.ndarray]:
+def mask_regions(stored: Any, boxes: np.ndarray, matched: np.ndarray, cover: Any, name: str) -> tuple[Any, np.ndarray]:
     """[`mask_shares`] of regions (n, 4), and which of them count: those that `cover` finds covered enough, or without
     it those whose boxes matched (n,); of a map all that it does not leave at 0."""
-    shares = mask_shares(given, boxes, name)
-    if not isinstance(given, Mapping) and np.asarray(given).dtype.kind == "f":
+    shares = mask_shares(stored, boxes, name)
+    if not isinstance(stored, Mapping) and np.asarray(stored).dtype.kind == "f":
         return shares, shares > 0
     return shares, matched if cover is None else cover(shares[None])[0]
 

@@ -102,8 +102,8 @@ def _open_file(path: str, name: str, convert: Any) -> Any:
     if not os.path.isfile(path):
         hint = "download it first" if "://" in path else "give the path of an image"
         hint = "decode it first" if path.startswith("data:") else hint
-        found = "a folder" if os.path.isdir(path) else "no such file"
-        raise ValueError(f"{name}: {found}; {hint}.")
+        what = "a folder" if os.path.isdir(path) else "no such file"
+        raise ValueError(f"{name}: {what}; {hint}.")
     try:
         with open(path, "rb") as file:
             return _read(file, name, convert)
@@ -119,8 +119,8 @@ def _read(file: BinaryIO, name: str, convert: Any) -> Any:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             picture = _open(file, limit)
     except UnidentifiedImageError as error:
-        found = _format_of(file)
-        raise ValueError(_explain(name, error) if found in FORMATS else _foreign(name, found)) from error
+        kind = _format_of(file)
+        raise ValueError(_explain(name, error) if kind in FORMATS else _foreign(name, kind)) from error
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
     return convert(picture, name)
@@ -147,8 +147,8 @@ def _explain(name: str, error: Exception) -> str:
     return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
 
 
-def _foreign(name: str, found: str) -> str:
-    return f"{name}: not an image file that is read: found {found}, expected {', '.join(FORMATS)}; save it as PNG."
+def _foreign(name: str, kind: str) -> str:
+    return f"{name}: not an image file that is read: found {kind}, expected {', '.join(FORMATS)}; save it as PNG."
 
 
 def _format_of(file: BinaryIO) -> str:
@@ -169,10 +169,10 @@ def _limit() -> int | None:
     """The largest number of pixels; PIL's, if the user has changed it."""
     if Image.MAX_IMAGE_PIXELS != PIL_LIMIT:
         return Image.MAX_IMAGE_PIXELS
-    given = os.environ.get(VARIABLE, "").strip() or str(MAX_PIXELS)
-    if not (given.isdecimal() and int(given)):
-        raise ValueError(f"{VARIABLE}={given}: expected the largest number of pixels, such as {MAX_PIXELS}.")
-    return int(given)
+    limit = os.environ.get(VARIABLE, "").strip() or str(MAX_PIXELS)
+    if not (limit.isdecimal() and int(limit)):
+        raise ValueError(f"{VARIABLE}={limit}: expected the largest number of pixels, such as {MAX_PIXELS}.")
+    return int(limit)
 
 
 def _to_rgb(picture: Image.Image, name: str) -> Image.Image:
@@ -205,8 +205,8 @@ def _turn(picture: Image.Image) -> Image.Image:
 
 def _orientation(picture: Image.Image) -> int:
     try:
-        found = picture.getexif().get(_ORIENTATION, 1)
-        return found if found in _TURNS else 1
+        orientation = picture.getexif().get(_ORIENTATION, 1)
+        return orientation if orientation in _TURNS else 1
     except Exception:  # of many types: damaged metadata say nothing about pixels that could be read
         return 1
 

@@ -29,7 +29,7 @@ def printable(text: str, length: int = 4000) -> str:
 
 def shorten_values(text: str) -> str:
     """Shortens long values in a message in their middle, and hides tokens; the sentence around them stays whole."""
-    return _VALUES.sub(lambda found: f"{found[0][:80]}…{found[0][-40:]}", _TOKEN.sub("hf_…", text))
+    return _VALUES.sub(lambda value: f"{value[0][:80]}…{value[0][-40:]}", _TOKEN.sub("hf_…", text))
 
 
 def first_sentences(error: object, length: int = 300) -> str:

@@ -33,4 +33,4 @@ def find_recipe(name: str) -> Path:
     if path.exists() or path.suffix not in ("", ".yaml"):
         return path
     wanted = path.with_suffix(".yaml").name
-    return next((found for found in sorted(RECIPES.glob("*/*.yaml")) if found.name == wanted), path)
+    return next((recipe for recipe in sorted(RECIPES.glob("*/*.yaml")) if recipe.name == wanted), path)

@@ -120,7 +120,7 @@ def _explain(wrong: Any, kind: Any, content: Any, key: str) -> str:
     start = errors[0][1]
     path = max((path for _, path, _ in errors if path[: len(start)] == start), key=len)
     same = [each for each, place, _ in errors if place == path]
-    found = next(found for _, place, found in errors if place == path)
+    value = next(value for _, place, value in errors if place == path)
     section = _inner(kind, path[:-1])
     for each in same:
         of_key = each["loc"][-1:] == ("[key]",)
@@ -134,7 +134,7 @@ def _explain(wrong: Any, kind: Any, content: Any, key: str) -> str:
     place = _joined(key, path) or "the recipe"
     expected = dict.fromkeys(_expected(each, _child(section, path[-1]) if path else kind) for each in same)
     names = [name for each in same if each["type"] == "literal_error" for name in _names(each)]
-    return f"{place} must be {' or '.join(expected)}, found {found!r:.200}" + _hint(found, names)
+    return f"{place} must be {' or '.join(expected)}, found {value!r:.200}" + _hint(value, names)
 
 
 def _expected(error: Mapping[str, Any], kind: Any) -> str:
@@ -222,9 +222,9 @@ def unknown_key(prefix: str, name: Any, known: Collection[str]) -> str:
 
 
 def check_names(
-    given: Iterable[str], known: Collection[str], prefix: str, source: str = "", error: type[ValueError] = ValueError
+    names: Iterable[str], known: Collection[str], prefix: str, source: str = "", error: type[ValueError] = ValueError
 ) -> None:
     """Checks names against known ones that no annotation lists."""
-    for name in given:
+    for name in names:
         if name not in known:
             raise error(source + unknown_key(prefix, name, known))

@@ -65,32 +65,34 @@ def refcoco_candidates(
     """The candidates of RefCOCO's expressions, for the images of a folder."""
     instances = RefCOCOConfig(name=name, data_dir=str(data_dir)).instances_file
     images = read_ref_images(instances, by_stem)
-    found = annotated_candidates(instances, images) if detections is None else detected_candidates(detections, images)
-    if not found.records:
+    candidates = (
+        annotated_candidates(instances, images) if detections is None else detected_candidates(detections, images)
+    )
+    if not candidates.records:
         expected = f"boxes in the {len(images)} images of {instances}"
         raise DataError("no image has a box", file=detections or instances, expected=expected)
-    found.source = f"annotated objects of {name}" if detections is None else detections.name
+    candidates.source = f"annotated objects of {name}" if detections is None else detections.name
     files = {image.image_id: image.file_name for image in images.values()}
-    found.images = [ImageFile(image_id, path_below(folder, files[image_id])) for image_id in found.records]
-    return found
+    candidates.images = [ImageFile(image_id, path_below(folder, files[image_id])) for image_id in candidates.records]
+    return candidates
 
 
 def vcr_objects(data_dir: Path, image_id_format: str) -> Candidates:
     """The objects of VCR's images, in the order in which tags number them; one without a box has the whole image."""
     config = VCRConfig(name="default", data_dir=str(data_dir), image_id_format=image_id_format)
-    found, files = Candidates("objects of vcr"), dict[str, str]()
+    candidates, files = Candidates("objects of vcr"), dict[str, str]()
     read = lru_cache(maxsize=64)(read_objects)
     for split in config.available_splits():
         for question in read_questions(config.questions(split)):
             image_id, file = image_id_of(question, split, image_id_format), question.non_empty_text("img_fn")
             if files.setdefault(image_id, file) != file:
                 raise question.error("two images have one id", found=file, expected=files[image_id])
-            if image_id not in found.records:
+            if image_id not in candidates.records:
                 image = read_image_objects(question, config, read)
-                found.images.append(ImageFile(image_id, path_below(config.images, file)))
-                found.of_the_whole_image += sum(box is None for box in image.boxes)
-                found.records[image_id] = {"boxes": image.filled_boxes}
-    return found
+                candidates.images.append(ImageFile(image_id, path_below(config.images, file)))
+                candidates.of_the_whole_image += sum(box is None for box in image.boxes)
+                candidates.records[image_id] = {"boxes": image.filled_boxes}
+    return candidates
 
 
 def read_ref_images(path: Path, by_stem: bool = False) -> dict[int, RefImage]:
@@ -137,33 +139,35 @@ def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:
 
 
 def _collect(boxes: Iterator[tuple[int, list[float], float | None]], images: dict[int, RefImage]) -> Candidates:
-    found = Candidates()
+    candidates = Candidates()
     by_image: dict[int, list[tuple[list[float], float | None]]] = {number: [] for number in images}
     for number, (x, y, width, height), score in boxes:
         if number not in images:
-            found.in_unknown_images += 1
+            candidates.in_unknown_images += 1
             continue
         limits = (images[number].width, images[number].height) * 2
         box = [x, y, x + width, y + height]
         inside = [min(max(value, 0), limit) for value, limit in zip(box, limits, strict=True)]
         if inside[2] - inside[0] < 1 or inside[3] - inside[1] < 1:
-            found.too_small += 1
+            candidates.too_small += 1
             continue
-        found.clipped += inside != box
+        candidates.clipped += inside != box
         by_image[number].append((inside, score))
-    if found.too_small and not any(by_image.values()):
-        raise DataError(f"{found.too_small} boxes are smaller than a pixel", expected="x, y, width, height in pixels")
+    if candidates.too_small and not any(by_image.values()):
+        raise DataError(
+            f"{candidates.too_small} boxes are smaller than a pixel", expected="x, y, width, height in pixels"
+        )
     for number, rows in by_image.items():
-        _add(found, images[number].image_id, rows)
-    return found
+        _add(candidates, images[number].image_id, rows)
+    return candidates
 
 
-def _add(found: Candidates, image_id: str, rows: list[tuple[list[float], float | None]]) -> None:
+def _add(candidates: Candidates, image_id: str, rows: list[tuple[list[float], float | None]]) -> None:
     if not rows:
-        found.images_without_boxes.append(image_id)
+        candidates.images_without_boxes.append(image_id)
         return
     # Sorting is stable, so boxes without scores keep their order.
     rows = sorted(rows, key=lambda row: -(row[1] or 0.0))
-    found.records[image_id] = {"boxes": [box for box, _ in rows]}
+    candidates.records[image_id] = {"boxes": [box for box, _ in rows]}
     if rows[0][1] is not None:
-        found.records[image_id]["scores"] = [score for _, score in rows]
+        candidates.records[image_id]["scores"] = [score for _, score in rows]

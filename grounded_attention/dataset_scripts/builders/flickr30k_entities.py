@@ -175,30 +175,30 @@ class EntitiesFiles:
             if not folder.is_dir():
                 raise MissingFileError("the folder is missing", file=folder, hint=WHERE_TO_GET)
             return sorted(path.stem for path in folder.glob("*.txt"))
-        found: dict[str, int] = {}
+        first_lines: dict[str, int] = {}
         for number, line in text_lines(self._list(split), WHERE_TO_GET):
             image_id = line.strip()
-            if image_id in found:
-                where, first = f"line {number}", f"unique ids; the first is line {found[image_id]}"
+            if image_id in first_lines:
+                where, first = f"line {number}", f"unique ids; the first is line {first_lines[image_id]}"
                 raise DataError(
                     "the image occurs twice", file=self._list(split), where=where, found=image_id, expected=first
                 )
             if image_id:
-                found[image_id] = number
-        return list(found)
+                first_lines[image_id] = number
+        return list(first_lines)
 
     def split_images(self, splits: Sequence[str]) -> dict[str, list[str]]:
         """Returns split -> its image ids, as `image_ids`."""
-        found = {split: self.image_ids(split) for split in splits}
+        of_split = {split: self.image_ids(split) for split in splits}
         first: dict[str, str] = {}
-        for split, image_ids in found.items():
+        for split, image_ids in of_split.items():
             shared = [image_id for image_id in image_ids if image_id in first]
             if shared:
                 other = f"images of this split alone, but {self._list(first[shared[0]])} has it too"
                 problem, hint = f"{len(shared)} images are in two splits", f"remove them from one; {WHERE_TO_GET}"
                 raise DataError(problem, file=self._list(split), found=shared[0], expected=other, hint=hint)
             first.update(dict.fromkeys(image_ids, split))
-        return found
+        return of_split
 
     def _list(self, split: str) -> Path:
         """The list of a split, or its folder."""

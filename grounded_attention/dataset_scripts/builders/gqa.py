@@ -214,12 +214,14 @@ def _row(question_id: str, record: Record, has_answers: bool) -> Row:
 
 
 def _annotations(record: Record) -> list[Row]:
-    whole, found = record.member("annotations"), []
+    whole, named_objects = record.member("annotations"), []
     for part in ANNOTATED:
         if part in whole.values:
             named = whole.member(part)
-            found += [{"part": part, "tokens": key, "object": named.text(key), "box": []} for key in named.names()]
-    return found
+            named_objects += [
+                {"part": part, "tokens": key, "object": named.text(key), "box": []} for key in named.names()
+            ]
+    return named_objects
 
 
 def _step(record: Record, step: Any) -> Row:

@@ -128,12 +128,12 @@ def read_conversation(record: Record, index: int) -> Row | None:
     """Reads an element of the file."""
     if isinstance(record.values, Mapping) and record.values.get("image") is None:
         return None
-    given = record.items("conversations")
-    speakers = [each.get("from") if isinstance(each, Mapping) else None for each in given]
+    turns = record.items("conversations")
+    speakers = [each.get("from") if isinstance(each, Mapping) else None for each in turns]
     first = int(speakers[:2] == ["gpt", "human"])
     messages = [
         _read_message(Record(each, record.file, f"{record.where}, message {first + number + 1}", HINT), number)
-        for number, each in enumerate(given[first:])
+        for number, each in enumerate(turns[first:])
     ]
     if not messages or len(messages) % 2:
         expected = "a text of human and a text of gpt, in turns"

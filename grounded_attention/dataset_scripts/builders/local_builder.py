@@ -88,8 +88,8 @@ class LocalConfig(datasets.BuilderConfig):
         available = tuple(self.SPLIT_NAMES) if available is None else available
         if self.splits is None:
             return list(available)
-        given = [self.splits] if isinstance(self.splits, str) else list(self.splits)
-        names = ["val" if name == "validation" else name for name in given]
+        asked = [self.splits] if isinstance(self.splits, str) else list(self.splits)
+        names = ["val" if name == "validation" else name for name in asked]
         for name in names:
             if name not in self.SPLIT_NAMES:
                 known = [str(split) for split in self.SPLIT_NAMES.values()]

@@ -159,13 +159,13 @@ def image_rows(image_id: str, record: Record) -> Iterator[Row]:
         if len(answers) != len(texts):
             expected = f"{len(texts)}, one for each sentence"
             raise labels.error(f"wrong number of answers in {source}", found=len(answers), expected=expected)
-        for number, (text, given) in enumerate(zip(texts, answers, strict=True)):
+        for number, (text, scores) in enumerate(zip(texts, answers, strict=True)):
             yield {
                 "image_id": image_id,
                 "caption_id": f"{image_id}_{source}_{number:03}",
                 "text": text.strip(),
                 "source": source,
-                "answers": _scored(Record(given, record.file, f"{labels.where}, {source} {number + 1}", HINT)),
+                "answers": _scored(Record(scores, record.file, f"{labels.where}, {source} {number + 1}", HINT)),
             }
 
 
@@ -173,8 +173,8 @@ def _scored(record: Record) -> list[dict[str, Any]]:
     """The answers of a sentence, with positive scores."""
     if not isinstance(record.values, dict):
         raise record.error("bad answers", found=record.values, expected="an object {answer: score}")
-    found: list[Row] = [{"answer": answer, "score": record.number(answer)} for answer in record.names()]
-    for each in found:
+    scored: list[Row] = [{"answer": answer, "score": record.number(answer)} for answer in record.names()]
+    for each in scored:
         if each["score"] < 0:
             raise record.error(f"bad score of {each['answer']!r}", found=each["score"], expected="0 or more")
-    return [each for each in found if each["score"] > 0]
+    return [each for each in scored if each["score"] > 0]

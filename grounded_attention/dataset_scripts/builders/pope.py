@@ -108,11 +108,13 @@ class Pope(LocalBuilder):
         path, *listed = config.needed_files(split)
         images = read_objects(path, config.image_id_format == "file_stem")
         wanted = _listed_images(listed[0], images, path) if listed else set(images)
-        enough = [name for name, (_, found) in images.items() if name in wanted and len(found) >= config.least_objects]
+        enough = [
+            name for name, (_, inside) in images.items() if name in wanted and len(inside) >= config.least_objects
+        ]
         if not enough:
             hint = "give a smaller least_objects, or another image_list"
             raise DataError(f"no image has {config.least_objects} different objects", file=path, hint=hint)
-        counts = ObjectCounts.of(found for _, found in images.values())
+        counts = ObjectCounts.of(inside for _, inside in images.values())
         rng = np.random.default_rng(config.seed)
         for image_id in [enough[place] for place in rng.permutation(len(enough))[: config.images]]:
             file_name, present = images[image_id]
@@ -163,15 +165,15 @@ def read_objects(path: Path, by_stem: bool) -> dict[str, tuple[str, set[str]]]:
             categories[number] = name
         elif member == "annotations":
             objects.append((record, record.integer("image_id"), record.integer("category_id")))
-    found: dict[str, tuple[str, set[str]]] = {image_id: (name, set()) for image_id, name in images.values()}
+    by_image: dict[str, tuple[str, set[str]]] = {image_id: (name, set()) for image_id, name in images.values()}
     for record, image, category in objects:
         for kind, number, known in (("image", image, images), ("category", category, categories)):
             if number not in known:
                 raise record.error(
                     f"the object belongs to an unknown {kind}", found=number, expected=f"an id of {path}"
                 )
-        found[images[image][0]][1].add(categories[category])
-    return found
+        by_image[images[image][0]][1].add(categories[category])
+    return by_image
 
 
 SAMPLINGS = ("random", "popular", "adversarial")
@@ -206,7 +208,7 @@ def choose_objects(
     popular = sorted(absent, key=lambda name: (-counts.images[name], name))[:number]
     beside = {name: sum(counts.together[name, other] for other in present) for name in absent}
     adversarial = sorted(absent, key=lambda name: (-beside[name], name))[:number]
-    return {name: (shown, found) for name, found in zip(SAMPLINGS, (drawn, popular, adversarial), strict=True)}
+    return {name: (shown, not_shown) for name, not_shown in zip(SAMPLINGS, (drawn, popular, adversarial), strict=True)}
 
 
 def object_question(name: str) -> str:

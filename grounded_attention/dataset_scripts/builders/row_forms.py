@@ -163,11 +163,11 @@ def _captions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any
 def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:
     turns = _turns(row)[0] if "messages" in row else []
     if len(turns) == 2:
-        question, given = turns[0], [turns[1]]
+        question, said = turns[0], [turns[1]]
     else:
-        question, given = row.get("text", ""), list(row.get("answers") or ())
-        given = given or [str(row.get("answer"))] * (row.get("answer") is not None)
-    if not question or not any(given):
+        question, said = row.get("text", ""), list(row.get("answers") or ())
+        said = said or [str(row.get("answer"))] * (row.get("answer") is not None)
+    if not question or not any(said):
         report.add("rows without a question and its answer", key)
         return
     phrases = [
@@ -176,7 +176,7 @@ def _questions(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, An
         if each["boxes"] and "text" in row and each["sentence"] == 0
     ]
     about = {"example_id": key, "question_type": "", "answer_type": ""}
-    answers = given * HUMANS if len(given) == 1 else given
+    answers = said * HUMANS if len(said) == 1 else said
     yield {**about, "question": question, "answers": answers, "phrases": phrases}
 
 
@@ -213,14 +213,14 @@ def _turns(row: Row) -> tuple[list[str], list[dict[str, Any]]]:
             number, text = number + 1, text + cleaned
         turns.append(text)
     turns = turns[: len(turns) // 2 * 2]
-    found = []
+    phrases = []
     for phrase in row["phrases"]:
         turn, moved = places.get(phrase["sentence"], (len(turns), 0))
         start, end = phrase["start"] + moved, phrase["end"] + moved
         if turn < len(turns) and phrase["boxes"] and turns[turn][max(start, 0) : end] == phrase["text"]:
             told = {"sentence": turn, "text": phrase["text"], "start": start, "end": end}
-            found.append({**told, "boxes": phrase["boxes"]})
-    return turns, found
+            phrases.append({**told, "boxes": phrase["boxes"]})
+    return turns, phrases
 
 
 def _pictures(row: Row, key: str, report: BuildReport) -> Iterator[dict[str, Any]]:

@@ -50,8 +50,8 @@ class TextCorpusConfig(LocalConfig):
             if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
                 expected = f"names or patterns of files in {place}: no '..', not absolute"
                 raise DataError("bad option files", found=pattern, expected=expected)
-        found = [path for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
-        return list(dict.fromkeys(found))
+        files = [path for pattern in patterns for path in sorted(place.glob(pattern)) if path.is_file()]
+        return list(dict.fromkeys(files))
 
     def check(self) -> None:
         """Checks the options before anything is read."""

@@ -201,7 +201,7 @@ def join_pairs(
     without a tag in any caption is searched as plain text on word boundaries; its chain may then be unknown, which
     agrees with every chain. A pair with both sides inside those of another pair is removed.
     """
-    found: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
+    labels: dict[tuple[int, int], dict[tuple[Mention, Mention], int]] = defaultdict(dict)
     tags = [tagged_mentions(caption) for caption in captions]
     tagged = _by_text(tags)
     for row in rows:
@@ -214,10 +214,10 @@ def join_pairs(
         for first, second, label in ((0, 1, row.label), (1, 0, kind.swapped[row.label])):
             for (i, firsts), (j, seconds) in product(sides[first].items(), sides[second].items()):
                 for pair in _agreeing(firsts, seconds, same_chain) if i < j else ():
-                    found[i, j].setdefault(pair, label)
+                    labels[i, j].setdefault(pair, label)
                     joined = True
         _report_outcome(row, sides, joined, report)
-    return {captions_ij: _without_contained(pairs, report) for captions_ij, pairs in found.items()}
+    return {captions_ij: _without_contained(pairs, report) for captions_ij, pairs in labels.items()}
 
 
 def _by_text(tags: Sequence[Sequence[Mention]]) -> dict[str, dict[int, list[Mention]]]:

@@ -85,12 +85,12 @@ def read_ids(path: str | Path) -> set[str]:
     return ids
 
 
-def list_files(given: str | os.PathLike[str] | Sequence[str] | None) -> list[Path]:
+def list_files(names: str | os.PathLike[str] | Sequence[str] | None) -> list[Path]:
     """Returns the files of an option: one path, several separated by commas, as `a.txt,b.txt` or `[a.txt, b.txt]`."""
-    if isinstance(given, (str, os.PathLike)):
-        text = os.fspath(given)
-        given = [text] if Path(text).exists() else [part.strip(" \"'") for part in text.strip(" []").split(",")]
-    return [Path(path) for path in given or () if path]
+    if isinstance(names, (str, os.PathLike)):
+        text = os.fspath(names)
+        names = [text] if Path(text).exists() else [part.strip(" \"'") for part in text.strip(" []").split(",")]
+    return [Path(path) for path in names or () if path]
 
 
 def image_key(image_id: str) -> str:
@@ -117,15 +117,15 @@ def image_keys(image_id: str) -> set[str]:
 class ImageLists:
     """The images of the lists in [`list_files`] of an option, in any spelling; errors as of [`read_ids`]."""
 
-    def __init__(self, given: str | os.PathLike[str] | Sequence[str] | None) -> None:
-        self._keys = {file: {image_key(each): each for each in read_ids(file)} for file in list_files(given)}
+    def __init__(self, files: str | os.PathLike[str] | Sequence[str] | None) -> None:
+        self._keys = {file: {image_key(each): each for each in read_ids(file)} for file in list_files(files)}
         self._unseen, self._example = set(self._keys), ""
 
     def __contains__(self, image_id: Any) -> bool:
         keys, self._example = image_keys(image_id), self._example or image_id
-        found = [file for file, listed in self._keys.items() if not listed.keys().isdisjoint(keys)]
-        self._unseen.difference_update(found)
-        return bool(found)
+        listing = [file for file, listed in self._keys.items() if not listed.keys().isdisjoint(keys)]
+        self._unseen.difference_update(listing)
+        return bool(listing)
 
     def check_found(self) -> None:
         """Raises a `DataError`, after the rows were read, for a list without any image of them."""

@@ -53,9 +53,9 @@ def is_size(value: object, largest: int = MAX_SIZE) -> bool:
     return type(value) is int and 0 < value <= largest
 
 
-def describe_changes(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+def describe_changes(there: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     """Describes the fields in which two provenances differ, with both values; at most four fields."""
-    before, now = _flat(found), _flat(wanted)
+    before, now = _flat(there), _flat(wanted)
     keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
     return ", ".join(f"{key} ({before.get(key)!r:.60}, now {now.get(key)!r:.60})" for key in keys[:_SHOWN])
 

@@ -153,14 +153,14 @@ def plain(value: Any) -> Any:
 
 def id_text(value: Any) -> str:
     """Returns an id that is bytes, written bytes (`b'7'`), a number, or in a list of one; a `DataError` for others."""
-    found = plain(list(value) if isinstance(value, tuple) else value)
-    while isinstance(found, list) and len(found) == 1:
-        found = found[0]
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if isinstance(found, bool) or not isinstance(found, str | int) or has_surrogates(str(found)):
+    plain_value = plain(list(value) if isinstance(value, tuple) else value)
+    while isinstance(plain_value, list) and len(plain_value) == 1:
+        plain_value = plain_value[0]
+    if isinstance(plain_value, float) and plain_value.is_integer():
+        plain_value = int(plain_value)
+    if isinstance(plain_value, bool) or not isinstance(plain_value, str | int) or has_surrogates(str(plain_value)):
         raise DataError("not an id", found=value, expected="a text or a whole number")
-    written = _WRITTEN_BYTES.fullmatch(text := str(found).strip())
+    written = _WRITTEN_BYTES.fullmatch(text := str(plain_value).strip())
     return written[2] if written else text
 
 

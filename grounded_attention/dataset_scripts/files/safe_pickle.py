@@ -39,8 +39,8 @@ LAST_CODE_POINT = 0x10FFFF
 
 def load_pickle(path: str | os.PathLike[str]) -> Any:
     """Loads the data of a pickle file, also of one that Python 2 wrote (its `str` becomes text, by Latin-1)."""
-    found = _existing(path, "a pickle").stat().st_size
-    refuse_if(found > MAX_BYTES, "the pickle is too large", file=path, found=found, expected=f"at most {MAX_BYTES}")
+    size = _existing(path, "a pickle").stat().st_size
+    refuse_if(size > MAX_BYTES, "the pickle is too large", file=path, found=size, expected=f"at most {MAX_BYTES}")
     return loads(read_data(path, MAX_BYTES), file=path)
 
 

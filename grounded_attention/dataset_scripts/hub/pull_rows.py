@@ -45,17 +45,19 @@ def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], option
     return RemoteRows(name, commit, config, record)
 
 
-def pull_rows(found: RemoteRows) -> dict[str, datasets.Dataset]:
+def pull_rows(remote: RemoteRows) -> dict[str, datasets.Dataset]:
     """Downloads the splits of a pushed data set. Without a connection, the cached files are used."""
-    with hub_errors("the download of the rows", found.repository, _RETRY_HINT):
-        splits = dict(datasets.load_dataset(found.repository, found.config, revision=found.commit))
+    with hub_errors("the download of the rows", remote.repository, _RETRY_HINT):
+        splits = dict(datasets.load_dataset(remote.repository, remote.config, revision=remote.commit))
     features = next(iter(splits.values())).features
     if media := [column for column, feature in features.items() if require_decoding(feature)]:
         # `datasets` opens such files itself, also those that a row names on this machine.
         expected = "texts, numbers and boxes, as `grounded-attention data build` writes"
-        raise DataError("columns with pictures or other media", where=found.repository, found=media, expected=expected)
+        raise DataError(
+            "columns with pictures or other media", where=remote.repository, found=media, expected=expected
+        )
     empty: dict[str, list[Any]] = {column: [] for column in features}
-    return splits | {split: datasets.Dataset.from_dict(empty, features) for split in found.record["empty_splits"]}
+    return splits | {split: datasets.Dataset.from_dict(empty, features) for split in remote.record["empty_splits"]}
 
 
 def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str, Any], str]:

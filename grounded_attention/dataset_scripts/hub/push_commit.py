@@ -54,23 +54,23 @@ class Repository:
 def fetch_repository(name: str, revision: str | None = None, private: bool = False) -> Repository:
     """Fetches the state of a repository; creates and changes nothing."""
     refuse_if(name.count("/") != 1 or not all(name.split("/")), "not a repository id", found=name, expected="ORG/NAME")
-    api, found = HfApi(), Repository(name, revision or MAIN)
+    api, repository = HfApi(), Repository(name, revision or MAIN)
     with hub_errors("reading the repository", name):
         try:
             info = api.dataset_info(name)
         except RepositoryNotFoundError:
             api.whoami()  # a bad token fails now, not after the data are built
-            return found
+            return repository
         if private and not info.private:
             hint = "make it private in its settings first, or push to another repository"
             raise DataError("the repository is public", where=name, expected="a private one (--private)", hint=hint)
-        found.exists = True
+        repository.exists = True
         try:
-            info = api.dataset_info(name, revision=found.revision)
+            info = api.dataset_info(name, revision=repository.revision)
         except RevisionNotFoundError:
-            return found
-    found.commit, found.files = info.sha, [file.rfilename for file in info.siblings or []]
-    return found
+            return repository
+    repository.commit, repository.files = info.sha, [file.rfilename for file in info.siblings or []]
+    return repository
 
 
 def commit_files(

@@ -147,8 +147,8 @@ def without_folders(value: Any) -> Any:
 def _command(name: str, config: str, splits: Sequence[str] | None, options: Mapping[str, Any]) -> str:
     if name == "rows":
         columns = [f"{key}={_format_option(value)}" for key, value in options.get("columns", {}).items()]
-        given = [(key, value) for key, value in options.items() if key != "columns"]
-        words = [word for key, value in given for word in (f"--{key.replace('_', '-')}", _format_option(value))]
+        values = [(key, value) for key, value in options.items() if key != "columns"]
+        words = [word for key, value in values for word in (f"--{key.replace('_', '-')}", _format_option(value))]
         words += ["--columns", *columns] if columns else []
         return shlex.join(["grounded-attention", "data", "push", "SOURCE", "ORG/NAME", *words])
     parts = ["python", "-m", "grounded_attention.commands.build_data", name]

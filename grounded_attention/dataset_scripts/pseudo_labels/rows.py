@@ -68,9 +68,9 @@ def check_phrase(phrase: Mapping[str, Any], text: str | None, where: str) -> Non
         return
     caption = "" if text is None else f" {text!r}"
     problem = f"the phrase {phrase['text']!r} is not in its caption{caption}"
-    found = f"characters {start} to {end}" + (f": {text[start:end]!r}" if text is not None and inside else "")
+    place = f"characters {start} to {end}" + (f": {text[start:end]!r}" if text is not None and inside else "")
     hint = "the labels were made for another text; label the captions again"
-    raise DataError(f"{problem}, found {found}", where=where, hint=hint)
+    raise DataError(f"{problem}, found {place}", where=where, hint=hint)
 
 
 def _check_box(box: Sequence[float], phrase: str, where: str) -> None:

@@ -30,17 +30,17 @@ def finished_manifest(folder: Path, provenance: dict[str, Any]) -> dict[str, Any
     """Returns the manifest of finished pseudo-labels with this provenance, or None if there are none in the folder."""
     if not (folder / MANIFEST).exists():
         return None
-    found = read_manifest(folder)
-    _check_same(folder, found, provenance, "finished")
+    manifest = read_manifest(folder)
+    _check_same(folder, manifest, provenance, "finished")
     delete_folder(folder / PARTS)
     (folder / PARTIAL).unlink(missing_ok=True)
-    return found
+    return manifest
 
 
-def _check_same(folder: Path, found: dict[str, Any], provenance: dict[str, Any], state: str) -> None:
-    if found["provenance"] == provenance:
+def _check_same(folder: Path, manifest: dict[str, Any], provenance: dict[str, Any], state: str) -> None:
+    if manifest["provenance"] == provenance:
         return
-    changes = describe_changes(found["provenance"], provenance)
+    changes = describe_changes(manifest["provenance"], provenance)
     problem = f"the folder holds {state} pseudo-labels of another source; they differ in {changes}"
     raise DataError(problem, file=folder, hint="choose another folder, or remove this one")
 
@@ -62,10 +62,10 @@ class PseudoLabelWriter:
                 raise DataError("shards without a manifest", file=strays[0], hint=hint)
             KIND.write(partial, {"provenance": self.provenance})
         self._lock = lock_file(partial)
-        found = KIND.read(partial)
-        if found["provenance"] != self.provenance and any((self.path / PARTS).glob("*.parquet")):
-            _check_same(self.path, found, self.provenance, "unfinished")
-        elif found["provenance"] != self.provenance:  # no part is finished, so nothing is lost
+        manifest = KIND.read(partial)
+        if manifest["provenance"] != self.provenance and any((self.path / PARTS).glob("*.parquet")):
+            _check_same(self.path, manifest, self.provenance, "unfinished")
+        elif manifest["provenance"] != self.provenance:  # no part is finished, so nothing is lost
             self.close()
             KIND.write(partial, {"provenance": self.provenance})
             self._lock = lock_file(partial)

@@ -72,10 +72,10 @@ def _numbers(values: Any, depth: int) -> npt.NDArray[np.float32]:
     if any(isinstance(value, bool) or not isinstance(value, int | float) for value in flat):
         raise ValueError("not a number")
     with np.errstate(over="ignore"):
-        found = np.asarray(values, dtype=np.float32)
-    if not np.isfinite(found).all():
+        array = np.asarray(values, dtype=np.float32)
+    if not np.isfinite(array).all():
         raise ValueError("not a finite number")
-    return found
+    return array
 
 
 def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:

@@ -122,20 +122,20 @@ def _provenance(images: Sequence[ImageFile], extractor: Extractor, source: str) 
     digest = hashlib.blake2b(digest_size=16)
     for image_id in sorted(image.image_id for image in images):
         digest.update(image_id.encode() + b"\0")
-    given = {"source": source, "count": len(images), "ids": digest.hexdigest()}
-    return {"format": "images", "images": given, **extractor.provenance}
+    listed = {"source": source, "count": len(images), "ids": digest.hexdigest()}
+    return {"format": "images", "images": listed, **extractor.provenance}
 
 
 def _finished_manifest(folder: Path, provenance: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the manifest of a finished table with this provenance, or None if there is no finished table."""
     if not (folder / MANIFEST).exists():
         return None
-    found = read_manifest(folder)
-    if found["provenance"] != provenance:
+    manifest = read_manifest(folder)
+    if manifest["provenance"] != provenance:
         hint = "choose another folder, or remove this one"
-        raise DataError(f"a finished {_describe_changes(found, provenance)}", file=folder, hint=hint)
+        raise DataError(f"a finished {_describe_changes(manifest, provenance)}", file=folder, hint=hint)
     delete_folder(folder / PARTS)
-    return found
+    return manifest
 
 
 def _describe_changes(manifest: Mapping[str, Any], provenance: Mapping[str, Any]) -> str:
@@ -228,7 +228,7 @@ class _Worker:
         if not images:
             return
         try:
-            found = self.extractor.extract([picture for *_, picture in images], [i.image_id for _, i, _ in images])
+            extracted = self.extractor.extract([picture for *_, picture in images], [i.image_id for _, i, _ in images])
         except ValueError as error:
             if len(images) == 1:
                 self._skip(images[0][1], error)
@@ -236,13 +236,13 @@ class _Worker:
                 for single in images:
                     self._extract([single])
             return
-        for (row, image, _), regions in zip(images, found, strict=True):
+        for (row, image, _), regions in zip(images, extracted, strict=True):
             self._write(row, image, regions)
 
-    def _write(self, row: int, image: ImageFile, found: Any) -> None:
-        arrays = {name: getattr(found, name) for name in ("boxes", "features", "classes", "scores", "class_probs")}
+    def _write(self, row: int, image: ImageFile, regions: Any) -> None:
+        arrays = {name: getattr(regions, name) for name in ("boxes", "features", "classes", "scores", "class_probs")}
         try:
-            self.writer.write(Regions(image.image_id, found.width, found.height, **arrays), source_row=row)
+            self.writer.write(Regions(image.image_id, regions.width, regions.height, **arrays), source_row=row)
         except DataError as error:
             self._skip(image, error)
 

@@ -95,12 +95,12 @@ def source_size(path: str | os.PathLike[str]) -> int:
 def recognise(path: str | os.PathLike[str]) -> tuple[str, str]:
     """Recognises the format of a source by its content."""
     source = existing_source(path, "auto")
-    found = _recognise_folder(source) if source.is_dir() else _recognise_file(source)
-    if found is None or found[0] not in READERS:
-        saw = found[1] if found else sorted(file.name for file in source.iterdir())[:5]
+    kind = _recognise_folder(source) if source.is_dir() else _recognise_file(source)
+    if kind is None or kind[0] not in READERS:
+        saw = kind[1] if kind else sorted(file.name for file in source.iterdir())[:5]
         hint = "if you know the format, give it with --format"
         raise DataError("format not recognised", file=source, found=saw, expected=", ".join(READERS), hint=hint)
-    return found
+    return kind
 
 
 def _recognise_folder(folder: Path) -> tuple[str, str] | None:

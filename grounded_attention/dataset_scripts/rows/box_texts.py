@@ -46,8 +46,8 @@ class Mention:
 def find_mentions(text: str) -> list[Mention]:
     """The boxes of a text, in order; those of the first kind of marks that occurs in it."""
     for find in _FINDERS:
-        if found := [each for each in find(text) if each.boxes]:
-            return found
+        if mentions := [each for each in find(text) if each.boxes]:
+            return mentions
     return []
 
 
@@ -318,15 +318,15 @@ def words_asked_for(question: str) -> tuple[int, int] | None:
     """The words of a question that a box answers: after a colon, in quotation marks or in `<ref>`, the object of
     "find" or "where is", or all of it; characters of the question."""
     for mark in (r"<ref>(.*?)</ref>", r"<\|object_ref_start\|>(.*?)<\|object_ref_end\|>", r"<\|ref\|>(.*?)<\|/ref\|>"):
-        if found := re.search(mark, question, re.DOTALL):
-            return _trim(question, found.span(1))
-    if found := _REGION_OF.search(question):
-        end = question.find("\n", found.end())
-        return _trim(question, (found.end(), end if end > found.end() else len(question)))
-    if found := _QUOTED.search(question):
-        return _trim(question, found.span(1))
-    if found := _ASKED.search(question):
-        return _trim(question, found.span(1))
+        if match := re.search(mark, question, re.DOTALL):
+            return _trim(question, match.span(1))
+    if match := _REGION_OF.search(question):
+        end = question.find("\n", match.end())
+        return _trim(question, (match.end(), end if end > match.end() else len(question)))
+    if match := _QUOTED.search(question):
+        return _trim(question, match.span(1))
+    if match := _ASKED.search(question):
+        return _trim(question, match.span(1))
     if (colon := question.rfind(": ")) > 0 and question[colon + 2 :].strip():
         return _trim(question, (colon + 2, len(question)))
     return whole_text(question)

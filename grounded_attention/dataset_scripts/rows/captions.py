@@ -49,10 +49,10 @@ def _have_texts_and_boxes(value: Any) -> bool:
 def read_phrases(record: "Columns", context: "Context") -> Iterator[RawRow]:
     """Own rows: texts, and `phrases` with the keys of `Phrase`; or entities with a text and boxes each."""
     column = "phrases" if "phrases" in record else "entities"
-    given = record[column]
+    listed = record[column]
     marks = record.get("boxes") if isinstance(record.get("boxes"), Mapping) else None
     phrases = []
-    for number, each in enumerate(given):
+    for number, each in enumerate(listed):
         name = f"{column}, element {number}"
         own = _with_boxes(each, marks)
         # Boxes beside the phrases, and entities, are not of the own form: what they mean is counted.
@@ -114,13 +114,13 @@ def read_entities(record: "Columns", context: "Context") -> Iterator[RawRow]:
             if caption.get("related", True) is False:
                 continue
             text = caption["text"]
-            found = [(each, str(each["entity_id"])) for each in items(caption.get("phrases"), "phrases")]
+            with_ids = [(each, str(each["entity_id"])) for each in items(caption.get("phrases"), "phrases")]
             phrases = [
                 RawPhrase(
                     each["text"], boxes.get(key, []), each["start"], each["end"], 0, entity=key,
                     types=[*(each.get("types") or ())],
                 )
-                for each, key in found
+                for each, key in with_ids
             ]  # fmt: skip
         else:
             text, phrases = _unmarked(caption, boxes)
@@ -131,15 +131,15 @@ def _entity_boxes(value: Any, name: str) -> dict[str, list[RawBox]]:
     value = structured(value, name)
     if isinstance(value, Mapping):
         return {str(key): read_boxes(each, name) for key, each in value.items() if each is not None}
-    found = {}
+    of_entity = {}
     for each in items(value, name):
         key = first_of(each, ("entity_id", "id", "phrase_id"))
         boxes = first_of(each, ("boxes", "bboxes", "bbox", "box"))
         if key is None:
             raise RowError(f"{name}: no id", found=each, expected="entity_id and boxes")
         known = (Reading("xyxy", 1.0),) if key == "entity_id" else ()
-        found[str(each[key])] = read_boxes(each[boxes], name, known) if boxes else []
-    return found
+        of_entity[str(each[key])] = read_boxes(each[boxes], name, known) if boxes else []
+    return of_entity
 
 
 def _unmarked(caption: str, boxes: Mapping[str, list[RawBox]]) -> tuple[str, list[RawPhrase]]:

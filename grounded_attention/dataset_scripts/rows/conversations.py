@@ -67,7 +67,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
     shown = _shown(messages, len(images))
     texts = message_texts(messages)
     roles = [message["role"] for message in messages for _ in message_texts([message])]
-    given = {key: value for key, value in record.items() if key not in ("conversations", "messages", "conversation")}
+    rest = {key: value for key, value in record.items() if key not in ("conversations", "messages", "conversation")}
     objects = structured(record.get("objects"), "objects")
     if isinstance(objects, Mapping) and ("ref" in objects or "bbox" in objects):
         phrases = _fill(messages, objects)
@@ -82,15 +82,15 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         phrases = [_unpadded(phrase) for phrase in phrases]
     if is_text and not any("{" in text for text in texts):  # UGround: whole numbers from 0 to 999
         phrases = [_of_uground(phrase, "uground" in context.kind.lower()) for phrase in phrases]
-    yield make_row(given, {"messages": messages}, phrases, images=images)
+    yield make_row(rest, {"messages": messages}, phrases, images=images)
 
 
-def read_messages(given: Any, name: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
+def read_messages(turns: Any, name: str) -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
     """Messages with `role` and `content`; the pictures inside of them; the boxes beside each text (GUI-Actor)."""
-    if not isinstance(given, list) or not given:
-        raise RowError(f"bad {name}", found=given, expected="a list of messages")
+    if not isinstance(turns, list) or not turns:
+        raise RowError(f"bad {name}", found=turns, expected="a list of messages")
     messages, pictures, beside = [], [], []
-    for number, each in enumerate(given):
+    for number, each in enumerate(turns):
         where = f"{name}, message {number}"
         if not isinstance(each, Mapping):
             raise RowError(f"{where} is no message", found=each, expected="from and value, or role and content")
@@ -140,11 +140,11 @@ def _parts(content: Sequence[Any], where: str) -> tuple[list[dict[str, Any]], li
 
 def message_texts(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """The texts of messages, in order; a message of parts may have several."""
-    found = []
+    texts = []
     for message in messages:
         content = message["content"]
-        found += [content] if isinstance(content, str) else [each["text"] for each in content if "text" in each]
-    return found
+        texts += [content] if isinstance(content, str) else [each["text"] for each in content if "text" in each]
+    return texts
 
 
 def _exchange(record: "Columns") -> tuple[list[dict[str, Any]], list[Any], list[Any]]:
@@ -173,7 +173,7 @@ def _exchange(record: "Columns") -> tuple[list[dict[str, Any]], list[Any], list[
 
 def _shown(messages: Sequence[Mapping[str, Any]], count: int) -> list[int | None]:
     """The picture that the turn of each text shows; None if that is not one of its own among several pictures."""
-    found: list[int | None] = []
+    shown_first: list[int | None] = []
     turn: int | None = None
     number = 0
     for message in messages:
@@ -184,26 +184,26 @@ def _shown(messages: Sequence[Mapping[str, Any]], count: int) -> list[int | None
             turn, number = (number if new == 1 else None), number + new
         elif message["role"] == "user":
             turn = 0 if number == 1 else None
-        found += [turn] * len(message_texts([message]))
-    return found if number == count > 1 else [None] * len(found)
+        shown_first += [turn] * len(message_texts([message]))
+    return shown_first if number == count > 1 else [None] * len(shown_first)
 
 
 def _mentions(texts: Sequence[str], roles: Sequence[str], shown: Sequence[int | None]) -> list[RawPhrase]:
     """The phrases of all boxes in texts. Boxes of the same words stand together, and so do those of the same label."""
     phrases: dict[Any, RawPhrase] = {}
-    found = [find_mentions(_after_thoughts(text)) for text in texts]
+    mentions = [find_mentions(_after_thoughts(text)) for text in texts]
     for number, (text, role) in enumerate(zip(texts, roles, strict=True)):
         before = next((i for i in range(number - 1, -1, -1) if roles[i] == "user"), None)
         after = next((i for i in range(number + 1, len(texts)) if roles[i] == "assistant"), None)
         end = 0
-        for mention in found[number]:
+        for mention in mentions[number]:
             place: tuple[int, tuple[int, int]] | None
             if mention.words is not None:
                 place = (number, mention.words)
             elif mention.label is not None and (there := _find_label(mention.label, texts)) is not None:
                 place = there
             elif role == "assistant":
-                place = _of_answer(number, text, end, mention, texts, before, len(found[number]))
+                place = _of_answer(number, text, end, mention, texts, before, len(mentions[number]))
             else:
                 place = _of_question(number, text, end, mention, texts, after)
             end = mention.span[1]

@@ -61,7 +61,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         rest = {key: value for key, value in record.items() if key != name}
     for reason, count in (record.get("skipped") or {}).items() if isinstance(record.get("skipped"), Mapping) else ():
         context.leave_out(f"annotations: {reason}", count)
-    found: list[tuple[str, list[RawBox], Mapping[str, Any]]] = []
+    named_objects: list[tuple[str, list[RawBox], Mapping[str, Any]]] = []
     for number, each in enumerate(objects):
         readings = context.readings
         if not readings and "bbox_id" in each:  # detection-datasets/fashionpedia
@@ -71,8 +71,8 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
         if not readings and context.kind.startswith("detection-datasets/"):
             readings = XYXY_PIXELS
         boxes = boxes_of(each, readings)
-        found.append((_name_of(each, name, number, context), boxes, each))
-    yield from _rows(rest, found, context)
+        named_objects.append((_name_of(each, name, number, context), boxes, each))
+    yield from _rows(rest, named_objects, context)
 
 
 def _name_of(each: Mapping[str, Any], column: str, number: int, context: "Context") -> str:
@@ -103,21 +103,21 @@ def _name_of(each: Mapping[str, Any], column: str, number: int, context: "Contex
 
 
 def _rows(
-    record: "Columns", found: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: "Context"
+    record: "Columns", objects: Sequence[tuple[str, list[RawBox], Mapping[str, Any]]], context: "Context"
 ) -> Iterator[RawRow]:
     caption = next((record[key] for key in ("caption", "text") if isinstance(record.get(key), str)), None)
-    if caption and any(each.get("tokens_positive") for _, _, each in found):  # MDETR
-        phrases = [_spanned(caption, boxes, each) for _, boxes, each in found if each.get("tokens_positive")]
+    if caption and any(each.get("tokens_positive") for _, _, each in objects):  # MDETR
+        phrases = [_spanned(caption, boxes, each) for _, boxes, each in objects if each.get("tokens_positive")]
         yield make_row(record, {"text": caption}, phrases)
         return
-    written = [each for _, _, each in found if isinstance(each.get("caption"), str) or each.get("sentences")]
-    if written and len(written) == len(found):  # a sentence for each object
-        for name, boxes, each in found:
+    written = [each for _, _, each in objects if isinstance(each.get("caption"), str) or each.get("sentences")]
+    if written and len(written) == len(objects):  # a sentence for each object
+        for name, boxes, each in objects:
             texts = texts_of(each.get("sentences") or each["caption"], "sentences")
             yield from each_text(record, texts or [name], boxes)
         return
     names: dict[str, list[RawBox]] = {}
-    for name, boxes, _ in found:
+    for name, boxes, _ in objects:
         names.setdefault(name.strip(), []).extend(boxes)
     text, phrases = caption or "", []
     if caption is None or any(name not in caption for name in names):

@@ -40,8 +40,8 @@ def open_folder(folder: Path) -> Source:
         return open_amber(folder)
     if metadata := _below(folder, _METADATA):
         return open_files(metadata, folder, str(folder))
-    if found := next((folder / name for name in ("data.yaml", "data.yml") if (folder / name).is_file()), None):
-        return _open_yolo(folder, parse_yaml(read_text(found), found))
+    if settings := next((folder / name for name in ("data.yaml", "data.yml") if (folder / name).is_file()), None):
+        return _open_yolo(folder, parse_yaml(read_text(settings), settings))
     if coco := [path for path in sorted(folder.rglob("*.json")) if _is_coco(path)]:
         parts: dict[str, list[Any]] = defaultdict(list)
         for path in coco:
@@ -79,8 +79,8 @@ def open_file(path: Path) -> Source:
 
 def _below(folder: Path, names: Sequence[str]) -> list[Path]:
     """Files of these names in a folder and the folders in it, the first name of each folder."""
-    found = [path for name in names for path in sorted(folder.rglob(name))]
-    return list({path.parent: path for path in reversed(found)}.values())[::-1]
+    files = [path for name in names for path in sorted(folder.rglob(name))]
+    return list({path.parent: path for path in reversed(files)}.values())[::-1]
 
 
 def _format(kind: str, folder: Path, parts: dict[str, list[Any]]) -> Source:
@@ -168,8 +168,10 @@ def _open_yolo(folder: Path, settings: Any) -> Source:
         places = settings.get(key)
         for place in [places] if isinstance(places, str) else places or []:
             root = folder / settings["path"] if isinstance(settings.get("path"), str) else folder
-            if (found := _yolo_images(folder, root, place)) is not None:
-                parts.setdefault(SAME_SPLIT.get(key, key), []).append(partial(_yolo, found, names, folder, has_points))
+            if (images := _yolo_images(folder, root, place)) is not None:
+                parts.setdefault(SAME_SPLIT.get(key, key), []).append(
+                    partial(_yolo, images, names, folder, has_points)
+                )
     if not parts:
         by_split: dict[str, list[Path]] = defaultdict(list)
         for path in sorted(each for each in folder.rglob("*") if each.suffix.lower() in SUFFIXES):

@@ -87,12 +87,12 @@ def _features(source: Any) -> Any:
 def _open_hub(name: str, split: str | None, config: str | None, revision: str | None, options: Any) -> Source:
     import datasets
 
-    repository, _, given = name.partition("@")
+    repository, _, own_revision = name.partition("@")
     # Streamed splits are opened when they are read; others are downloaded at once.
     split = None if options.get("streaming") else split
     with hub_errors("reading the data set", repository, "check the name, and log in for a gated one"):
-        found = datasets.load_dataset(repository, config, split=split, revision=given or revision, **options)
-    opened = open_source(found)
+        dataset = datasets.load_dataset(repository, config, split=split, revision=own_revision or revision, **options)
+    opened = open_source(dataset)
     opened.name, opened.is_foreign, opened.kind = name, True, repository
     if split is not None:
         opened.parts = {split: next(iter(opened.parts.values()))}

@@ -71,15 +71,15 @@ class Pictures:
             raise MissingPicture("(null)", self.folders)
         return image
 
-    def size(self, found: Any) -> tuple[int, int]:
+    def size(self, picture: Any) -> tuple[int, int]:
         """Width and height of the upright picture; of a file or bytes only the header is read."""
-        if not isinstance(found, str):
-            return picture_size(found, "its picture")
-        if found not in self._sizes:
-            self._sizes[found] = picture_size(found, "its picture")
+        if not isinstance(picture, str):
+            return picture_size(picture, "its picture")
+        if picture not in self._sizes:
+            self._sizes[picture] = picture_size(picture, "its picture")
             if len(self._sizes) > _SIZES:
                 self._sizes.popitem(last=False)
-        return self._sizes[found]
+        return self._sizes[picture]
 
     def _decoded(self, text: str) -> bytes | None:
         """A picture that is written as a text: a data URI, or base64 alone."""
@@ -109,8 +109,8 @@ class Pictures:
                     return path
         base = relative.rsplit("/", 1)[-1]
         for candidate in (base, _UPLOAD.sub("", base), without_object(base)):
-            if found := self._index().get(candidate):
-                return found
+            if indexed := self._index().get(candidate):
+                return indexed
         raise MissingPicture(shown, self.folders)
 
     def _index(self) -> dict[str, Path]:
@@ -131,17 +131,17 @@ class Pictures:
         return self._by_name
 
 
-def picture_digest(found: Any) -> str | None:
+def picture_digest(picture: Any) -> str | None:
     """A name for a picture that is inside of a row as bytes: one picture has it in every row."""
-    content = found.get("bytes") if isinstance(found, Mapping) else found
+    content = picture.get("bytes") if isinstance(picture, Mapping) else picture
     return hashlib.sha256(content).hexdigest()[:32] if isinstance(content, bytes) else None
 
 
 def _local_name(name: str) -> str:
     """The path in an address, such as Label Studio's `/data/local-files/?d=images/1.png`, or a `file://`."""
     parts = urlsplit(name)
-    if parts.query and (given := parse_qs(parts.query).get("d")):
-        return given[0]
+    if parts.query and (named := parse_qs(parts.query).get("d")):
+        return named[0]
     if parts.scheme in ("http", "https", "s3", "gs", "file", "hf") and parts.path:
         path = unquote(parts.path)
         return path if parts.scheme == "file" else path.lstrip("/")

@@ -58,16 +58,16 @@ def _instances(value: Any, name: str) -> list[RawBox]:
     value = structured(value, name)
     if isinstance(value, Mapping):
         value = [value]
-    found = []
+    boxes = []
     for each in value or []:
         if isinstance(each, Mapping) and not {"x1", "xmin", "x"} & each.keys():
             key = next((key for key in ("bbox", "box", "bbox_2d", "boxes") if each.get(key) is not None), None)
             if key is None:
                 raise RowError(f"bad {name}", found=each, expected="bbox")
             each = each[key]
-        found.append(each)
-    numbers = [isinstance(each, (int, float)) for each in found]
-    return read_boxes(found if not any(numbers) else [found], name, XYXY_PIXELS)
+        boxes.append(each)
+    numbers = [isinstance(each, (int, float)) for each in boxes]
+    return read_boxes(boxes if not any(numbers) else [boxes], name, XYXY_PIXELS)
 
 
 # Points

@@ -235,7 +235,7 @@ def texts_of(value: Any, name: str) -> list[str]:
     """The texts of a column: a text, a list of texts, or of mappings with one (`raw`, `sent`, ...); no empty one."""
     if isinstance(value, str) and value.strip()[:2] in ('["', "['", "[{"):
         value = structured(value, name)
-    found = []
+    texts = []
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, Mapping):
             key = first_of(each, ("raw", "sent", "text", "caption", "expression"))
@@ -246,9 +246,9 @@ def texts_of(value: Any, name: str) -> list[str]:
             each = each.decode("utf-8", "replace")
         if not isinstance(each, str):
             raise RowError(f"bad {name}", found=each, expected="a text or a list of texts")
-        if each.strip() and each not in found:
-            found.append(each)
-    return found
+        if each.strip() and each not in texts:
+            texts.append(each)
+    return texts
 
 
 def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "img_size", "original_size")) -> Any:
@@ -273,19 +273,19 @@ def size_of(record: Mapping[str, Any], names: Sequence[str] = ("image_size", "im
     return size
 
 
-def read_own_phrase(given: Any, name: str, readings: tuple[Reading, ...] = (Reading("xyxy", 1.0),)) -> RawPhrase:
+def read_own_phrase(phrase: Any, name: str, readings: tuple[Reading, ...] = (Reading("xyxy", 1.0),)) -> RawPhrase:
     """A phrase of the product's own form; its boxes are x1, y1, x2, y2 in [0, 1] unless the user says otherwise."""
-    if not isinstance(given, Mapping):
-        raise RowError(f"{name} is no object", found=given, expected="text, boxes, and perhaps start, end, sentence")
+    if not isinstance(phrase, Mapping):
+        raise RowError(f"{name} is no object", found=phrase, expected="text, boxes, and perhaps start, end, sentence")
     values: dict[str, Any] = {
-        FORMER_KEYS.get(str(key), str(key)): value for key, value in given.items() if value is not None
+        FORMER_KEYS.get(str(key), str(key)): value for key, value in phrase.items() if value is not None
     }
     if unknown := [key for key in values if key not in OWN_KEYS]:
         close = difflib.get_close_matches(str(unknown[0]), [*OWN_KEYS, *FORMER_KEYS], n=1, cutoff=0.5)
         hint = f"did you mean {FORMER_KEYS.get(close[0], close[0])!r}?" if close else None
         raise RowError(f"{name}: an unknown key", found=unknown[0], expected=", ".join(OWN_KEYS), hint=hint)
-    if "boxes" not in values and "regions" not in values and not ("text" in values and "boxes" in given):
-        raise RowError(f"{name}: neither boxes nor regions", found=dict(given), expected='"boxes": [] if it has none')
+    if "boxes" not in values and "regions" not in values and not ("text" in values and "boxes" in phrase):
+        raise RowError(f"{name}: neither boxes nor regions", found=dict(phrase), expected='"boxes": [] if it has none')
     boxes = read_boxes(values.pop("boxes", None), f"{name}, boxes", readings)
     for key in ("start", "end", "sentence", "image"):
         if key in values:

@@ -226,17 +226,17 @@ class GroundedRows:
         for name, column in self._columns.items():
             if name == "names":
                 continue
-            given = [column] if isinstance(column, str) else list(column)
-            if missing := [each for each in given if each not in record]:
+            columns = [column] if isinstance(column, str) else list(column)
+            if missing := [each for each in columns if each not in record]:
                 if not set(missing) & self._known_columns:
                     known = ", ".join(record)
                     raise DataError(
                         f"no column {missing[0]}", file=file, where=where, found=known, expected=missing[0]
                     )
                 continue
-            values = [record[each] for each in given]
+            values = [record[each] for each in columns]
             renamed[name] = values[0] if isinstance(column, str) else values
-            used |= set(given)
+            used |= set(columns)
         self._known_columns |= set(record)
         rest = {key: value for key, value in record.items() if key not in used and key not in renamed}
         # Other columns of the same meaning step back: what the user names is what is read.
@@ -408,10 +408,10 @@ class GroundedRows:
         self, raw: RawRow, file: Path | None, where: str, decode: bool, report: RowsReport, number: int
     ) -> dict[str, Any]:
         place: dict[str, Any] = {"file": file or self._source.name, "where": where}
-        found = [self._pictures.find(each, file) for each in raw.images]
+        stored = [self._pictures.find(each, file) for each in raw.images]
         try:
-            pictures = [open_image(each, "its picture") for each in found] if decode else found
-            sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in found]
+            pictures = [open_image(each, "its picture") for each in stored] if decode else stored
+            sizes = [each.size for each in pictures] if decode else [self._pictures.size(each) for each in stored]
         except ValueError as error:
             raise UnreadablePicture(str(error)) from None
         try:
@@ -420,7 +420,7 @@ class GroundedRows:
         except ValueError as error:
             raise DataError(str(error), **place) from None
         texts = texts_in_order(raw.texts)
-        made = next((picture_digest(each) for each in found[:1]), None) or f"row {number}"
+        made = next((picture_digest(each) for each in stored[:1]), None) or f"row {number}"
         row: dict[str, Any] = {"image_id": raw.image_id or made, **raw.texts}
         if len(pictures) == 1:
             row["image"] = pictures[0]
@@ -535,8 +535,8 @@ def _locate(raw: RawPhrase, texts: Sequence[str], place: Mapping[str, Any]) -> t
             )
         return sentence, raw.start, raw.end
     searched = range(len(texts)) if raw.sentence is None else [raw.sentence]
-    found = [(number, *each) for number in searched for each in whole_words(re.escape(raw.text), texts[number])]
-    if len(found) != 1:
-        problem = "the words are not in the texts" if not found else f"the words are {len(found)} times in the texts"
+    spans = [(number, *each) for number in searched for each in whole_words(re.escape(raw.text), texts[number])]
+    if len(spans) != 1:
+        problem = "the words are not in the texts" if not spans else f"the words are {len(spans)} times in the texts"
         raise DataError(problem, **place, found=raw.text, expected="start, end and sentence")
-    return found[0]
+    return spans[0]

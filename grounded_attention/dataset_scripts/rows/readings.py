@@ -117,8 +117,8 @@ def parse_reading(text: str | Reading) -> Reading:
         return text
     order = scale = None
     words = str(text).lower()
-    if found := _RANGE.search(words):
-        scale, words = float(found[1]), words.replace(found[0], " ")
+    if match := _RANGE.search(words):
+        scale, words = float(match[1]), words.replace(match[0], " ")
     padded = False
     for word in re.findall(r"[\w%]+", words):
         if word in ("padded", "square"):
@@ -156,13 +156,13 @@ class Sample:
     def agrees(self, reading: Reading) -> bool | None:
         """Whether a reading gives this area and this hull; None if the row says neither."""
         box = reading.corners(self.numbers, self.size) * np.array([*self.size, *self.size])
-        found = []
+        agreements = []
         if self.area:
-            found.append(abs((box[2] - box[0]) * (box[3] - box[1]) - self.area) <= 0.01 * self.area + 1)
+            agreements.append(abs((box[2] - box[0]) * (box[3] - box[1]) - self.area) <= 0.01 * self.area + 1)
         if self.hull is not None:
             near = 2 + 0.02 * max(self.size)
-            found.append(bool(np.abs(box - np.asarray(self.hull, dtype=np.float64)).max() <= near))
-        return all(found) if found else None
+            agreements.append(bool(np.abs(box - np.asarray(self.hull, dtype=np.float64)).max() <= near))
+        return all(agreements) if agreements else None
 
 
 @dataclass(frozen=True)

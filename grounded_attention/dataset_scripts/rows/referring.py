@@ -76,9 +76,9 @@ def id_of(record: "Columns", images: list[Any]) -> str | None:
     return None if not path else path.replace("\\", "/").rsplit(".", 1)[0].lstrip("./")
 
 
-def make_row(record: "Columns", texts: dict[str, Any], phrases: list[RawPhrase], **given: Any) -> RawRow:
+def make_row(record: "Columns", texts: dict[str, Any], phrases: list[RawPhrase], **known: Any) -> RawRow:
     """A row with the pictures, the size, the id and the further columns of a record."""
-    images = given.pop("images", None) or images_of(record)
+    images = known.pop("images", None) or images_of(record)
     more: dict[str, Any] = {key: value for key, value in record.items() if isinstance(value, (str, int, float, bool))}
     more = {key: value for key, value in more.items() if key not in IMAGE_NAMES or key == "file_name"}
     more = {key: value for key, value in more.items() if not (isinstance(value, str) and len(value) > 1000)}
@@ -86,7 +86,7 @@ def make_row(record: "Columns", texts: dict[str, Any], phrases: list[RawPhrase],
         more["answers"] = [
             str(each.get("answer") if isinstance(each, Mapping) else each) for each in record["answers"]
         ]
-    return RawRow(images, texts, phrases, given.pop("size", None) or size_of(record), id_of(record, images), more)
+    return RawRow(images, texts, phrases, known.pop("size", None) or size_of(record), id_of(record, images), more)
 
 
 def boxes_of(record: "Columns", readings: tuple[Reading, ...] = ()) -> list[RawBox]:
@@ -126,14 +126,14 @@ def has_boxes(record: "Columns") -> bool:
 
 
 def each_text(
-    record: "Columns", texts: list[str], boxes: list[RawBox], types: Sequence[str] = (), **given: Any
+    record: "Columns", texts: list[str], boxes: list[RawBox], types: Sequence[str] = (), **known: Any
 ) -> Iterator[RawRow]:
     """A row for each text, all of which mean the same boxes."""
     for text in texts:
         start = len(text) - len(text.lstrip())
         words = text.strip()
         phrase = RawPhrase(words, boxes, start, start + len(words), 0, types=types)
-        yield make_row(record, {"text": text}, [phrase], **given)
+        yield make_row(record, {"text": text}, [phrase], **known)
 
 
 # Referring expressions

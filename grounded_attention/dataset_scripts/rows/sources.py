@@ -85,8 +85,8 @@ def open_files(paths: Sequence[Path], folder: Path, name: str) -> Source:
 
 def split_of(path: Path, folder: Path) -> str:
     """The split that the name of a file or folder says, such as `data/val-00000-of-00001.parquet`; or ""."""
-    found = _SPLIT.findall(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name)
-    return SAME_SPLIT.get(found[-1].lower(), found[-1]) if found else ""
+    named = _SPLIT.findall(path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name)
+    return SAME_SPLIT.get(named[-1].lower(), named[-1]) if named else ""
 
 
 def _jsonl(path: Path) -> Iterator[Record]:
@@ -186,19 +186,19 @@ def _parquet(path: Path) -> Iterator[Record]:
         try:
             with bounded(path, path.stat().st_size):
                 batch = next(batches, None)
-                found = [] if batch is None else batch.to_pylist()
+                records = [] if batch is None else batch.to_pylist()
         except (pa.ArrowException, OSError, FileError) as error:
             raise DataError(f"damaged ({error})", file=path, where=f"after row {row}", hint="get it again") from None
         if batch is None:
             return
-        for record in found:
+        for record in records:
             yield path, f"row {row}", record
             row += 1
 
 
 def class_names(features: Any) -> dict[str, dict[Any, str]]:
     """Column, or column and key -> number -> name of a class, from features of `datasets` as a dictionary."""
-    found: dict[str, dict[Any, str]] = {}
+    names: dict[str, dict[Any, str]] = {}
 
     def visit(feature: Any, place: str) -> None:
         if isinstance(feature, list):
@@ -206,7 +206,7 @@ def class_names(features: Any) -> dict[str, dict[Any, str]]:
         if not isinstance(feature, Mapping):
             return
         if feature.get("_type") == "ClassLabel":
-            found[place] = dict(enumerate(feature.get("names") or ()))
+            names[place] = dict(enumerate(feature.get("names") or ()))
         elif "feature" in feature:
             visit(feature["feature"], place)
         else:
@@ -214,7 +214,7 @@ def class_names(features: Any) -> dict[str, dict[Any, str]]:
                 visit(each, f"{place}.{key}" if place else key)
 
     visit(features, "")
-    return found
+    return names
 
 
 def _stored_features(schema: pa.Schema) -> Any:

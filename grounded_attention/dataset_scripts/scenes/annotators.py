@@ -107,7 +107,7 @@ def _choose_entities(scene: Scene, rng: random.Random) -> list[Entity]:
 
 def _groups(scene: Scene) -> list[Entity]:
     """Returns groups of two or three objects, not all, with a shape or a colour or both that no other object has."""
-    found = set()
+    groups = set()
     for shape in (None, *SHAPES):
         for colour in (None, *COLOURS):
             members = frozenset(
@@ -116,8 +116,8 @@ def _groups(scene: Scene) -> list[Entity]:
                 if shape in (None, *item.shapes) and colour in (None, *item.colours)
             )
             if len(members) in (2, 3) and len(members) < len(scene.objects):
-                found.add(members)
-    return [Entity("object", members) for members in sorted(found, key=sorted)]
+                groups.add(members)
+    return [Entity("object", members) for members in sorted(groups, key=sorted)]
 
 
 def _write(

@@ -52,16 +52,16 @@ def compose(
     scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL
 ) -> tuple[list[Question], list[Question]]:
     """Makes different questions about a scene."""
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)
         question = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
         if question is not None and not _entails_too_much(question, combinations):
-            found.setdefault(question.text, question)
-        if len(found) == PER_SCENE:
+            questions.setdefault(question.text, question)
+        if len(questions) == PER_SCENE:
             break
-    drawn = list(found.values())
-    followed = {each.text: each for question in drawn for each in question.entailed if each.text not in found}
+    drawn = list(questions.values())
+    followed = {each.text: each for question in drawn for each in question.entailed if each.text not in questions}
     return drawn, list(followed.values())
 
 
@@ -118,10 +118,10 @@ def _verification(phrase: str, attribute: str, value: str, true: str) -> Questio
 def _decided(scene: Scene, rng: random.Random) -> tuple[str, str, str] | None:
     """Returns an attribute, a phrase that fits one object only and does not contain it, and its only name there."""
     attribute = rng.choice(ATTRIBUTES)
-    found = single_object(scene, rng, attribute)
-    if found is None or len(getattr(scene.objects[found[0]], attribute)) > 1:
+    single = single_object(scene, rng, attribute)
+    if single is None or len(getattr(scene.objects[single[0]], attribute)) > 1:
         return None
-    return attribute, found[1], getattr(scene.objects[found[0]], attribute)[0]
+    return attribute, single[1], getattr(scene.objects[single[0]], attribute)[0]
 
 
 def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
@@ -132,10 +132,10 @@ def _names_there(scene: Scene, attribute: str) -> tuple[str, ...]:
 
 def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
     """Asks for an attribute of an object; the answer entails the questions that verify it."""
-    found = _decided(scene, rng)
-    if found is None:
+    decided = _decided(scene, rng)
+    if decided is None:
         return None
-    attribute, phrase, true = found
+    attribute, phrase, true = decided
     verified = _verification(phrase, attribute, true, true)
     return Question(
         f"What {WORDS[attribute]} is {phrase}?",
@@ -152,20 +152,20 @@ def _query_attribute(scene: Scene, rng: random.Random) -> Question | None:
 
 def _verify_attribute(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether an object has a value of an attribute; in half of the questions it has."""
-    found = _decided(scene, rng)
-    if found is None:
+    decided = _decided(scene, rng)
+    if decided is None:
         return None
-    attribute, phrase, true = found
+    attribute, phrase, true = decided
     wrong = [name for name in NAMES[attribute] if name != true]
     return _verification(phrase, attribute, rng.choice((true, rng.choice(wrong))), true)
 
 
 def _choose_attribute(scene: Scene, rng: random.Random) -> Question | None:
     """Asks which of two values of an attribute an object has."""
-    found = _decided(scene, rng)
-    if found is None:
+    decided = _decided(scene, rng)
+    if decided is None:
         return None
-    attribute, phrase, true = found
+    attribute, phrase, true = decided
     options = [true, rng.choice([name for name in NAMES[attribute] if name != true])]
     rng.shuffle(options)
     verified = _verification(phrase, attribute, true, true)
@@ -267,10 +267,10 @@ def _relation(
 
 def _query_related(scene: Scene, rng: random.Random) -> Question | None:
     """Asks for the shape of the only object with some relation to another."""
-    found = single_object(scene, rng, rng.choice(("sizes", "textures")))
-    if found is None:
+    single = single_object(scene, rng, rng.choice(("sizes", "textures")))
+    if single is None:
         return None
-    number, phrase = found
+    number, phrase = single
     relation = rng.choice(tuple(RELATION_WORDS))
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
     if len(others) != 1 or len(scene.objects[others[0]].shapes) > 1:

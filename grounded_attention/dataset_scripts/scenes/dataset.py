@@ -192,7 +192,7 @@ def _add_llava(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     return extended
 
 
-def referred_image(seed: int, record: SceneRecord, found: features.Detections) -> ReferredImage:
+def referred_image(seed: int, record: SceneRecord, detections: features.Detections) -> ReferredImage:
     """Returns the referring expressions of an image, its objects, and the detector's boxes."""
     rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
     return ReferredImage(
@@ -207,7 +207,7 @@ def referred_image(seed: int, record: SceneRecord, found: features.Detections) -
         ),
         detections=tuple(
             (tuple(box), round(score, 4))
-            for box, score in zip(found.boxes.tolist(), found.scores.tolist(), strict=True)
+            for box, score in zip(detections.boxes.tolist(), detections.scores.tolist(), strict=True)
         ),
     )
 
@@ -223,8 +223,8 @@ def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False
     (entities / "Annotations" / f"{record.image_id}.xml").write_text(writers.annotation(record), encoding="utf-8")
     # The features come from the stored JPEG, so that they can be recomputed from the file.
     image = Image.open(jpeg, formats=["JPEG"])
-    found = features.detect(record.scene, np.random.default_rng([seed, number]))
-    referred = referred_image(seed, record, found)
+    detections = features.detect(record.scene, np.random.default_rng([seed, number]))
+    referred = referred_image(seed, record, detections)
     image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"), record.combinations)
     texts = ImageTexts(
         writers.phrase_pairs(record),
@@ -235,7 +235,7 @@ def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False
         writers_conllu.conllu(record),
         _corpus_sentences(seed, number, held_out),
     )
-    return DrawnImage(record, *_regions(record, image, found, np.array(referred.boxes, dtype=np.float32)), texts)
+    return DrawnImage(record, *_regions(record, image, detections, np.array(referred.boxes, dtype=np.float32)), texts)
 
 
 def _corpus_sentences(seed: int, number: int, held_out: bool) -> tuple[str, ...]:
@@ -247,27 +247,27 @@ def _corpus_sentences(seed: int, number: int, held_out: bool) -> tuple[str, ...]
 
 
 def _regions(
-    record: SceneRecord, image: Image.Image, found: features.Detections, true_boxes: np.ndarray
+    record: SceneRecord, image: Image.Image, detections: features.Detections, true_boxes: np.ndarray
 ) -> tuple[Regions, Regions]:
     """Returns the regions of the simulated detector, and those of the true boxes; one call describes both."""
     scene, names = record.scene, [f"{item.colours[0]} {item.shapes[0]}" for item in record.scene.objects]
-    described = features.pixel_features(image, np.concatenate((found.boxes, true_boxes)))
+    described = features.pixel_features(image, np.concatenate((detections.boxes, true_boxes)))
     detected = Regions(
         image_id=record.image_id,
         width=scene.width,
         height=scene.height,
-        boxes=normalise_boxes(found.boxes, scene.width, scene.height),
-        features=described[: len(found.boxes)],
-        classes=found.classes,
-        scores=found.scores,
-        class_probs=found.class_probs,
+        boxes=normalise_boxes(detections.boxes, scene.width, scene.height),
+        features=described[: len(detections.boxes)],
+        classes=detections.classes,
+        scores=detections.scores,
+        class_probs=detections.class_probs,
     )
     true = Regions(
         image_id=record.image_id,
         width=scene.width,
         height=scene.height,
         boxes=normalise_boxes(true_boxes, scene.width, scene.height),
-        features=described[len(found.boxes) :],
+        features=described[len(detections.boxes) :],
         classes=np.array([features.CLASSES.index(name) for name in names], dtype=np.int32),
         scores=np.ones(len(true_boxes), dtype=np.float32),
     )

@@ -121,18 +121,18 @@ class Detections:
 
 def detect(scene: Scene, rng: np.random.Generator) -> Detections:
     """Detects between 8 and 14 regions of a scene."""
-    found: list[tuple[np.ndarray, SceneObject | None]] = []
+    detected: list[tuple[np.ndarray, SceneObject | None]] = []
     for item in scene.objects:
         if rng.random() >= MISS_RATE:
-            found.append((_jittered(scene, item, 0.6, 0.95, rng), item))
+            detected.append((_jittered(scene, item, 0.6, 0.95, rng), item))
             if rng.random() < DUPLICATE_RATE:
-                found.append((_jittered(scene, item, 0.5, 0.85, rng), item))
-    count = max(int(rng.integers(MIN_REGIONS, MAX_REGIONS + 1)), min(len(found) + 3, MAX_REGIONS))
-    found += [_distractor(scene, rng) for _ in range(count - len(found))]
-    found = [found[k] for k in rng.permutation(len(found))]
-    probs = np.stack([_class_probs(item, rng) for _, item in found]).astype(np.float16)
+                detected.append((_jittered(scene, item, 0.5, 0.85, rng), item))
+    count = max(int(rng.integers(MIN_REGIONS, MAX_REGIONS + 1)), min(len(detected) + 3, MAX_REGIONS))
+    detected += [_distractor(scene, rng) for _ in range(count - len(detected))]
+    detected = [detected[k] for k in rng.permutation(len(detected))]
+    probs = np.stack([_class_probs(item, rng) for _, item in detected]).astype(np.float16)
     return Detections(
-        boxes=np.stack([box for box, _ in found]),
+        boxes=np.stack([box for box, _ in detected]),
         classes=probs.argmax(axis=1).astype(np.int32),
         scores=probs.max(axis=1).astype(np.float32),
         class_probs=probs,

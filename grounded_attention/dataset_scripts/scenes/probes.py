@@ -78,8 +78,8 @@ def _other_colours(caption: Caption) -> Iterator[Caption]:
             yield replace(caption, mentions=tuple(mentions))
 
 
-def _article(found: re.Match[str]) -> str:
-    return "an " if found[2] in "aeiou" else "a "
+def _article(match: re.Match[str]) -> str:
+    return "an " if match[2] in "aeiou" else "a "
 
 
 def _other_relations(caption: Caption) -> Iterator[Caption]:
@@ -107,10 +107,10 @@ def evidence(record: SceneRecord, rng: random.Random) -> Iterator[Row]:
     sides = (scene.width, scene.height) * 2
     for _ in range(4 * QUESTIONS):
         attribute = rng.choice(list(WORDS))
-        found = single_object(scene, rng, attribute)
-        if found is None:
+        single = single_object(scene, rng, attribute)
+        if single is None:
             continue
-        number, phrase = found
+        number, phrase = single
         names, text = getattr(scene.objects[number], attribute), f"What {WORDS[attribute]} is {phrase}?"
         if len(names) > 1 or text in asked:
             continue

@@ -81,16 +81,16 @@ class _QuestionDraft:
 
 def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[Question]:
     """Makes different questions about a scene."""
-    found: dict[str, Question] = {}
+    questions: dict[str, Question] = {}
     for _ in range(ATTEMPTS):
         kind = rng.choice(KINDS)
         draft = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
-        if draft is not None and draft.text not in found:
+        if draft is not None and draft.text not in questions:
             answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
-            found[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
-        if len(found) == PER_SCENE:
+            questions[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
+        if len(questions) == PER_SCENE:
             break
-    return list(found.values())
+    return list(questions.values())
 
 
 def vocabulary() -> list[str]:
@@ -123,10 +123,10 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
     """Returns a function that makes a question for one attribute of an object."""
 
     def draft(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
-        found = single_object(scene, rng, hidden_attribute)
-        if found is None:
+        single = single_object(scene, rng, hidden_attribute)
+        if single is None:
             return None
-        number, phrase = found
+        number, phrase = single
         true = getattr(scene.objects[number], hidden_attribute)
         names, content = NAMES[hidden_attribute], Content((phrase, *(f"{phrase} {name}" for name in true)))
         return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, names, content, phrase)
@@ -182,10 +182,10 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
 
 def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     """Asks for the shape of the only object with some relation to another."""
-    found = single_object(scene, rng, rng.choice(("sizes", "textures")))
-    if found is None:
+    single = single_object(scene, rng, rng.choice(("sizes", "textures")))
+    if single is None:
         return None
-    number, phrase = found
+    number, phrase = single
     relation = rng.choice(tuple(RELATION_WORDS))
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
     if len(others) != 1:

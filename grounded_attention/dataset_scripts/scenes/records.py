@@ -141,10 +141,10 @@ def finished_manifest(root: Path, identity: dict[str, Any], force: bool) -> dict
     except (ValueError, TypeError):
         content, same = "an unreadable " + marker.name, False
     if not same and not force:
-        found = {name: content.get(name) for name in identity} if isinstance(content, dict) else content
+        recorded = {name: content.get(name) for name in identity} if isinstance(content, dict) else content
         hint = "choose another folder, or replace them with --force"
         raise DataError(
-            "the output folder holds other scenes", file=root, found=found, expected=f"{identity}", hint=hint
+            "the output folder holds other scenes", file=root, found=recorded, expected=f"{identity}", hint=hint
         )
     return described(content) if same and marker.name == MANIFEST else None
 

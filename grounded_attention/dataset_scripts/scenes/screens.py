@@ -110,10 +110,10 @@ class Screen:
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
     """Pillow's own font, so that the same screens are drawn everywhere."""
-    found = ImageFont.load_default(size)
-    if not isinstance(found, ImageFont.FreeTypeFont):
+    loaded = ImageFont.load_default(size)
+    if not isinstance(loaded, ImageFont.FreeTypeFont):
         raise ImportError("screens need a Pillow with FreeType: pip install --force-reinstall pillow")
-    return found
+    return loaded
 
 
 def text_width(text: str, size: float) -> float:
@@ -155,17 +155,17 @@ class _Layout:
         self._buttons()
 
     def _deal(self, count: int, of: Sequence[str] = tuple(COMMANDS)) -> list[str]:
-        found = [name for name in self.names if name in of][:count]
-        self.names = [name for name in self.names if name not in found]
-        return found
+        dealt = [name for name in self.names if name in of][:count]
+        self.names = [name for name in self.names if name not in dealt]
+        return dealt
 
-    def _shape(self, box: Box, colour: str, **given: Any) -> None:
-        self.screen.shapes.append(replace(Shape(box, colour), **given))
+    def _shape(self, box: Box, colour: str, **attributes: Any) -> None:
+        self.screen.shapes.append(replace(Shape(box, colour), **attributes))
 
-    def _add(self, kind: str, label: str, box: Box, group: str, **given: Any) -> None:
+    def _add(self, kind: str, label: str, box: Box, group: str, **attributes: Any) -> None:
         known = COMMANDS | TITLE_ICONS | FIELDS | OPTIONS
         made = Element(kind, label, known.get(label, ""), box, group)
-        self.screen.elements.append(replace(made, **given))
+        self.screen.elements.append(replace(made, **attributes))
 
     def _row_of_icons(self, names: Sequence[str], left: float, middle: float, side: float, group: str) -> None:
         for number, name in enumerate(names):

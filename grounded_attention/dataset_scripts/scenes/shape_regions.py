@@ -38,9 +38,9 @@ class ShapeDetector:
 
 def _detections(image: Image.Image) -> SimpleNamespace:
     """Returns boxes (n, 4) float32 in pixels, scores (n,) float32, classes (n,) int64."""
-    found = find_shapes(image)
-    classes = torch.tensor([ShapeDetector.label_names.index(colour) for colour in found.colours], dtype=torch.long)
-    boxes = torch.from_numpy(found.boxes)
+    shapes = find_shapes(image)
+    classes = torch.tensor([ShapeDetector.label_names.index(colour) for colour in shapes.colours], dtype=torch.long)
+    boxes = torch.from_numpy(shapes.boxes)
     return SimpleNamespace(boxes=boxes, scores=torch.ones(len(boxes)), classes=classes, class_probs=None)
 
 
@@ -126,14 +126,14 @@ def find_shapes(image: Image.Image) -> FoundShapes:
     pixels = np.asarray(small.convert("RGB"), dtype=np.float64)
     paints = _nearest_paint(pixels)
     scale = np.tile(np.array(image.size) / np.array(small.size), 2)
-    found = []
+    shapes = []
     for part in _objects(_foreground(pixels), paints):
         rows, columns = np.nonzero(part)
         corners = np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]) * scale
-        found.append((corners, list(PAINTS)[np.bincount(paints[part]).argmax()]))
-    found.sort(key=lambda one: one[0][0])
-    boxes = np.array([corners for corners, _ in found], dtype=np.float32).reshape(-1, 4)
-    return FoundShapes(boxes, [colour for _, colour in found])
+        shapes.append((corners, list(PAINTS)[np.bincount(paints[part]).argmax()]))
+    shapes.sort(key=lambda one: one[0][0])
+    boxes = np.array([corners for corners, _ in shapes], dtype=np.float32).reshape(-1, 4)
+    return FoundShapes(boxes, [colour for _, colour in shapes])
 
 
 def _foreground(pixels: np.ndarray) -> np.ndarray:
@@ -183,7 +183,7 @@ def _components(mask: np.ndarray) -> list[np.ndarray]:
         if torch.equal(spread, number):
             break
         number = spread
-    found, counts = np.unique(number[0, 0].numpy(), return_counts=True)
+    labels, counts = np.unique(number[0, 0].numpy(), return_counts=True)
     return [
-        number[0, 0].numpy() == one for one, count in zip(found, counts, strict=True) if one and count >= MIN_PIXELS
+        number[0, 0].numpy() == one for one, count in zip(labels, counts, strict=True) if one and count >= MIN_PIXELS
     ]

@@ -73,14 +73,14 @@ def state(
         draft = draw_allowed(draw, combinations, answer=lambda draft: None)
         if draft is None:
             continue
-        found: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
+        pairs_of: dict[bool, list[tuple[str, str]]] = {True: [], False: []}
         for _ in range(CANDIDATES):
             (left, first), (right, second) = rng.sample(scenes, 2)
             truth = draft.holds(first, second)
-            if truth is not None and (left, right) not in found[truth]:
-                found[truth].append((left, right))
-            if all(len(pairs) >= each for pairs in found.values()):
-                return _shuffle(draft.text, {truth: pairs[:each] for truth, pairs in found.items()}, rng)
+            if truth is not None and (left, right) not in pairs_of[truth]:
+                pairs_of[truth].append((left, right))
+            if all(len(pairs) >= each for pairs in pairs_of.values()):
+                return _shuffle(draft.text, {truth: pairs[:each] for truth, pairs in pairs_of.items()}, rng)
     return None
 
 
@@ -95,8 +95,8 @@ def vocabulary() -> list[str]:
     return sorted({*words, *SIDES, *COUNTS, *IMAGE_WORDS, *grounds})
 
 
-def _shuffle(text: str, found: dict[bool, list[tuple[str, str]]], rng: random.Random) -> Statement:
-    pairs = [(pair, truth) for truth, listed in found.items() for pair in listed]
+def _shuffle(text: str, pairs_of: dict[bool, list[tuple[str, str]]], rng: random.Random) -> Statement:
+    pairs = [(pair, truth) for truth, listed in pairs_of.items() for pair in listed]
     rng.shuffle(pairs)
     return Statement(text, tuple(pair for pair, _ in pairs), tuple(truth for _, truth in pairs))
 

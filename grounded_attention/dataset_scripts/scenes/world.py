@@ -137,8 +137,8 @@ def _recombined(rng: random.Random, looks: list[Look], combinations: Combination
         return looks
     pairs = dict.fromkeys((look["colours"][0], look["shapes"][0]) for look in looks)
     new = {pair: _other_pair(rng, *pair, combinations) for pair in pairs}
-    found = ((look, new[look["colours"][0], look["shapes"][0]]) for look in looks)
-    return [{**look, "colours": (colour,), "shapes": (shape,)} for look, (colour, shape) in found]
+    combined = ((look, new[look["colours"][0], look["shapes"][0]]) for look in looks)
+    return [{**look, "colours": (colour,), "shapes": (shape,)} for look, (colour, shape) in combined]
 
 
 def _other_pair(rng: random.Random, colour: str, shape: str, combinations: Combinations) -> tuple[str, str]:

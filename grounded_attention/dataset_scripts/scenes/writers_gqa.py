@@ -42,20 +42,20 @@ def files(images: Mapping[str, list[ComposedImage]]) -> dict[str, str | bytes]:
     """Returns path and text of all files; a split without images has none."""
     splits = {"train": images["train"], "val": images["val"]}
     splits |= {"testdev": images["test"][::2], "test": images["test"][1::2]}
-    found: dict[str, str | bytes] = {}
+    written: dict[str, str | bytes] = {}
     for split, listed in splits.items():
         if not listed:
             continue
         records = question_records(listed, with_answers=split != "test")
         balanced = {question_id: record for question_id, record in records.items() if record["isBalanced"]}
-        found[f"gqa/{split}_balanced_questions.json"] = _json(balanced)
+        written[f"gqa/{split}_balanced_questions.json"] = _json(balanced)
         if split == "train":
-            found |= _parts(records)
+            written |= _parts(records)
         else:
-            found[f"gqa/{split}_all_questions.json"] = _json(records)
+            written[f"gqa/{split}_all_questions.json"] = _json(records)
         if split in ("val", "testdev"):
-            found[f"gqa/{split}_choices.json"] = _json(choices(listed))
-    return found
+            written[f"gqa/{split}_choices.json"] = _json(choices(listed))
+    return written
 
 
 def _parts(records: Records) -> dict[str, str | bytes]:

@@ -49,8 +49,8 @@ def files(root: Path, seed: int) -> dict[str, str | bytes]:
 
 def count_turns(written: Mapping[str, str | bytes]) -> dict[str, int]:
     """Returns the number of prompts and answers of each split."""
-    found = {split: json.loads(written[f"{FOLDER}/{split}.json"]) for split in SPLITS}
-    return {split: sum(len(each["conversations"]) // 2 for each in images) for split, images in found.items()}
+    conversations = {split: json.loads(written[f"{FOLDER}/{split}.json"]) for split in SPLITS}
+    return {split: sum(len(each["conversations"]) // 2 for each in images) for split, images in conversations.items()}
 
 
 def _conversations(root: Path, split: str, seed: int) -> list[dict[str, Any]]:
@@ -71,32 +71,32 @@ def _conversations(root: Path, split: str, seed: int) -> list[dict[str, Any]]:
 
 def _questions(root: Path, split: str) -> dict[str, list[tuple[str, str]]]:
     """Image id -> its questions with the answer that most people gave."""
-    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    questions: dict[str, list[tuple[str, str]]] = defaultdict(list)
     questions_name, answers_name = file_names(split)
     if split == "test":
-        return found
-    given = {each["question_id"]: each for each in read_json(root / "vqa" / answers_name)["annotations"]}
+        return questions
+    annotations = {each["question_id"]: each for each in read_json(root / "vqa" / answers_name)["annotations"]}
     for each in read_json(root / "vqa" / questions_name)["questions"]:
-        answer = given[each["question_id"]]["multiple_choice_answer"]
-        found[str(each["image_id"])].append((each["question"], answer))
-    return found
+        answer = annotations[each["question_id"]]["multiple_choice_answer"]
+        questions[str(each["image_id"])].append((each["question"], answer))
+    return questions
 
 
 def _phrases(phrases: list[dict[str, Any]], boxes: Mapping[str, list[list[float]]]) -> list[dict[str, Any]]:
     return [
-        {"start": each["start"], "end": each["end"], "boxes": [[round(x, 5) for x in box] for box in found]}
+        {"start": each["start"], "end": each["end"], "boxes": [[round(x, 5) for x in box] for box in gold]}
         for each in phrases
-        if (found := boxes.get(each["entity_id"]))
+        if (gold := boxes.get(each["entity_id"]))
     ]
 
 
 def _conversation(image: str, turns: list[tuple[str, str, list[dict[str, Any]]]]) -> dict[str, Any]:
     messages: list[dict[str, str]] = []
     phrases: list[dict[str, Any]] = []
-    for prompt, answer, found in turns:
+    for prompt, answer, mentioned in turns:
         mark = "" if messages else "<image>\n"
         messages += [{"from": "human", "value": mark + prompt}, {"from": "gpt", "value": answer}]
-        phrases += [{"message": len(messages) - 1, **phrase} for phrase in found]
+        phrases += [{"message": len(messages) - 1, **phrase} for phrase in mentioned]
     return {"id": image, "image": f"{image}.jpg", "conversations": messages, "phrases": phrases}
 
 

@@ -62,8 +62,8 @@ def _images(root: Path, split: str) -> list[dict[str, Any]]:
 
 def _scores(answers: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Answer -> its score."""
-    given = Counter(each["answer"] for each in answers)
-    return {answer: min(1.0, round(SCORE_OF_ONE * number, 1)) for answer, number in given.items()}
+    counts = Counter(each["answer"] for each in answers)
+    return {answer: min(1.0, round(SCORE_OF_ONE * number, 1)) for answer, number in counts.items()}
 
 
 def _renamed(image: dict[str, Any]) -> dict[str, Any]:

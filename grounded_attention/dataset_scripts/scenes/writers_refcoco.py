@@ -145,17 +145,17 @@ DROP_ARTICLE_RATE = 0.7
 
 def refer(scene: Scene, number: int, rng: random.Random, combinations: Combinations = Combinations.ALL) -> list[str]:
     """Writes up to three different expressions for an object; none if the object cannot be identified."""
-    habit, found = draw_habit(rng), dict[str, None]()
+    habit, expressions = draw_habit(rng), dict[str, None]()
     for attempt in range(ATTEMPTS):
         phrase = object_phrase([scene.objects[number]], habit, attempt / ATTEMPTS, rng)
         is_enough = _is_unique(scene, number, phrase) and allows(combinations, Content((phrase,)))
         if rng.random() < RELATION_RATE or not is_enough:
             phrase = _related(scene, number, phrase, attempt / ATTEMPTS, rng, combinations) or ""
         if phrase:
-            found[_drop_article(phrase, rng)] = None
-        if len(found) == PER_OBJECT:
+            expressions[_drop_article(phrase, rng)] = None
+        if len(expressions) == PER_OBJECT:
             break
-    return list(found)
+    return list(expressions)
 
 
 def _is_unique(scene: Scene, number: int, phrase: str) -> bool:

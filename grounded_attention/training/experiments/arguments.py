@@ -79,8 +79,8 @@ def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArg
         }
     if any(recipe.training.get(name) for name in CHECKPOINTING):
         name = CHECKPOINTING[0 if CHECKPOINTING[0] in field_names(GroundingTrainingArguments) else 1]
-        given = recipe.training.get(f"{CHECKPOINTING[1]}_kwargs")
-        own = given if isinstance(given, Mapping) else {}
+        own_kwargs = recipe.training.get(f"{CHECKPOINTING[1]}_kwargs")
+        own = own_kwargs if isinstance(own_kwargs, Mapping) else {}
         defaults[f"{name}_kwargs"] = {"use_reentrant": False, **own}  # not the default of transformers 5.4
         # The last layers of many vision towers are not read; several processes would wait for their gradients.
         defaults["ddp_find_unused_parameters"] = True
@@ -119,18 +119,18 @@ def check_training(training: Mapping[str, Any], prefix: str) -> None:
 
 def check_device(training: Mapping[str, Any], prefix: str) -> None:
     """Checks that the machine supports the training arguments, and that they have an effect."""
-    found = torch.accelerator.is_available()
+    accelerator = torch.accelerator.is_available()
     none = f"PyTorch {torch.__version__} finds no GPU or other accelerator"
-    if training.get("use_cpu") is False and not found:
+    if training.get("use_cpu") is False and not accelerator:
         raise RecipeError(
             f"{prefix}use_cpu is false, but {none}: give {prefix}use_cpu=true, or install the missing drivers"
         )
-    on_cpu = bool(training.get("use_cpu")) or not found
+    on_cpu = bool(training.get("use_cpu")) or not accelerator
     for name, other in (("fp16", "give bf16=true, which a CPU supports, or "), ("tf32", "")):
         if training.get(name) and on_cpu:
             why = f"{prefix}use_cpu is true" if training.get("use_cpu") else none
             raise RecipeError(f"{prefix}{name} has no effect on a CPU, and {why}: {other}remove it")
-    if training.get("bf16") and not found and not training.get("use_cpu"):
+    if training.get("bf16") and not accelerator and not training.get("use_cpu"):
         raise RecipeError(f"{prefix}bf16: {none}: to compute in bfloat16 on the CPU, also give {prefix}use_cpu=true")
 
 

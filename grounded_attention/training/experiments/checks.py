@@ -29,8 +29,8 @@ def check(recipe: Recipe, prefix: str = "") -> None:
     check_family_config(recipe.model)
     check_model(recipe.model, task.head)
     check_names(recipe.supervision.options, METHODS, f"{prefix}supervision.options.")
-    for name, given in recipe.supervision.options.items():  # also of methods that only other recipes run
-        make_method(name, given, f"{prefix}supervision.options.{name}.", RecipeError)
+    for name, method_options in recipe.supervision.options.items():  # also of methods that only other recipes run
+        make_method(name, method_options, f"{prefix}supervision.options.{name}.", RecipeError)
     methods = [recipe_method(recipe, name, f"{prefix}supervision.options.") for name in recipe.methods]
     builder = BUILDERS[recipe.data.builder or task.builder]
     check_names(recipe.data.options, builder_options(builder), f"{prefix}data.options.")
@@ -143,7 +143,7 @@ def _check_grounded(recipe: Recipe, task: Task, method: str, prefix: str) -> Non
             is None,
             f"{prefix}training has use_reentrant=true, but the gradient of supervised attention gets lost in "
             "re-entrant checkpointing: remove it, or use method 'none'": any(
-                isinstance(given, dict) and bool(given.get("use_reentrant")) for given in again
+                isinstance(settings, dict) and bool(settings.get("use_reentrant")) for settings in again
             ),
         }
     )
@@ -166,8 +166,8 @@ def check_grounding(recipe: Recipe, data: PreparedData, prefix: str = "") -> Non
             f"{recipe.data.builder or TASKS[recipe.task].builder} have none: give {prefix}data.pseudo_labels, or the "
             "builder flickr30k_entities, or use method 'none'"
         )
-    given = rows["phrases"] if labels is None else (labels[caption].phrases for caption in rows["caption_id"])
-    if not any(phrase["boxes"] for phrases in given for phrase in phrases):
+    phrase_lists = rows["phrases"] if labels is None else (labels[caption].phrases for caption in rows["caption_id"])
+    if not any(phrase["boxes"] for phrases in phrase_lists for phrase in phrases):
         place = (recipe.data.source or recipe.data.data_dir) if labels is None else labels.path
         raise RecipeError(
             f"method {needing[0]!r} needs grounding, but no phrase of the {len(rows)} training rows in {place} has a "

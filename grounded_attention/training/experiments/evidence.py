@@ -53,12 +53,12 @@ def draw_others(image_ids: Sequence[str], seed: int) -> list[int]:
     """For each row the number of a row of another picture."""
     if len({*image_ids}) < 2:
         raise ValueError("evidence is replaced by that of another picture: give rows of several pictures")
-    rng, found = np.random.default_rng(seed), []
+    rng, others = np.random.default_rng(seed), []
     for image_id in image_ids:
         while image_ids[other := int(rng.integers(len(image_ids)))] == image_id:
             pass
-        found.append(other)
-    return found
+        others.append(other)
+    return others
 
 
 def write_pictures(rows: Sequence[Mapping[str, Any]], folder: str, images: str, seed: int) -> list[dict[str, str]]:

@@ -280,18 +280,20 @@ def _described(
 
 def _headline(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """The figures of the comparison table; layer and head are chosen on validation and reported on test."""
-    found = reported(figures)
-    accuracies = {k: v for k, v in found.items() if k.endswith("_accuracy") and isinstance(v, float)}
-    if "text_to_region_by_head" not in found:
+    measured = reported(figures)
+    accuracies = {k: v for k, v in measured.items() if k.endswith("_accuracy") and isinstance(v, float)}
+    if "text_to_region_by_head" not in measured:
         return accuracies
-    return accuracies | {"text_to_region_accuracy": summarise(figures["validation"], found)}
+    return accuracies | {"text_to_region_accuracy": summarise(figures["validation"], measured)}
 
 
 def _gather(results: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Methods and baselines; baselines without training are equal for all methods, so those of the first are used."""
-    found = reported(next(iter(results.values()))["figures"])
+    figures = reported(next(iter(results.values()))["figures"])
     plain = {
-        kind: {k.replace(kind, "accuracy"): v for k, v in found.items() if k.endswith("_" + kind) and "_to_" not in k}
+        kind: {
+            k.replace(kind, "accuracy"): v for k, v in figures.items() if k.endswith("_" + kind) and "_to_" not in k
+        }
         for kind in ("majority", "chance")
     }
     trained = {TEXT_ONLY: results[TEXT_ONLY]} if TEXT_ONLY in results else {}

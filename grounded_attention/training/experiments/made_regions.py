@@ -75,11 +75,11 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
     if images is None:
         raise RecipeError("data.regions has a detector, but there are no pictures: give data.images")
     files = picture_files(splits, images)
-    given = {key: value for key, value in asdict(made).items() if key != "folder"}
+    options = {key: value for key, value in asdict(made).items() if key != "folder"}
     boxes = boxes_of_rows(splits, files) if made.detector == ROWS else {}
     pictures = sorted((image_id, str(path)) for image_id, path in files.items())
     # Other pixels under the same name, or other boxes of the same rows, are other regions.
-    identity = json.dumps([given, pictures, fingerprint(Path(path) for _, path in pictures), sorted(boxes.items())])
+    identity = json.dumps([options, pictures, fingerprint(Path(path) for _, path in pictures), sorted(boxes.items())])
     state = hashlib.sha256(identity.encode()).hexdigest()[:16]
     kept = Path(datasets.config.HF_DATASETS_CACHE, "regions", state)
     device = "cpu" if cpu or not torch.cuda.is_available() else "cuda"
@@ -110,17 +110,17 @@ def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | Non
 def _reached(folder: str, boxes: Mapping[str, Mapping[str, Any]]) -> str | None:
     """How many boxes of the rows a region finds; a model that chooses among regions can be right there alone."""
     table = RegionTable.open(folder)
-    found = wanted = 0
-    for image_id, given in list(boxes.items())[:COUNTED]:
-        record, own = table[image_id], np.reshape(given["boxes"], (-1, 4))
+    hits = wanted = 0
+    for image_id, record_of_rows in list(boxes.items())[:COUNTED]:
+        record, own = table[image_id], np.reshape(record_of_rows["boxes"], (-1, 4))
         if len(own) and len(record):
             sides = np.array([record.width, record.height] * 2)
-            found += int((box_iou(own, record.boxes * sides).max(axis=1) >= IOU_THRESHOLD).sum())
+            hits += int((box_iou(own, record.boxes * sides).max(axis=1) >= IOU_THRESHOLD).sum())
         wanted += len(own)
     if not wanted:
         return None
-    line = f"{found:,} of {wanted:,} boxes of the rows are found by a region (IoU {IOU_THRESHOLD} or more)"
-    return f"{line}: with these regions no answer can be right; take another detector, or {ROWS}" * (not found) or line
+    line = f"{hits:,} of {wanted:,} boxes of the rows are found by a region (IoU {IOU_THRESHOLD} or more)"
+    return f"{line}: with these regions no answer can be right; take another detector, or {ROWS}" * (not hits) or line
 
 
 def picture_files(splits: Mapping[str, Any], folder: str) -> dict[str, Path]:
@@ -135,14 +135,14 @@ def picture_files(splits: Mapping[str, Any], folder: str) -> dict[str, Path]:
 
 def boxes_of_rows(splits: Mapping[str, Any], files: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     """The boxes that the rows of each image have, each once, in pixels."""
-    found: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
+    distinct: dict[str, dict[tuple[float, ...], None]] = {image_id: {} for image_id in files}
     for rows in splits.values():
         for row in rows:
             boxes = [row["box"]] if row.get("box") else []
             for part in (*(row.get("entities") or ()), *(row.get("phrases") or ())):
                 boxes += part["boxes"]
             size = (row["width"], row["height"])
-            found[row["image_id"]] |= {
+            distinct[row["image_id"]] |= {
                 tuple(side * size[place % 2] for place, side in enumerate(box)): None for box in boxes
             }
-    return {image_id: {"boxes": [*boxes]} for image_id, boxes in found.items()}
+    return {image_id: {"boxes": [*boxes]} for image_id, boxes in distinct.items()}

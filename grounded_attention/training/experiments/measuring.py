@@ -40,8 +40,8 @@ def _measure_split(trainer: GroundingTrainer, data: PreparedData, split: str, di
     tracks: dict[str, Any] = {**data.tracks} or {"": None}
     for track, regions in tracks.items():
         title = f"evaluate {split}" + (f", {track}" if track else "")
-        found, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
-        figures |= {_on(track, name): value for name, value in found.items()}
+        measured, kept = trainer.measure(data.splits[split], title, items=True, regions=regions)
+        figures |= {_on(track, name): value for name, value in measured.items()}
         items |= {name if name in ID_COLUMNS else _on(track, name): values for name, values in kept.items()}
         if kept and trainer.is_world_process_zero():
             trainer.task.export(kept, directory / "_".join(filter(None, ("predictions", split, track))))
@@ -62,8 +62,10 @@ def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, tuple[int, int]]:
     """Method -> layer and head that are best on validation, as tables name them; `methods` has figures by split."""
-    found = {name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})}
-    return {name: tuple(summarise(figures, figures)["head"]) for name, figures in found.items()}
+    validated = {
+        name: splits["validation"] for name, splits in methods.items() if HEADS in splits.get("validation", {})
+    }
+    return {name: tuple(summarise(figures, figures)["head"]) for name, figures in validated.items()}
 
 
 def _is_scored(figures: Mapping[str, Any]) -> bool:
@@ -73,4 +75,4 @@ def _is_scored(figures: Mapping[str, Any]) -> bool:
 def scored_splits(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The figures to show: all scored splits if the data set has special test splits, otherwise one split."""
     own = [name for name in figures if name not in REPORTED and _is_scored(figures[name])]
-    return {name: found for name, found in figures.items() if _is_scored(found)} if own else {"": reported(figures)}
+    return {name: split for name, split in figures.items() if _is_scored(split)} if own else {"": reported(figures)}

@@ -98,9 +98,9 @@ def make_model(head: str, model: Model, processor: Any, **config: Any) -> PreTra
     if is_vision_language(model):
         return make_vlm(model, processor)
     if model.source:
-        made, found = _load(model_class, model, config)
-        say_once(describe_loading(made, model.source, found))
-        return adapt_family(made, found["missing_keys"], model.adapter[LORA]) if model.adapter else made
+        made, loading = _load(model_class, model, config)
+        say_once(describe_loading(made, model.source, loading))
+        return adapt_family(made, loading["missing_keys"], model.adapter[LORA]) if model.adapter else made
     width = {} if _has_width(model) else {WIDTH: processor.model_feature_size}
     fields = {**width, **model.config, **_own_fields(model_class, config)}
     with recipe_key_errors("model"):
@@ -114,8 +114,8 @@ def load_model(model_class: type[PreTrainedModel], model: Model, **config: Any) 
     """Loads the checkpoint `model.source` as a model of a class."""
     if is_vision_language(model):
         return load_vlm(model)
-    loaded, found = _load(model_class, model, config)
-    return loaded, set(found["missing_keys"])
+    loaded, loading = _load(model_class, model, config)
+    return loaded, set(loading["missing_keys"])
 
 
 def _load(
@@ -135,7 +135,7 @@ def _load(
         )
         answers = other_answers(loaded[0], str(model.source)) if "answers" in fields else None
         of_answers = answer_weights(loaded[0]) if answers else set()
-        check_shapes(model.source, (found for found in loaded[1]["mismatched_keys"] if found[0] not in of_answers))
+        check_shapes(model.source, (each for each in loaded[1]["mismatched_keys"] if each[0] not in of_answers))
         if answers:
             say_once(take_answers(loaded[0], str(model.source), answers))
         check_finite(loaded[0], str(model.source))
@@ -160,9 +160,9 @@ def answer_weights(model: PreTrainedModel) -> set[str]:
 def other_answers(model: PreTrainedModel, checkpoint: str) -> list[str] | None:
     """The answers of a checkpoint of the same class, if they are not those of the model; `None` if they are."""
     config: Any = type(model).config_class
-    found = config.from_pretrained(checkpoint)
-    same_class = type(model).__name__ in (found.architectures or ())
-    return list(found.answers) if same_class and list(found.answers) != list(model.config.answers) else None
+    theirs = config.from_pretrained(checkpoint)
+    same_class = type(model).__name__ in (theirs.architectures or ())
+    return list(theirs.answers) if same_class and list(theirs.answers) != list(model.config.answers) else None
 
 
 @torch.no_grad()
@@ -176,8 +176,8 @@ def take_answers(model: PreTrainedModel, checkpoint: str, answers: list[str]) ->
         for parameter in model.get_submodule(module).parameters(recurse=False):
             parameter._is_hf_initialized = False  # type: ignore[attr-defined]
         model._init_weights(model.get_submodule(module))
-    given: Any = type(model).from_pretrained(checkpoint)
-    theirs, mine = given.state_dict(), model.state_dict()
+    source: Any = type(model).from_pretrained(checkpoint)
+    theirs, mine = source.state_dict(), model.state_dict()
     to, of = ([pair[side] for pair in pairs] for side in (0, 1))
     for name in names:
         mine[name][to] = theirs[name][of].to(mine[name])
@@ -197,15 +197,15 @@ def fit_tokenizer(model: PreTrainedModel, processor: Any) -> None:
         )
 
 
-def check_width(model: PreTrainedModel, processor: Any, table: str, found: int) -> None:
+def check_width(model: PreTrainedModel, processor: Any, table: str, width: int) -> None:
     """Checks that the region features have the width that the model and the processor need."""
     appended = processor.model_feature_size - processor.region_feature_size
     sizes = {"config": model.config.region_feature_size - appended, "processor": processor.region_feature_size}
     for key, wanted in sizes.items():
-        if found != wanted:
+        if width != wanted:
             beside = f" (plus {appended} that the processor appends)" if appended and key == "config" else ""
             raise RecipeError(
-                f"{table} has region features of width {found}, but model.{key}.region_feature_size is {wanted}"
+                f"{table} has region features of width {width}, but model.{key}.region_feature_size is {wanted}"
                 f"{beside}: make them equal, or give the features that the checkpoint was trained on"
             )
 
@@ -241,9 +241,9 @@ def check_pixels(model: PreTrainedModel, images: str | None) -> None:
 def record_features(processor: Any, regions: RegionTable | JoinedRegions | None) -> str | None:
     """Records in the processor which model computed the region features, if all tables have the same source."""
     tables = [] if regions is None else regions.tables if isinstance(regions, JoinedRegions) else [regions]
-    found = [feature_source(table.provenance) for table in tables]
-    if not found or found[0] is None or found.count(found[0]) < len(found):
+    sources = [feature_source(table.provenance) for table in tables]
+    if not sources or sources[0] is None or sources.count(sources[0]) < len(sources):
         return None
-    other = processor.feature_mismatch(found[0])
-    processor.region_feature_source = found[0]
+    other = processor.feature_mismatch(sources[0])
+    processor.region_feature_source = sources[0]
     return other

@@ -59,11 +59,11 @@ def check_output(recipe: Recipe) -> None:
     if taken is not None:
         raise RecipeError(f"output_dir {output}: {taken} is a file; give a folder, such as output_dir=runs/mine")
     refuse_links(output, _names(recipe))
-    found = read_json(output / RECIPE)
+    before = read_json(output / RECIPE)
     if recipe.overwrite:
         run_entries(output)
-    elif _is_recipe(found):
-        _check_same(output, found, _wanted(recipe), recipe.resume)
+    elif _is_recipe(before):
+        _check_same(output, before, _wanted(recipe), recipe.resume)
     else:
         _check_free(output, recipe)
 
@@ -97,10 +97,10 @@ def open_output(recipe: Recipe) -> Path:
 
 def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
     """Takes the seals of the finished methods of a shorter run: each then continues from its last checkpoint."""
-    found = read_json(output / RECIPE)
-    longer = _differences(found, wanted)[1] if _is_recipe(found) else None
+    before = read_json(output / RECIPE)
+    longer = _differences(before, wanted)[1] if _is_recipe(before) else None
     if longer:
-        for folder in _finished(output, found):
+        for folder in _finished(output, before):
             (folder / MANIFEST).unlink()
         print(
             f"{output}: the run is trained longer ({longer}): it continues from the last checkpoints, and "
@@ -112,11 +112,11 @@ def _continue_longer(output: Path, wanted: dict[str, Any]) -> None:
 def run_entries(output: Path) -> list[Path]:
     """The files and folders of an earlier run in its output folder; `recipe.json`, which names them, is last."""
     there = sorted(path for path in output.glob("*") if path.name != LOCK)
-    found = read_json(output / RECIPE)
+    before = read_json(output / RECIPE)
     known: set[str] = set()
-    if _is_recipe(found):
-        known = {str(name) for name in found["methods"]} | {RECIPE, START, TEXT_ONLY, *WRITTEN}
-    elif found is None:
+    if _is_recipe(before):
+        known = {str(name) for name in before["methods"]} | {RECIPE, START, TEXT_ONLY, *WRITTEN}
+    elif before is None:
         known = {"cell.json", "log.txt"}  # a cell of a study that stopped before its run
     others = [path for path in there if path.name not in known and path.suffix != DRAFT]
     others += [path for folder in there if folder.is_dir() and folder.name in known for path in _others(folder)]
@@ -161,8 +161,8 @@ def _has_checkpoint(folder: Path) -> bool:
     return any(folder.glob(MANIFEST)) or any(folder.glob(f"checkpoint-*/{MANIFEST}"))
 
 
-def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
-    other, longer = _differences(found, wanted)
+def _check_same(output: Path, before: dict[str, Any], wanted: dict[str, Any], resume: bool) -> None:
+    other, longer = _differences(before, wanted)
     if other:
         more = f"; and {len(other) - MAX_NAMED} more" if len(other) > MAX_NAMED else ""
         raise RecipeError(
@@ -173,7 +173,7 @@ def _check_same(output: Path, found: dict[str, Any], wanted: dict[str, Any], res
         raise RecipeError(
             f"{output} contains a run of this recipe: resume=true continues it, overwrite=true restarts it"
         )
-    for folder in _finished(output, found) if longer else ():
+    for folder in _finished(output, before) if longer else ():
         if last_complete_checkpoint(folder) is None:
             raise RecipeError(
                 f"{folder} has no checkpoint, so it cannot be trained longer ({longer}): give another output_dir, or "
@@ -192,9 +192,9 @@ def check_rows(output: Path, split: Mapping[str, Any]) -> None:
         )
 
 
-def _differences(found: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[str], str]:
+def _differences(before: dict[str, Any], wanted: dict[str, Any]) -> tuple[list[str], str]:
     """What differs, each key with both values, those first that both have; a longer training is no such difference."""
-    there, here = _flat(found), _flat(wanted)
+    there, here = _flat(before), _flat(wanted)
     texts = {
         key: f"{key} is {_shown(there, key)} there, {_shown(here, key)} here"
         for key in sorted(there | here, key=lambda key: (key not in there or key not in here, key))
@@ -219,9 +219,9 @@ def _shown(values: dict[str, Any], key: str) -> str:
     return printable(repr(values[key]), 80) if key in values else "not given"
 
 
-def _finished(output: Path, found: dict[str, Any]) -> list[Path]:
+def _finished(output: Path, before: dict[str, Any]) -> list[Path]:
     """The folders of the methods that were trained to the end."""
-    folders = [output / str(name) for name in (*found["methods"], TEXT_ONLY)]
+    folders = [output / str(name) for name in (*before["methods"], TEXT_ONLY)]
     return [folder for folder in folders if (folder / MANIFEST).is_file()]
 
 

@@ -110,9 +110,9 @@ def prepare_data(recipe: Recipe) -> PreparedData:
     splits["train"] = _train_rows(splits, data.train_splits)
     if recipe.training.get("train_sampling_strategy") == "group_by_length":
         splits["train"] = add_lengths(splits["train"], regions)
-    given = check_options(task, recipe.options, "options")
+    task_options = check_options(task, recipe.options, "options")
     with recipe_key_errors("options"):
-        configured = task.configure(given)
+        configured = task.configure(task_options)
         if data.source is not None:
             splits = {name: configured.fit_own_rows(rows) for name, rows in splits.items()}
         options = configured.fit_options(splits)
@@ -201,14 +201,14 @@ def _find(task: Task, data: Data) -> RemoteRows | None:
 def _build(task: Task, data: Data, num_proc: int) -> dict[str, datasets.Dataset]:
     name, options = data.builder or task.builder, dict(data.options)
     if data.source is not None:
-        given: dict[str, Any] = {
+        rows_options: dict[str, Any] = {
             "columns": data.columns,
             "boxes": data.boxes,
             "images": data.images,
             "max_rows": data.max_rows,
         }
-        given |= {"named_splits": data.splits, "splits": options.get("splits")}
-        return _built(Rows, {"form": name, **given}, data_dir=data.source)
+        rows_options |= {"named_splits": data.splits, "splits": options.get("splits")}
+        return _built(Rows, {"form": name, **rows_options}, data_dir=data.source)
     if data.regions and options.get("negatives", "nearest") == "nearest" and name == "vgp":
         if isinstance(data.regions, MadeRegions):
             raise RecipeError("data.options.negatives=nearest reads a region table: give its folder as data.regions")
@@ -229,8 +229,8 @@ def _built(
     with recipe_key_errors("data.options"):
         builder = builder_class(**places, **options)
     builder.download_and_prepare(num_proc=num_proc)
-    for split, found in builder.info.splits.items():
-        if not found.num_examples:
+    for split, info in builder.info.splits.items():
+        if not info.num_examples:
             raise RecipeError(
                 f"data.builder {builder.name}: the split {split} has no rows in {places.get('data_dir')}"
             )

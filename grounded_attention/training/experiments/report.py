@@ -53,8 +53,8 @@ def report(outcome: Outcome, recipe: Recipe) -> None:
         examples = draw_pictures(results, recipe, outcome.data, output / "pictures")
     _complete_cards(results, output)
     page = write_run_page(results, recipe, table, examples)
-    if found := _conclusion(results)[0]:
-        print(found)
+    if sentence := _conclusion(results)[0]:
+        print(sentence)
     print(f"written: {output}/ (results.json, table.md, figures; one checkpoint directory per method)")
     print("\n".join([f"next: open {page}; then", *(f"  {line}" for line in next_steps(recipe, results))]))
 
@@ -66,7 +66,7 @@ def _table(results: dict[str, Any]) -> str:
         return comparison_table(results)
     trained = {**results["methods"], **{n: r for n, r in results["baselines"].items() if "figures" in r}}
     figures = {name: result["figures"] for name, result in trained.items()}
-    if any("answer_perplexity" in found for splits in figures.values() for found in splits.values()):
+    if any("answer_perplexity" in measured for splits in figures.values() for measured in splits.values()):
         table = generation_table({BEFORE: results["before"], **figures} if "before" in results else figures)
         print(table)
         return table
@@ -107,7 +107,7 @@ def _heads(results: dict[str, Any], output: Path) -> None:
     measured = {name: result["figures"] for name, result in results["methods"].items()}
     if "before" in results:
         measured = {BEFORE: results["before"], **measured}
-    figures = {name: reported(found) for name, found in measured.items()}
+    figures = {name: reported(splits) for name, splits in measured.items()}
     accuracy = {
         name: np.array(f["text_to_region_by_head"]) for name, f in figures.items() if "text_to_region_by_head" in f
     }
@@ -153,14 +153,14 @@ HEADS = {
 
 def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] | None]:
     """A sentence about the heads that were chosen on validation; method, layer and head of the best of them."""
-    found = {name: result.get("text_to_region_accuracy", {}) for name, result in results["methods"].items()}
-    found = {name: figures for name, figures in found.items() if "head" in figures}
-    if not found:
+    grounding = {name: result.get("text_to_region_accuracy", {}) for name, result in results["methods"].items()}
+    grounding = {name: figures for name, figures in grounding.items() if "head" in figures}
+    if not grounding:
         return "", None
-    heads = {name: ("{}-{}".format(*figures["head"]), figures["best_head"]) for name, figures in found.items()}
+    heads = {name: ("{}-{}".format(*figures["head"]), figures["best_head"]) for name, figures in grounding.items()}
     best = max(heads, key=lambda name: heads[name][1])
-    sentence = conclusion(heads, found[best]["chance"], "words of test images")
-    return sentence, (best, *found[best]["head"])
+    sentence = conclusion(heads, grounding[best]["chance"], "words of test images")
+    return sentence, (best, *grounding[best]["head"])
 
 
 def write_run_page(

@@ -59,13 +59,13 @@ def read_config(checkpoint: str, task: Task) -> Any:
         check_sizes(config.to_dict(), "config.json: ")
     except (OSError, ValueError) as error:
         raise ValueError(f"{checkpoint}: not a checkpoint: {first_sentences(error)}") from error
-    found = (config.architectures or ["a model without a task head"])[0]
-    head = _head(checkpoint, config.model_type, found)
+    architecture = (config.architectures or ["a model without a task head"])[0]
+    head = _head(checkpoint, config.model_type, architecture)
     if head != task.head:
         wanted = head_class(task.head, Model(source=checkpoint)).__name__
         fits = [name for name, other in TASKS.items() if other.head == head]
         hint = f"give --task {' or '.join(fits)}" if fits else "give a checkpoint of this task"
-        raise ValueError(f"{checkpoint}: contains {found}, but the task {task.name} needs {wanted}: {hint}")
+        raise ValueError(f"{checkpoint}: contains {architecture}, but the task {task.name} needs {wanted}: {hint}")
     return config
 
 
@@ -164,8 +164,8 @@ def _class_labels(features: Any) -> Iterator[tuple[str, datasets.ClassLabel]]:
 
 def score_file(path: Path, task: Task, split: str, rows: Any) -> Scored:
     """Scores an official file of predictions."""
-    found = task.score_predictions(path, task.read_predictions(path), split, rows)
-    return Scored(split, "", found.figures, found.judged, found.items)
+    scored = task.score_predictions(path, task.read_predictions(path), split, rows)
+    return Scored(split, "", scored.figures, scored.judged, scored.items)
 
 
 def explainable() -> list[str]:

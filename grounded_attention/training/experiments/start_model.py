@@ -70,9 +70,9 @@ def _starts_with_heads(recipe: Recipe) -> bool:
         return TASKS[recipe.start.task].head == PRETRAINING
     source = recipe.model.source or ""
     with recipe_key_errors(f"model.source {source}"):
-        found = AutoConfig.from_pretrained(source).architectures
+        architectures = AutoConfig.from_pretrained(source).architectures
     family = FAMILIES[family_name(recipe.model)]
-    return any(family.head_of(name) == PRETRAINING for name in found or [])
+    return any(family.head_of(name) == PRETRAINING for name in architectures or [])
 
 
 def make_preservation(recipe: Recipe, model: PreTrainedModel, processor: Any, device: Any) -> Preservation | None:

@@ -103,10 +103,10 @@ def open_probe(suite: str, source: str, images: str | None = None, split: str | 
             raise ValueError("give the folder of GQA's pictures: --images")
         listed = [made for row in gqa.as_dataset("validation") for made in gqa_evidence(row)]
         return Probe(name, datasets.Dataset.from_list(listed), os.path.abspath(images))
-    found = list(grounded_rows(source, images=images, **told, **on_hub).splits)
-    if split is not None and split not in found:
-        raise ValueError(f"{source}: no split {split}, found {', '.join(found) or 'rows without splits'}")
-    chosen = split or next((each for each in MEASURED if each in found), found[0] if found else "")
+    named = list(grounded_rows(source, images=images, **told, **on_hub).splits)
+    if split is not None and split not in named:
+        raise ValueError(f"{source}: no split {split}, found {', '.join(named) or 'rows without splits'}")
+    chosen = split or next((each for each in MEASURED if each in named), named[0] if named else "")
     made = Rows(data_dir=source, form=suite, images=images, named_splits={"train": chosen}, **told)
     made.download_and_prepare()
     # AMBER looks for inventions: there the answer no is the positive one.
@@ -198,13 +198,13 @@ def _hallucination(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) ->
     items = _score(settings, probe, "grounded_generation" if is_vlm else "vqa", asked, options)
     said = [read_yes_or_no(str(items[row["example_id"]]["generated" if is_vlm else "answer"])) for row in rows]
     gold, images, groups = [answers[0] for answers in rows["answers"]], rows["image_id"], rows["sampling"]
-    found = verdict_metrics(said, gold, images, probe.positive)
+    estimates = verdict_metrics(said, gold, images, probe.positive)
     for group in dict.fromkeys(groups) if len(set(groups)) > 1 else ():
         places = [place for place, each in enumerate(groups) if each == group]
         answered, right, shown = ([column[place] for place in places] for column in (said, gold, images))
         figures = verdict_metrics(answered, right, shown, probe.positive)
-        found |= {f"{name}, {group}": figures[name] for name in ("accuracy", "f1")}
-    return found
+        estimates |= {f"{name}, {group}": figures[name] for name in ("accuracy", "f1")}
+    return estimates
 
 
 def _evidence(settings: Settings, probe: Probe, rows: Any, is_vlm: bool) -> dict[str, Estimate]:
@@ -272,7 +272,7 @@ _MEASURE: Mapping[str, Callable[[Settings, Probe, Any, bool], dict[str, Estimate
 
 
 def _score(
-    settings: Settings, probe: Probe, name: str, rows: Any, given: Mapping[str, Any], heads: bool = False
+    settings: Settings, probe: Probe, name: str, rows: Any, task_options: Mapping[str, Any], heads: bool = False
 ) -> Items:
     """The scores and notes of each example of a task; `heads` adds its attention."""
     task = TASKS[name]
@@ -282,7 +282,7 @@ def _score(
         raise ValueError(f"--text-only: no --regions, and not the suite {settings.suite} of a model of regions")
     if settings.regions is None and not pixels and not settings.text_only:
         raise ValueError("the model reads regions: give --regions TABLE with those of the probe's pictures")
-    options = {**task.trained_options(config, settings.regions is not None), **given}
+    options = {**task.trained_options(config, settings.regions is not None), **task_options}
     data = Data(data_dir=probe.images, regions=settings.regions)
     training = {"per_device_eval_batch_size": settings.batch_size, "use_cpu": settings.cpu}
     recipe = Recipe(name, options, seed=settings.seed, data=data, training=training)

@@ -71,11 +71,11 @@ def _check_config(fields: Mapping[str, Any], model_type: str, prefix: str) -> No
     check_names(fields, [*known, "hidden_size"] if "hidden_sizes" in known else known, prefix)
     check_sizes(fields, prefix)
     for name, inner in config.sub_configs.items():
-        given = fields.get(name)
-        if isinstance(given, Mapping):
+        inner_fields = fields.get(name)
+        if isinstance(inner_fields, Mapping):
             default = getattr(config, name, None)
-            inner_type = given.get("model_type") or getattr(default, "model_type", None) or inner.model_type
-            _check_config(given, inner_type, f"{prefix}{name}.")
+            inner_type = inner_fields.get("model_type") or getattr(default, "model_type", None) or inner.model_type
+            _check_config(inner_fields, inner_type, f"{prefix}{name}.")
 
 
 # Making
@@ -141,7 +141,7 @@ def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGr
     known = VLM.config_class(model_type)().to_dict()
     ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in TOKENS}
     ids["image"] = tokenizer.convert_tokens_to_ids(processor.family.image_token(processor.processor))
-    found: dict[str, Any] = {
+    token_fields: dict[str, Any] = {
         f"{name}_{end}": ids[name]
         for name in TOKENS
         for end in TOKEN_FIELDS
@@ -149,8 +149,8 @@ def _token_fields(model_type: str, fields: Mapping[str, Any], processor: PatchGr
     }
     text = dict(fields.get("text_config") or {})
     words = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
-    found["text_config"] = {"vocab_size": len(tokenizer), **words, **text}
-    return found
+    token_fields["text_config"] = {"vocab_size": len(tokenizer), **words, **text}
+    return token_fields
 
 
 def load_vlm(model: Model) -> tuple[Any, set[str]]:
@@ -186,10 +186,10 @@ def _compile(pattern: Any) -> re.Pattern:
 def _freeze(model: PreTrainedModel, patterns: list) -> PreTrainedModel:
     """Turns off the gradients of the weights that a pattern matches."""
     for pattern in patterns:
-        found = [weight for name, weight in model.named_parameters() if _compile(pattern).search(name)]
-        if not found:
+        weights = [weight for name, weight in model.named_parameters() if _compile(pattern).search(name)]
+        if not weights:
             raise RecipeError(f"model.freeze: {pattern!r} matches no weight of {type(model).__name__}")
-        for weight in found:
+        for weight in weights:
             weight.requires_grad_(False)
     return model
 
@@ -224,12 +224,12 @@ def check_adapter(model: Model) -> None:
 
 def add_lora(model: PreTrainedModel, options: Mapping[str, Any], prefix: str, whole: Iterable[str] = ()) -> Any:
     """Adds a LoRA to a model and prints how many parameters are trained."""
-    given = {TARGETS: linear_layers(model, prefix), **options}
+    settings = {TARGETS: linear_layers(model, prefix), **options}
     if whole:
-        given["modules_to_save"] = sorted({*whole, *(options.get("modules_to_save") or ())})
-    _check_targets(model, given[TARGETS])
+        settings["modules_to_save"] = sorted({*whole, *(options.get("modules_to_save") or ())})
+    _check_targets(model, settings[TARGETS])
     with recipe_key_errors(f"model.adapter.{LORA}"):
-        adapted = import_peft().get_peft_model(model, import_peft().LoraConfig(**given))
+        adapted = import_peft().get_peft_model(model, import_peft().LoraConfig(**settings))
     trained, total = adapted.get_nb_trainable_parameters()
     say_once(f"LoRA: {trained:,} of {total:,} parameters are trained ({trained / total:.1%})")
     return adapted
@@ -253,10 +253,10 @@ def _check_targets(model: nn.Module, targets: Any) -> None:
     for target in [targets] if isinstance(targets, str) else targets:
         if isinstance(targets, str):
             with recipe_key_errors(f"model.adapter.{LORA}.{TARGETS}"):
-                found = any(re.fullmatch(target, name) for name in names)
+                fits = any(re.fullmatch(target, name) for name in names)
         else:
-            found = any(f".{name}".endswith(f".{target}") for name in names)
-        if not found:
+            fits = any(f".{name}".endswith(f".{target}") for name in names)
+        if not fits:
             ends = sorted({name.rpartition(".")[2] for name in names})
             raise RecipeError(
                 f"model.adapter.{LORA}.{TARGETS}: {target!r} is no linear layer of {type(model).__name__}; expected "

@@ -407,7 +407,7 @@ def _cut_rows(batch: Mapping[str, Any], rows: Sequence[Row]) -> dict[str, Any]:
         return {}
     cut = np.reshape(batch["cut_tokens"], (len(rows), -1)).sum(1).tolist()  # a row may have several texts
     dropped = batch.get("dropped_phrases") or [[]] * len(rows)
-    lost = [[each.words for each in found if each.reason == TRUNCATED] for found in dropped]
+    lost = [[each.words for each in of_row if each.reason == TRUNCATED] for of_row in dropped]
     return {CUT_ROWS: {row_key(row): each for row, *each in zip(rows, cut, lost, strict=True) if each[0]}}
 
 

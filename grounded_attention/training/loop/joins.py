@@ -71,9 +71,9 @@ class JoinedRegions:
         self.tables, self.empty = list(tables), empty
         widths = {table.feature_size for table in tables}
         if len(widths) > 1:
-            found = ", ".join(f"{table.path} {table.feature_size}" for table in tables)
+            listed = ", ".join(f"{table.path} {table.feature_size}" for table in tables)
             raise ValueError(
-                f"region tables that are read together must have features of the same width, found {found}"
+                f"region tables that are read together must have features of the same width, found {listed}"
             )
 
     @property

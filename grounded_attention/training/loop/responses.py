@@ -72,13 +72,13 @@ def response_batch(
 
 def response_rows(wanted: Tensor, most: int | None) -> Tensor:
     """(B, N) bool -> (B, T) int64: the positions of the True values, at most so many, evenly spaced; -1 is padding."""
-    found = row_indices(wanted)
-    counts = (found >= 0).sum(1, keepdim=True)
-    if most is None or found.shape[1] <= most:
-        return found
-    steps = torch.arange(most).expand(len(found), -1)
+    rows = row_indices(wanted)
+    counts = (rows >= 0).sum(1, keepdim=True)
+    if most is None or rows.shape[1] <= most:
+        return rows
+    steps = torch.arange(most).expand(len(rows), -1)
     places = torch.where(counts > most, (steps + 0.5) * counts / most, steps.double()).long()
-    return found.gather(1, places.clamp(max=found.shape[1] - 1)).masked_fill(steps >= counts, -1)
+    return rows.gather(1, places.clamp(max=rows.shape[1] - 1)).masked_fill(steps >= counts, -1)
 
 
 def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns: Columns) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns
     shape = (len(rows), most)
     boxes, images = np.full((*shape, 1, 4), -1.0, dtype=np.float32), np.zeros(shape, dtype=np.int64)
     marks = np.zeros((*shape, data["region_boxes"].shape[1]), dtype=np.float32)
-    for row_number, found in enumerate(evidence):
-        for place, (box, image) in enumerate(found):
+    for row_number, of_row in enumerate(evidence):
+        for place, (box, image) in enumerate(of_row):
             boxes[row_number, place, 0], images[row_number, place] = box, image
             shown = data["region_candidate_mask"][row_number] & (data["region_image"][row_number] == image)
             seen = match_coverage(box[None], data["region_boxes"][row_number, shown][None], patches.coverage_threshold)
@@ -109,13 +109,13 @@ def _image_regions(processor: Any, ids: np.ndarray, rows: Sequence[Row], columns
 
 def row_boxes(row: Row, name: str) -> list[tuple[np.ndarray, int]]:
     """The boxes of all phrases of a row, each with the number of its image; words are not read."""
-    found = []
+    boxes = []
     for number, each in enumerate(listed(row.get("phrases"))):
         values = each if not isinstance(each, Phrase) else vars(each)
-        given = {key: value for key, value in values.items() if key not in _WORDS}
+        phrase_values = {key: value for key, value in values.items() if key not in _WORDS}
         place = f"{name}, phrase {number}"
-        phrase = read_phrase({**given, "start": 0, "end": 0}, [""], place, grounded=True)
+        phrase = read_phrase({**phrase_values, "start": 0, "end": 0}, [""], place, grounded=True)
         if phrase.boxes is None:
             raise ValueError(f"{place} has no boxes, which are the evidence of a response: give boxes")
-        found += [(box, phrase.image or 0) for box in np.reshape(phrase.boxes, (-1, 4)).astype(np.float32)]
-    return found
+        boxes += [(box, phrase.image or 0) for box in np.reshape(phrase.boxes, (-1, 4)).astype(np.float32)]
+    return boxes

@@ -121,14 +121,14 @@ def read_environment(checkpoint: Path) -> dict[str, Any] | None:
 def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """What differs in versions and code: "transformers 5.4.0 -> 5.5.0"."""
     versions = {name: (before["versions"].get(name, "none"), new) for name, new in now["versions"].items()}
-    found = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
+    changes = [f"{name} {old} -> {new}" for name, (old, new) in versions.items() if old != new]
     files = before["code"].keys() | now["code"].keys()
     changed = sorted(name for name in files if before["code"].get(name) != now["code"].get(name))
     if changed:
         more = f" and {len(changed) - MAX_NAMED} more" if len(changed) > MAX_NAMED else ""
         named = (f"{n} {before['code'].get(n, 'none')} -> {now['code'].get(n, 'none')}" for n in changed[:MAX_NAMED])
-        found.append(f"code: {', '.join(named)}{more}")
-    return found
+        changes.append(f"code: {', '.join(named)}{more}")
+    return changes
 
 
 def share_batch(before: dict[str, Any], processes: int, checkpoint: Path) -> tuple[int, int]:

@@ -118,30 +118,30 @@ class ResponseTerm(GroundingTrainerMixin):
         trainer: Any = self
         inputs = dict(inputs)
         rows, own = inputs.pop(ROWS), {key: inputs.pop(key, None) for key in (REWARDS, EARLIER)}
-        found: list[tuple[dict[str, Any], Any]] = []
+        passes: list[tuple[dict[str, Any], Any]] = []
         training = trainer.model.training and torch.is_grad_enabled()
 
-        def make(given: Mapping[str, Any]) -> dict[str, Any]:
+        def make(model_inputs: Mapping[str, Any]) -> dict[str, Any]:
             rewards = own[REWARDS]
             keep = None if rewards is None or self.reward_above is None else rewards > self.reward_above
-            batch = self._batch(given, rows, keep)
+            batch = self._batch(model_inputs, rows, keep)
             if "advantages" in inputs:
                 batch["advantages"] = inputs["advantages"]
             if own[EARLIER] is not None:
                 size = (batch["text_positions"].shape[1], batch["region_positions"].shape[1])
-                batch[EARLIER] = _padded(own[EARLIER], size).to(given["labels"].device)
+                batch[EARLIER] = _padded(own[EARLIER], size).to(model_inputs["labels"].device)
             return batch
 
-        with self._reading(make, lambda *each: found.append(each), grad=True) if training else nullcontext():
+        with self._reading(make, lambda *each: passes.append(each), grad=True) if training else nullcontext():
             computed = super(GroundingTrainerMixin, self).compute_loss(  # type: ignore[misc]
                 model, inputs, return_outputs=return_outputs, num_items_in_batch=num_items_in_batch
             )
         if not training:
             return computed
         loss, outputs = computed if return_outputs else (computed, None)
-        if len(found) != 1:
-            raise ValueError(f"TRL made {len(found)} passes with labels, expected 1: give trl 1.15 or newer")
-        batch, reports = found[0]
+        if len(passes) != 1:
+            raise ValueError(f"TRL made {len(passes)} passes with labels, expected 1: give trl 1.15 or newer")
+        batch, reports = passes[0]
         if self.teacher is not None:
             labels = batch.pop("labels")
             answers = [trainer.processing_class.tokenizer.decode(each[each >= 0], True) for each in labels]
@@ -153,10 +153,12 @@ class ResponseTerm(GroundingTrainerMixin):
         loss = loss + self.attention_weight * scale * added
         return (loss, outputs) if return_outputs else loss
 
-    def _batch(self, given: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None) -> dict[str, Any]:
-        batch = response_batch(self.patches, given, rows, self.columns, self.most_rows, keep)
+    def _batch(
+        self, model_inputs: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None
+    ) -> dict[str, Any]:
+        batch = response_batch(self.patches, model_inputs, rows, self.columns, self.most_rows, keep)
         batch |= self.method.prepare_batch(batch)
-        return batch if self.teacher is None else {**batch, "labels": given["labels"]}
+        return batch if self.teacher is None else {**batch, "labels": model_inputs["labels"]}
 
     @contextmanager
     def _reading(
@@ -234,19 +236,19 @@ class GroundedGRPOTrainer(ResponseTerm, GRPOTrainer):
             )
 
     def _calculate_rewards(self, *args: Any, **kwargs: Any) -> Tensor:
-        found = super()._calculate_rewards(*args, **kwargs)
-        self._rewards = (found * self.reward_weights.to(found.device)).nansum(dim=1)
-        return found
+        rewards = super()._calculate_rewards(*args, **kwargs)
+        self._rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        return rewards
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
         rows, place, earlier = [dict(row) for row in inputs], 0, list[Tensor]()
         model: Any = self.model
 
-        def make(given: Mapping[str, Any]) -> dict[str, Any] | None:
+        def make(model_inputs: Mapping[str, Any]) -> dict[str, Any] | None:
             nonlocal place
-            chunk = rows[place : place + len(given["labels"])]
-            place += len(given["labels"])
-            return self._batch(given, chunk) if chunk else None  # those after all rows are of a reference
+            chunk = rows[place : place + len(model_inputs["labels"])]
+            place += len(model_inputs["labels"])
+            return self._batch(model_inputs, chunk) if chunk else None  # those after all rows are of a reference
 
         def keep(batch: dict[str, Any], reports: Any) -> None:
             outputs = SimpleNamespace(attentions=reports)
@@ -286,7 +288,9 @@ class GroundedDPOTrainer(ResponseTerm, DPOTrainer):
 
         self.data_collator = with_rows
 
-    def _batch(self, given: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None) -> dict[str, Any]:
+    def _batch(
+        self, model_inputs: Mapping[str, Any], rows: Sequence[Any], keep: Tensor | None = None
+    ) -> dict[str, Any]:
         chosen = torch.arange(len(rows)) < len(rows) // 2
         pairs = isinstance(self.method, AttentionMargin | AttentionDistillation)
-        return super()._batch(given, rows, None if pairs else chosen)
+        return super()._batch(model_inputs, rows, None if pairs else chosen)

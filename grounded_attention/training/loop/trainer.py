@@ -138,9 +138,9 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         return super()._prepare_inputs(inputs)
 
     def _name_cut_rows(self) -> None:
-        found = {row: cut for part in gather_object([self._cut]) for row, cut in part.items()}
-        if found and self.is_world_process_zero():
-            logger.warning(f"{describe_cut(found)}; training.refuse_long_texts=true would stop there")
+        all_cut = {row: cut for part in gather_object([self._cut]) for row, cut in part.items()}
+        if all_cut and self.is_world_process_zero():
+            logger.warning(f"{describe_cut(all_cut)}; training.refuse_long_texts=true would stop there")
         self._cut = {}
 
     # Learning rates

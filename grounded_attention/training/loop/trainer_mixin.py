@@ -137,11 +137,11 @@ class GroundingTrainerMixin(SavedWeights):
     def _check_options(trainer: Any) -> None:
         """Gives the collator `max_length`, and refuses options that do not reach it."""
         for name, kept in KEPT_OPTIONS.items():
-            found = getattr(trainer.args, name, kept[0])
-            if found not in kept:
+            chosen = getattr(trainer.args, name, kept[0])
+            if chosen not in kept:
                 raise ValueError(
-                    f"{name}={found!r} has no effect on the batches of a GroundingCollator, whose labels are those of "
-                    f"the assistant's texts: give {' or '.join(f'{name}={value!r}' for value in kept)}"
+                    f"{name}={chosen!r} has no effect on the batches of a GroundingCollator, whose labels are those "
+                    f"of the assistant's texts: give {' or '.join(f'{name}={value!r}' for value in kept)}"
                 )
         collator, length = trainer.data_collator, getattr(trainer.args, "max_length", None)
         default = getattr(type(trainer.args), "__dataclass_fields__", {}).get("max_length")

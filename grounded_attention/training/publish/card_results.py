@@ -30,13 +30,13 @@ def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
 
     Best layers and heads are chosen on the validation split.
     """
-    for name, found in scored_splits({name: dict(values) for name, values in figures.items()}).items():
-        if not found:  # only losses were measured
+    for name, measured in scored_splits({name: dict(values) for name, values in figures.items()}).items():
+        if not measured:  # only losses were measured
             return
-        split = name or next(split for split, values in figures.items() if values == found)
-        yield from ((split, key, value) for key, value in found.items() if _is_accuracy(key, value))
-        if f"{HEADS}_by_head" in found and "validation" in figures:
-            chosen = summarise(figures["validation"], found)
+        split = name or next(split for split, values in figures.items() if values == measured)
+        yield from ((split, key, value) for key, value in measured.items() if _is_accuracy(key, value))
+        if f"{HEADS}_by_head" in measured and "validation" in figures:
+            chosen = summarise(figures["validation"], measured)
             yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES if key in chosen)
 
 
@@ -96,22 +96,22 @@ def _shown(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def head_table(found: Mapping[str, Any]) -> str:
+def head_table(grounding: Mapping[str, Any]) -> str:
     """A Markdown table with the grounding accuracy of each layer; empty if heads were not measured."""
-    by_head = found.get(f"{HEADS}_by_head")
+    by_head = grounding.get(f"{HEADS}_by_head")
     if by_head is None:
         return ""
-    accuracy, share = np.array(by_head), np.array(found[f"{HEADS}_share_by_head"])
-    numbers = found.get(f"{HEADS}_layers", range(len(accuracy)))
+    accuracy, share = np.array(by_head), np.array(grounding[f"{HEADS}_share_by_head"])
+    numbers = grounding.get(f"{HEADS}_layers", range(len(accuracy)))
     rows = [
         (str(layer), _shown(heads.mean()), str(heads.argmax()), _shown(heads.max()), _shown(seen.mean()))
         for layer, heads, seen in zip(numbers, accuracy, share, strict=True)
     ]
     head = ("layer", "mean over heads", "best head", "its accuracy", "attention on regions")
     text = (
-        f"Share of the {found[f'{HEADS}_tokens']:,} grounded words whose most-attended region is a gold region. "
-        f"Chance is {found[f'{HEADS}_chance']:.3f}. Layers and heads count from 0; the last column is the share of a "
-        "word's attention that goes to regions. The best head of a layer is chosen on these same words."
+        f"Share of the {grounding[f'{HEADS}_tokens']:,} grounded words whose most-attended region is a gold region. "
+        f"Chance is {grounding[f'{HEADS}_chance']:.3f}. Layers and heads count from 0; the last column is the share "
+        "of a word's attention that goes to regions. The best head of a layer is chosen on these same words."
     )
     return f"{text}\n\n{table(head, rows)}"
 
@@ -124,13 +124,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
     """The figures for `model-index`; `None` if there are none."""
-    found = [
+    results = [
         EvalResult(
             task.hub_task, dataset, dataset_name, name, round(value, 4), task_name=task.name, dataset_split=split
         )
         for split, name, value in headline_figures(figures)
     ]
-    return found or None
+    return results or None
 
 
 def eval_entries(figures: Figures, dataset_id: str | None, commit: str | None = None) -> list[dict[str, Any]]:

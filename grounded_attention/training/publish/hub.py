@@ -103,18 +103,18 @@ def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
 
 
 def _repo(training: Mapping[str, Any], default: str, prefix: str) -> HubRepo:
-    given = {name: training.get(f"hub_{name}") for name in ("model_id", "revision", "token")}
-    for name, value in given.items():
+    of_hub = {name: training.get(f"hub_{name}") for name in ("model_id", "revision", "token")}
+    for name, value in of_hub.items():
         if not isinstance(value, str | None):
             raise RecipeError(f"{prefix}hub_{name} must be of type str, found {type(value).__name__}")
-    name, strategy = given["model_id"] or default, training.get("hub_strategy", HubStrategy.EVERY_SAVE)
+    name, strategy = of_hub["model_id"] or default, training.get("hub_strategy", HubStrategy.EVERY_SAVE)
     try:
         validate_repo_id(name)
     except HFValidationError as error:
         raise RecipeError(f"{prefix}hub_model_id {name!r}: expected NAMESPACE/NAME ({error})") from error
     check_names([str(getattr(strategy, "value", strategy))], [s.value for s in HubStrategy], f"{prefix}hub_strategy=")
     private, always = training.get("hub_private_repo"), bool(training.get("hub_always_push"))
-    return HubRepo(name, given["revision"], private, HubStrategy(strategy), always, given["token"])
+    return HubRepo(name, of_hub["revision"], private, HubStrategy(strategy), always, of_hub["token"])
 
 
 def prepare_repos(recipe: Recipe) -> dict[str, HubRepo]:

@@ -93,7 +93,7 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
         measured = {trained.method.name: trained.figures}
         if trained.before is not None:
             measured = {BEFORE: trained.before, **measured}
-        panels = {name: reported(found)["text_to_region_by_head"] for name, found in measured.items()}
+        panels = {name: reported(splits)["text_to_region_by_head"] for name, splits in measured.items()}
         heads_figure(panels, chance, directory / FIGURE, layers, chosen_heads(measured))
     card = ModelCard.from_template(
         card_metadata(trained, data),
@@ -356,8 +356,8 @@ def _citations(trained: Trained, data: PreparedData) -> Iterator[str]:
 
 def _own_citations(trained: Trained) -> list[str]:
     """The citations of the task and of the method, each once."""
-    found = [TASKS[trained.recipe.task].citation, trained.method.citation if trained.method.name != "none" else None]
-    return list(dict.fromkeys(citation for citation in found if citation is not None))
+    cited = [TASKS[trained.recipe.task].citation, trained.method.citation if trained.method.name != "none" else None]
+    return list(dict.fromkeys(citation for citation in cited if citation is not None))
 
 
 def _use(trained: Trained) -> dict[str, Any]:

@@ -29,13 +29,11 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
             return source
         path = Path(remote)
     content = read_json(path)
-    found = content.get("base_model_name_or_path") if isinstance(content, dict) else content
-    if not isinstance(found, str) or not isinstance(content, dict):
-        raise ValueError(
-            f"{path}: base_model_name_or_path is {found!r:.200}, expected the name of the adapter's model"
-        )
-    check_weight_index(found)
-    return found
+    base = content.get("base_model_name_or_path") if isinstance(content, dict) else content
+    if not isinstance(base, str) or not isinstance(content, dict):
+        raise ValueError(f"{path}: base_model_name_or_path is {base!r:.200}, expected the name of the adapter's model")
+    check_weight_index(base)
+    return base
 
 
 def read_model_config(source: str, **options: Any) -> Any:
@@ -79,8 +77,8 @@ def load_merged(source: str) -> PreTrainedModel:
 
 def load_base_model(source: str) -> PreTrainedModel:
     """The model of a checkpoint without its heads; that of a folder with an adapter contains the adapter."""
-    found: Any = load_merged(source) if is_adapter(source) else AutoModel.from_pretrained(source)
-    return found.base_model
+    model: Any = load_merged(source) if is_adapter(source) else AutoModel.from_pretrained(source)
+    return model.base_model
 
 
 @contextmanager

@@ -26,12 +26,13 @@ def family_name(model: Model) -> str:
             f"model.source {model.source}: no such folder, and not a name on the Hub; if another recipe trains this "
             "model (see the first lines of this recipe), run that first"
         )
-    found = _source_type(model.source)
-    name = VLM.name if found in VLM.reads else find_family(found)
+    model_type = _source_type(model.source)
+    name = VLM.name if model_type in VLM.reads else find_family(model_type)
     if name is None or model.family not in (None, name):
         raise RecipeError(
-            f"model.source {model.source} is a checkpoint of the family {found!r}, expected {wanted_families(model)}: "
-            "give a converted checkpoint (grounded-attention convert), or give a BERT as model.bert"
+            f"model.source {model.source} is a checkpoint of the family {model_type!r}, expected "
+            f"{wanted_families(model)}: give a converted checkpoint (grounded-attention convert), or a BERT "
+            "as model.bert"
         )
     return name
 
@@ -60,13 +61,13 @@ def vision_language_type(model: Model) -> str:
     """The `model_type` of a recipe's vision-language model: that of its checkpoint, else `model.config.model_type`."""
     if model.source:
         return _source_type(model.source)
-    found = model.config.get("model_type")
-    if found not in VLM.reads:
+    model_type = model.config.get("model_type")
+    if model_type not in VLM.reads:
         raise RecipeError(
-            f"model.config.model_type is {found!r}, expected one of {', '.join(VLM.reads)}; or give a checkpoint as "
-            "model.source"
+            f"model.config.model_type is {model_type!r}, expected one of {', '.join(VLM.reads)}; or give a checkpoint "
+            "as model.source"
         )
-    return found
+    return model_type
 
 
 def family_title(model: Model) -> str:

@@ -56,10 +56,10 @@ def _check_scenes(data: Data, prefix: str) -> None:
     """Checks that features, images and labels are of the scenes of `data_dir`; all scenes name their images alike."""
     wanted = _scenes_of(Path(data.data_dir)) if data.scenes is None else vars(data.scenes)
     for name, place in data_places(data):
-        found = None if is_on_hub(place) or name == "data_dir" else _scenes_of(Path(place).parent)
-        if found and wanted and found != {key: wanted.get(key) for key in found}:
+        scenes = None if is_on_hub(place) or name == "data_dir" else _scenes_of(Path(place).parent)
+        if scenes and wanted and scenes != {key: wanted.get(key) for key in scenes}:
             raise RecipeError(
-                f"{prefix}{name} {place} belongs to scenes with {_listed(found)}, but the scenes of {prefix}data_dir "
+                f"{prefix}{name} {place} belongs to scenes with {_listed(scenes)}, but the scenes of {prefix}data_dir "
                 f"{data.data_dir} have {_listed(wanted)}: give {prefix}{name} of the same scenes"
             )
 

@@ -194,8 +194,8 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
@@ -370,9 +370,9 @@ def _at_home(value: Any) -> Any:
     return os.path.expanduser(value) if isinstance(value, str) and value.startswith("~/") else value
 
 
-def check_names(given: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
+def check_names(names: typing.Iterable[str], known: typing.Collection[str], prefix: str, source: str = "") -> None:
     """Checks names against those that only a model, a builder or a study knows."""
-    schema.check_names(given, known, prefix, source, RecipeError)
+    schema.check_names(names, known, prefix, source, RecipeError)
 
 
 @contextmanager

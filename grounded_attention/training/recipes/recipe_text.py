@@ -31,8 +31,8 @@ def _shortened(value: Any) -> Any:
         return value
     kept = {}
     for field in dataclasses.fields(value):
-        found = getattr(value, field.name)
+        own = getattr(value, field.name)
         default = field.default_factory() if callable(field.default_factory) else field.default
-        if found != default:
-            kept[field.name] = _shortened(without_hub(found) if field.name == "training" else found)
+        if own != default:
+            kept[field.name] = _shortened(without_hub(own) if field.name == "training" else own)
     return kept

@@ -16,11 +16,11 @@ def training_names() -> frozenset[str]:
     path = Path(spec.origin or "").with_name("training_args.py") if spec else Path()
     if not path.is_file():
         return frozenset()
-    found = {
+    names = {
         line.target.id
         for node in ast.parse(path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef) and node.name == "TrainingArguments"
         for line in node.body
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name)
     }
-    return frozenset(found.union(OWN_ARGUMENTS)) if found else frozenset()
+    return frozenset(names.union(OWN_ARGUMENTS)) if names else frozenset()

@@ -84,11 +84,11 @@ def find_flavour(api: HfApi, name: str) -> Flavour:
         close = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
         hint = f"did you mean {close[0]}? " if close else ""
         raise HubError(f"--job {name}: there is no such machine; {hint}expected one of {', '.join(listed)}")
-    found = listed[name]
-    hours, cost = HOURS.get(str(found.unit_label).lower()), found.unit_cost_usd
-    accelerators = 0 if found.accelerator is None else int(found.accelerator.quantity)
+    hardware = listed[name]
+    hours, cost = HOURS.get(str(hardware.unit_label).lower()), hardware.unit_cost_usd
+    accelerators = 0 if hardware.accelerator is None else int(hardware.accelerator.quantity)
     price = float(cost) / hours if hours is not None and cost is not None else None
-    return Flavour(name, str(found.pretty_name), price, accelerators)
+    return Flavour(name, str(hardware.pretty_name), price, accelerators)
 
 
 @dataclass(frozen=True)

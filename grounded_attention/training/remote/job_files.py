@@ -68,8 +68,8 @@ def _metadata() -> dict[str, str]:
         installed = importlib.metadata.distribution(NAME)
     except importlib.metadata.PackageNotFoundError:
         raise ValueError(f"{NAME} is not installed here, so it cannot be packed for a job: pip install -e .") from None
-    given = map(Requirement, installed.requires or ())
-    wanted = [each for each in given if each.marker is None or any(map(each.marker.evaluate, TRAINING))]
+    requirements = map(Requirement, installed.requires or ())
+    wanted = [each for each in requirements if each.marker is None or any(map(each.marker.evaluate, TRAINING))]
     required = [f"{each.name}{each.specifier}" for each in wanted if each.name != NAME]
     lines = ["Metadata-Version: 2.1", f"Name: {NAME}", f"Version: {__version__}"]
     lines += [f"Requires-Python: {installed.metadata['Requires-Python']}", *(f"Requires-Dist: {r}" for r in required)]

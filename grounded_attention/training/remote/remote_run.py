@@ -174,6 +174,6 @@ def job_script(run: RemoteRun, commit: str) -> str:
 
 def _further(recipe: Recipe) -> list[str]:
     """Packages that the recipe needs beyond those that the package requires."""
-    given = recipe.training.get("report_to")
-    wanted = [given] if isinstance(given, str) else list(given or ())
+    reporters = recipe.training.get("report_to")
+    wanted = [reporters] if isinstance(reporters, str) else list(reporters or ())
     return [name for name in wanted if name not in ("none", "all")] + (["peft"] if recipe.model.adapter else [])

@@ -59,33 +59,33 @@ class Cell:
         """
         remedy = f"the file is damaged: delete {self.directory}, and this cell is trained again"
         try:
-            found = read_json(self.directory / RECORD)
+            content = read_json(self.directory / RECORD)
         except FileError as error:
             raise RecipeError(f"{error}; {remedy}") from error
-        if found is not None and not _is_record(found):
+        if content is not None and not _is_record(content):
             expected = "expected the fingerprint of a cell and numbers"
-            raise RecipeError(f"{self.directory / RECORD}: found {str(found)[:100]!r}, {expected}; {remedy}")
-        return found
+            raise RecipeError(f"{self.directory / RECORD}: found {str(content)[:100]!r}, {expected}; {remedy}")
+        return content
 
     @property
     def state(self) -> str:
         """The state of its folder: finished, started, missing, or of another recipe."""
-        found = self.record
-        if found is None:
+        record = self.record
+        if record is None:
             return MISSING
-        if found["fingerprint"] != self.fingerprint:
+        if record["fingerprint"] != self.fingerprint:
             return OTHER
-        done = "seconds" in found and (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
+        done = "seconds" in record and (self.checkpoint / "results.json").is_file() and is_complete(self.checkpoint)
         return FINISHED if done else STARTED
 
 
-def _is_record(found: Any) -> bool:
-    if not isinstance(found, dict) or not isinstance(found.get("fingerprint"), str):
+def _is_record(content: Any) -> bool:
+    if not isinstance(content, dict) or not isinstance(content.get("fingerprint"), str):
         return False
-    given = {name: found[name] for name in NUMBERS if name in found}
-    if given.get("train_rows", 0) is None:  # a cell whose model was complete before has not counted them
-        del given["train_rows"]
-    return all(isinstance(value, int | float) and 0 <= value < math.inf for value in given.values())
+    numbers = {name: content[name] for name in NUMBERS if name in content}
+    if numbers.get("train_rows", 0) is None:  # a cell whose model was complete before has not counted them
+        del numbers["train_rows"]
+    return all(isinstance(value, int | float) and 0 <= value < math.inf for value in numbers.values())
 
 
 def plan_cells(study: Study) -> list[Cell]:
@@ -116,13 +116,13 @@ def _starts(study: Study, seed: int | None) -> dict[str, Cell | None]:
         original = _start(study, START, study.original, seed)
     shared = {name: _start(study, f"{STARTS}/{name}", recipe, seed) for name, recipe in study.used_starts.items()}
     rows = {name: study.known_rows[name] for name in study.rows}
-    found = {name: original for name, row in rows.items() if row.start is None}
-    found |= {name: shared[row.start] for name, row in rows.items() if isinstance(row.start, str)}
+    starts = {name: original for name, row in rows.items() if row.start is None}
+    starts |= {name: shared[row.start] for name, row in rows.items() if isinstance(row.start, str)}
     for name, row in rows.items():
         if isinstance(row.start, Recipe):
             own = _start(study, f"{name}/{START}", row.start, seed)
-            found[name] = replace(own, row=name, zero_visual_scales=row.zero_visual_scales)
-    return found
+            starts[name] = replace(own, row=name, zero_visual_scales=row.zero_visual_scales)
+    return starts
 
 
 def _start(study: Study, name: str, recipe: Recipe, seed: int | None) -> Cell:
@@ -135,12 +135,12 @@ def _start(study: Study, name: str, recipe: Recipe, seed: int | None) -> Cell:
 def _cell(study: Study, name: str, stage: str, recipe: Recipe, parent: Cell | None, row: str, seed: int) -> Cell:
     model = recipe.model
     if model.source is None and model.bert is None:
-        given: dict[str, Any] = {"source": str(parent.checkpoint) if parent else study.checkpoint}
+        fields: dict[str, Any] = {"source": str(parent.checkpoint) if parent else study.checkpoint}
         if parent is None:  # a checkpoint from elsewhere may have no processor
             original = study.original.model
-            given |= {"tokenizer": model.tokenizer or original.tokenizer}
-            given |= {"processor": {**original.processor, **model.processor}}
-        model = replace(model, **given)
+            fields |= {"tokenizer": model.tokenizer or original.tokenizer}
+            fields |= {"processor": {**original.processor, **model.processor}}
+        model = replace(model, **fields)
     else:
         parent = None
     directory = str(Path(study.output_dir) / name)

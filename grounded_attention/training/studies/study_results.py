@@ -112,7 +112,7 @@ def _figures(cell: Cell, split: str) -> dict[str, Any]:
     """The figures of a split. The best layer and head are those of the validation split, if that is measured."""
     by_split = read_json(cell.checkpoint / "results.json")["figures"]
     figures, validation = by_split.get(split, {}), by_split.get("validation", {})
-    if all(GROUNDING + "rollout_by_layer" in found for found in (figures, validation)):
+    if all(GROUNDING + "rollout_by_layer" in measured for measured in (figures, validation)):
         chosen = summarise(validation, figures)
         return figures | {name: chosen[name.removeprefix(GROUNDING)] for name in CHOSEN}
     return figures
@@ -140,9 +140,9 @@ def _difference(mine: Sequence[Items], their: Sequence[Items], seeds: list[int])
         low, high, mean, interval, claimed = min(by_seed), max(by_seed), sum(by_seed) / len(by_seed), False, False
     else:
         model, other = ItemScores.collect(mine, "score"), ItemScores.collect(their, "score")
-        found = paired_difference(model, other)
+        paired = paired_difference(model, other)
         by_seed = (model.scores - other.scores).mean(axis=1).tolist()
-        low, high, mean, interval, claimed = found.low, found.high, found.mean, True, found.claimed
+        low, high, mean, interval, claimed = paired.low, paired.high, paired.mean, True, paired.claimed
     return {
         "mean": mean,
         "low": low,
@@ -158,15 +158,15 @@ def _describe(
     study: Study, column: Column, runs: Mapping[str, Mapping[int, Items]], judged: Mapping[Any, Cell]
 ) -> dict[str, Any]:
     """The description of a column: name, task, split, score, counts and baselines."""
-    found = [items for of_row in runs.values() for items in of_row.values() if "image_id" in items]
-    images = len(set(found[0]["image_id"])) if found else None
+    scored = [items for of_row in runs.values() for items in of_row.values() if "image_id" in items]
+    images = len(set(scored[0]["image_id"])) if scored else None
     described: dict[str, Any] = {
         "name": column.name,
         "task": column.task,
         "split": column.split,
         "track": column.track,
     }
-    described |= {"score": column.score, "items": len(found[0]["score"]) if found else None, "images": images}
+    described |= {"score": column.score, "items": len(scored[0]["score"]) if scored else None, "images": images}
     cell = next((c for (_, _, stage), c in judged.items() if stage == column.task and _has_column(study, c)), None)
     return described | {"baselines": _baselines(cell, column) if cell else {}}
 
@@ -192,14 +192,14 @@ def study_costs(
     study: Study, cells: Iterable[Cell], states: Mapping[str, str]
 ) -> dict[str, dict[str, dict[str, Any]]]:
     """The costs of the finished cells."""
-    found: dict[str, dict[str, list[Cell]]] = {row: {} for row in study.rows}
+    of_row: dict[str, dict[str, list[Cell]]] = {row: {} for row in study.rows}
     for cell in cells:
         if cell.row is not None and cell.stage != START:
             for each in (*_starts_of(cell), cell):
-                same = found[cell.row].setdefault(each.stage, [])
+                same = of_row[cell.row].setdefault(each.stage, [])
                 if states[each.name] == FINISHED and each not in same:
                     same.append(each)
-    return {row: {stage: _cost(same) for stage, same in by_stage.items() if same} for row, by_stage in found.items()}
+    return {row: {stage: _cost(same) for stage, same in by_stage.items() if same} for row, by_stage in of_row.items()}
 
 
 def _starts_of(cell: Cell) -> Iterator[Cell]:
@@ -256,7 +256,7 @@ def start_name(study: Study, row: str) -> str:
 def _heads(rows: Mapping[str, list[tuple[Cell, Mapping[str, Any]]]]) -> dict[str, Any]:
     cell, figures = next(iter(rows.values()))[0]
     accuracy = {
-        row: np.mean([found["text_to_region_by_head"] for _, found in runs], axis=0).tolist()
+        row: np.mean([measured["text_to_region_by_head"] for _, measured in runs], axis=0).tolist()
         for row, runs in rows.items()
     }
     labels = layer_labels(find_calls(AutoConfig.from_pretrained(cell.checkpoint)))
