@@ -26,7 +26,6 @@ def add_vlm_options(parser: argparse.ArgumentParser) -> None:
     add("--adapter", metavar="NAME_OR_DIR", help="PEFT adapter on --model; --model itself may be an adapter too")
     add("--load-in", choices=BITS, help="quantise the model with bitsandbytes while it is loaded")
     add_device_options(parser, "; auto: over all GPUs, and the memory of the machine (accelerate)")
-    add("--device-map", dest="device", choices=(EVERYWHERE,), help="--device auto, by its name in transformers")
 
 
 def default_options(**known: Any) -> argparse.Namespace:

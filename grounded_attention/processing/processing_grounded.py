@@ -1,16 +1,4 @@
-# Copyright 2026 The grounded-attention authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Common processor of all model families: converts texts, regions or images, and phrases to model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
@@ -45,8 +33,6 @@ from .region_columns import (
 )
 from .sequence_layouts import (
     NO_LIMIT,
-    EncodedTexts,
-    TextColumns,
     arrange_columns,
     check_tokenizer,
     encode_texts,
@@ -55,6 +41,7 @@ from .sequence_layouts import (
     get_layouts,
     min_width,
 )
+from .text_tags import token_regions
 
 
 @auto_docstring(
@@ -73,6 +60,10 @@ class GroundedProcessor(ProcessorMixin, ABC):
     load_extractor = staticmethod(load_extractor)
     open_image = staticmethod(open_image)
     feature_source = staticmethod(feature_source)
+    # Tags of words become the model input of this name. Without it they are only checked: the public code of two
+    # streams writes names into the text instead.
+    tag_input: ClassVar[str | None] = None
+    read_tags = staticmethod(token_regions)
 
     def __init__(
         self,
@@ -330,7 +321,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
         if tags is not None:
             if arranged is None:
                 raise ValueError("tags are given without region_features or images; they refer to regions.")
-            data.update(self._tag_arrays(inputs["tags"], texts, encoded, columns, arranged))
+            tagged = self.read_tags(inputs["tags"], texts, encoded, columns, arranged)
+            data |= {} if self.tag_input is None else {self.tag_input: tagged}
         data.update(self._position_arrays(data))
         images = np.full(len(layouts), self.images_per_example)
         match = partial(match_iou, iou_threshold=self.iou_threshold)
@@ -371,17 +363,6 @@ class GroundedProcessor(ProcessorMixin, ABC):
 
     def _region_arrays(self, regions: RegionColumns, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         return regions.arrays
-
-    @abstractmethod
-    def _tag_arrays(
-        self,
-        tags: Sequence[Any],
-        texts: list[list[str]],
-        encoded: EncodedTexts,
-        columns: TextColumns,
-        regions: RegionColumns,
-    ) -> dict[str, np.ndarray]:
-        """Makes the arrays of the tags of each example."""
 
     def _given_regions(
         self, inputs: Mapping[str, Any], pictures: Sequence[Image.Image | None] | None

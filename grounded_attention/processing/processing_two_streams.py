@@ -1,21 +1,9 @@
-# Copyright 2026 The grounded-attention authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Processors of the families with two streams, ViLBERT and LXMERT: text and regions are not one sequence."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +11,6 @@ from transformers.utils import auto_docstring
 
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
-from .sequence_layouts import EncodedTexts, TextColumns
-from .text_tags import token_regions
 
 
 @auto_docstring(
@@ -45,18 +31,6 @@ class TwoStreamProcessor(GroundedProcessor):
         if inputs["region_image_indices"] is not None:
             arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
-
-    def _tag_arrays(
-        self,
-        tags: Sequence[Any],
-        texts: list[list[str]],
-        encoded: EncodedTexts,
-        columns: TextColumns,
-        regions: RegionColumns,
-    ) -> dict[str, np.ndarray]:
-        """Checks the tags. The models have no input for them; their public code writes names in the text instead."""
-        token_regions(tags, texts, encoded, columns, regions)
-        return {}
 
 
 @auto_docstring(

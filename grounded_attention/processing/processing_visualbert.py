@@ -1,21 +1,9 @@
-# Copyright 2026 The grounded-attention authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Processor of VisualBERT: converts texts, regions, and labelled phrases to model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,7 +13,6 @@ from transformers.utils import auto_docstring
 from ..utils.boxes import IOU_THRESHOLD
 from .processing_grounded import GroundedProcessor
 from .region_columns import RegionColumns
-from .sequence_layouts import EncodedTexts, TextColumns
 from .text_tags import aligned_tokens
 
 
@@ -39,6 +26,8 @@ class VisualBERTProcessor(GroundedProcessor):
     whole_image: ClassVar[bool] = False
     images_per_example: ClassVar[int] = 2
     answer_layout: ClassVar[str] = "question_mask"
+    tag_input: ClassVar[str | None] = "image_text_alignment"
+    read_tags = staticmethod(aligned_tokens)
 
     def __init__(
         self,
@@ -92,16 +81,6 @@ class VisualBERTProcessor(GroundedProcessor):
         if inputs["region_image_indices"] is not None:
             arrays["region_token_type_ids"] = arrays["region_image"]
         return arrays
-
-    def _tag_arrays(
-        self,
-        tags: Sequence[Any],
-        texts: list[list[str]],
-        encoded: EncodedTexts,
-        columns: TextColumns,
-        regions: RegionColumns,
-    ) -> dict[str, np.ndarray]:
-        return {"image_text_alignment": aligned_tokens(tags, texts, encoded, columns, regions)}
 
 
 # x1, y1, x2, y2, width, height

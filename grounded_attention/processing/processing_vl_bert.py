@@ -1,30 +1,13 @@
-# Copyright 2026 The grounded-attention authors.
-#
-# Licensed under the Apache License, Version 2.0 (the "License");
-# you may not use this file except in compliance with the License.
-# You may obtain a copy of the License at
-#
-#     http://www.apache.org/licenses/LICENSE-2.0
-#
-# Unless required by applicable law or agreed to in writing, software
-# distributed under the License is distributed on an "AS IS" BASIS,
-# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
-# See the License for the specific language governing permissions and
-# limitations under the License.
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Processor of VL-BERT: converts texts, regions or images, and labelled phrases to model inputs."""
 
 from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
-import numpy as np
 from transformers.utils import auto_docstring
 
 from .processing_grounded import GroundedProcessor
-from .region_columns import RegionColumns
-from .sequence_layouts import EncodedTexts, TextColumns
-from .text_tags import token_regions
 
 
 @auto_docstring(
@@ -36,19 +19,10 @@ from .text_tags import token_regions
 class VLBertProcessor(GroundedProcessor):
     whole_image: ClassVar[bool] = True
     answer_layout: ClassVar[str] = "masked_answer"
+    tag_input: ClassVar[str | None] = "token_regions"
 
     def _family_input_names(self) -> list[str]:
         return ["token_regions"]
-
-    def _tag_arrays(
-        self,
-        tags: Sequence[Any],
-        texts: list[list[str]],
-        encoded: EncodedTexts,
-        columns: TextColumns,
-        regions: RegionColumns,
-    ) -> dict[str, np.ndarray]:
-        return {"token_regions": token_regions(tags, texts, encoded, columns, regions)}
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "VLBertProcessor"]

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.metrics.vcr_accuracy import joint_accuracy
-from grounded_attention.metrics.vgp_scores import best_threshold, precision_recall_f1
+from grounded_attention.metrics.vgp_scores import precision_recall_f1
 
 
 def test_joint_accuracy_counts_questions():
@@ -47,15 +47,3 @@ def test_nothing_predicted_scores_zero():
     assert precision_recall_f1([False, False], [True, False]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_no_threshold_gives_a_better_f1(seed):
-    rng = np.random.default_rng(seed)
-    gold = rng.random(60) < 0.3
-    scores = np.round(rng.random(60) + 0.4 * gold, 1)  # with ties
-    found = precision_recall_f1(scores >= best_threshold(scores, gold), gold)["f1"]
-    assert found == pytest.approx(max(precision_recall_f1(scores >= value, gold)["f1"] for value in scores))
-
-
-def test_a_threshold_needs_paraphrases():
-    with pytest.raises(ValueError, match="2 pairs without a paraphrase"):
-        best_threshold([0.1, 0.2], [False, False])

@@ -104,14 +104,10 @@ class CocoCaptionsConfig(LocalConfig):
 
     def path(self, split: str) -> Path:
         """Returns the file of a split: in the data folder, in its folder `annotations`, or in its folder `coco`."""
-        folder = Path(self.data_dir or ".")
-        places = [folder, folder / "coco"]
         if self.name == KARPATHY:
-            candidates = [place / "dataset_coco.json" for place in places]
-        else:
-            name = f"captions_{split}{self.year}.json"
-            candidates = [place / inner / name for place in places for inner in ("annotations", "")]
-        return next((path for path in candidates if path.is_file()), candidates[0])
+            return self.find("dataset_coco.json", folders=("", "coco"))
+        folders = ("annotations", "", "coco/annotations", "coco")
+        return self.find(f"captions_{split}{self.year}.json", folders=folders)
 
     def where_to_get(self) -> str:
         return WHERE_TO_GET[self.name]
@@ -137,14 +133,6 @@ class CocoCaptions(LocalBuilder):
     `dataset_coco.json` for the Karpathy splits, or has either in a folder `coco`. White space in captions, including
     line ends, becomes single spaces. Captions without words and images without captions are skipped and counted in
     `builder.report`. The Karpathy file does not contain the images' sizes: `width` and `height` are None.
-
-    Example:
-
-    ```python
-    builder = CocoCaptions(data_dir="data/coco", config_name="karpathy")
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: CocoCaptionsConfig

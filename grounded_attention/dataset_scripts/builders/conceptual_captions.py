@@ -88,8 +88,7 @@ class ConceptualCaptionsConfig(LocalConfig):
 
     def path(self, split: str) -> Path:
         """Returns the file of a split, under the first of its names that exists."""
-        paths = [Path(self.data_dir or ".") / name for name in FILES[self.name][split]]
-        return next((path for path in paths if path.is_file()), paths[0])
+        return self.find(*FILES[self.name][split])
 
     def id_format(self) -> str:
         """Returns the format of image ids: `row`, `crc32`, or `file` for the paths of `json_lines`."""
@@ -126,14 +125,6 @@ class ConceptualCaptions(LocalBuilder):
     their `image_id` is the stem of `image`. Captions are unchanged except for white space at their ends (`json_lines`:
     tokens joined by a space); those without words are skipped. `builder.report` counts skipped rows. Only one row is
     in memory, plus 4 bytes a row for `crc32`.
-
-    Example:
-
-    ```python
-    builder = ConceptualCaptions(data_dir="data/cc", image_id_format="crc32", regions="data/cc/regions")
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: ConceptualCaptionsConfig

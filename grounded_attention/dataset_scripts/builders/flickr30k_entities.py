@@ -94,14 +94,6 @@ class Flickr30kEntities(LocalBuilder):
     `related` is False for the captions listed in UNRELATED_CAPTIONS. `start` and `end` are character offsets into the
     caption's `text`. `boxes` are (x1, y1, x2, y2) in [0, 1]. `entities` may lack the `entity_id` of a phrase (it has
     no annotation); the id is `"0"` for phrases that describe nothing visible.
-
-    Example:
-
-    ```python
-    builder = Flickr30kEntities(data_dir="data")
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: Flickr30kEntitiesConfig

@@ -99,11 +99,11 @@ class GQAConfig(LocalConfig):
 
     def choices_file(self, split: str) -> Path:
         """Returns the optional file of valid and plausible answers of a split."""
-        return self._find(f"{split}_choices.json", CHOICES_FOLDERS)
+        return self.find(f"{split}_choices.json", folders=CHOICES_FOLDERS)
 
     def graphs_file(self, split: str) -> Path:
         """Returns the optional file of scene graphs of a split, with the boxes of objects."""
-        return self._find(f"{split}_sceneGraphs.json", GRAPH_FOLDERS)
+        return self.find(f"{split}_sceneGraphs.json", folders=GRAPH_FOLDERS)
 
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, val, and the other splits whose files exist."""
@@ -117,12 +117,8 @@ class GQAConfig(LocalConfig):
         if split == "train" and self.name == ALL:
             names = [f"train_all_questions_{part}.json" for part in range(TRAIN_PARTS)]
             folders = [f"{folder}/train_all_questions".lstrip("/") for folder in FOLDERS]
-            return [self._find(name, (*folders, *FOLDERS)) for name in names]
-        return [self._find(f"{split}_{self.name}_questions.json", FOLDERS)]
-
-    def _find(self, name: str, folders: tuple[str, ...]) -> Path:
-        places = [Path(self.data_dir or ".") / folder / name for folder in folders]
-        return next((place for place in places if place.is_file()), places[0])
+            return [self.find(name, folders=(*folders, *FOLDERS)) for name in names]
+        return [self.find(f"{split}_{self.name}_questions.json", folders=FOLDERS)]
 
 
 class GQA(LocalBuilder):
@@ -136,14 +132,6 @@ class GQA(LocalBuilder):
 
     Splits are train, validation, and those of testdev, test, challenge and (`all`) submission whose files exist.
     `answer` is empty where it is not published, and so is every column that a record of such a split lacks.
-
-    Example:
-
-    ```python
-    builder = GQA(config_name="balanced", data_dir="data/gqa")
-    builder.download_and_prepare()
-    validation = builder.as_dataset("validation")
-    ```
     """
 
     config: GQAConfig

@@ -71,9 +71,7 @@ class LlavaInstructConfig(LocalConfig):
 
     def file(self, split: str) -> Path:
         """Returns the file of a split, under the first of its names that exists."""
-        folder = Path(self.data_dir or ".")
-        places = [folder / inner / name for inner in FOLDERS for name in FILES[split]]
-        return next((place for place in places if place.is_file()), places[0])
+        return self.find(*FILES[split], folders=FOLDERS)
 
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, and the other splits whose files exist."""
@@ -91,14 +89,6 @@ class LlavaInstruct(LocalBuilder):
     file without folder and suffix. `example_id` is the id of the element and its number in the file, since ids occur
     twice in the public mix. Conversations without an image are left out unread and counted, those with an empty answer
     too. If the assistant begins, its first message is left out, as LLaVA's own loader does.
-
-    Example:
-
-    ```python
-    builder = LlavaInstruct(data_dir="data/llava")
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: LlavaInstructConfig

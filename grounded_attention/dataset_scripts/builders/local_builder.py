@@ -54,6 +54,11 @@ class LocalConfig(datasets.BuilderConfig):
         """Returns the files and folders that the rows are made from; a change in them makes a cached copy stale."""
         return [Path(self.data_dir)] if self.data_dir else []
 
+    def find(self, *names: str, folders: Sequence[str] = ("",)) -> Path:
+        """Returns the first of these files, in these folders of the data, that exists; else the first place."""
+        places = [Path(self.data_dir or ".") / folder / name for folder in folders for name in names]
+        return next((place for place in places if place.is_file()), places[0])
+
     def available_splits(self) -> Sequence[str]:
         """Returns the splits of the data set, by their names on disk."""
         return tuple(self.SPLIT_NAMES)
@@ -127,6 +132,14 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
 
     A subclass has `_generate_rows`, with the arguments of `_generate_examples` of `datasets`. It yields rows without
     keys; the first column of a row is its id.
+
+    Example:
+
+    ```python
+    builder = VGP(data_dir="data", negatives="random", seed=1)
+    builder.download_and_prepare()
+    print(builder.report["train"], builder.as_dataset("train")[0])
+    ```
     """
 
     config: LocalConfig

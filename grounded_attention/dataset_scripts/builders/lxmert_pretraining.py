@@ -63,7 +63,7 @@ class LXMERTPretrainingConfig(LocalConfig):
         return [path for split in FILES for path in self.needed_files(split)] + self.excluded_files()
 
     def needed_files(self, split: str) -> list[Path]:
-        return [self._find(name) for name in FILES[split]]
+        return [self.find(name, folders=FOLDERS) for name in FILES[split]]
 
     def excluded_files(self) -> list[Path]:
         """Returns the lists of images that are left out."""
@@ -74,10 +74,6 @@ class LXMERTPretrainingConfig(LocalConfig):
         for path in self.excluded_files():
             if not path.is_file():
                 raise MissingFileError("the file is missing", file=path, hint=EXCLUDED_HINT)
-
-    def _find(self, name: str) -> Path:
-        places = [Path(self.data_dir or ".") / folder / name for folder in FOLDERS]
-        return next((place for place in places if place.is_file()), places[0])
 
 
 class LXMERTPretraining(LocalBuilder):
@@ -91,14 +87,6 @@ class LXMERTPretraining(LocalBuilder):
     Visual Genome that are not in COCO) and validation (these 5,000 images, minival). The files contain no test image
     of COCO and so none of VQA and GQA; images named `COCO_test...` are left out in any case. The images of Flickr30K,
     of NLVR2 and of other parts of COCO are not compared; list those to leave out in `excluded_images`.
-
-    Example:
-
-    ```python
-    builder = LXMERTPretraining(data_dir="data/lxmert")
-    builder.download_and_prepare()
-    validation = builder.as_dataset("validation")
-    ```
     """
 
     config: LXMERTPretrainingConfig

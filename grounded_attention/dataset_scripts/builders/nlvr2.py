@@ -72,9 +72,7 @@ class NLVR2Config(LocalConfig):
 
     def file(self, split: str) -> Path:
         """Returns the file of a split, under the first of its names that exists."""
-        folder = Path(self.data_dir or ".")
-        places = [folder / inner / name for inner in FOLDERS for name in FILES[split]]
-        return next((place for place in places if place.is_file()), places[0])
+        return self.find(*FILES[split], folders=FOLDERS)
 
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, val, and the test splits whose files exist."""
@@ -91,14 +89,6 @@ class NLVR2(LocalBuilder):
     the right image, `<split>-<set>-<pair>-img0` and `-img1` (the files' names without `.png`), and `image_id` is their
     common part. `label` is 1 for true, 0 for false, -1 if it is not published. Splits are train, validation (dev), and
     test (test1) and test2 if their files exist; each is the official JSON lines, or LXMERT's JSON list.
-
-    Example:
-
-    ```python
-    builder = NLVR2(data_dir="data/nlvr2")
-    builder.download_and_prepare()
-    validation = builder.as_dataset("validation")
-    ```
     """
 
     config: NLVR2Config

@@ -83,14 +83,6 @@ class Pope(LocalBuilder):
     `answers` is `["yes"]` or `["no"]`. Absent objects are chosen in three ways (`sampling`), see [`choose_objects`].
     Every sampling asks for the same objects that are in the image. The questions are made as the paper describes; they
     are not the published files, whose draws cannot be repeated.
-
-    Example:
-
-    ```python
-    builder = Pope(data_dir="data/coco", images=100)
-    builder.download_and_prepare()
-    questions = builder.as_dataset("test")
-    ```
     """
 
     config: PopeConfig

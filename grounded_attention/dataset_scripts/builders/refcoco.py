@@ -123,14 +123,6 @@ class RefCOCO(LocalBuilder):
     `text` joins the tokens of the official files by spaces. `box` is x1, y1, x2, y2 divided by the image's size and
     clipped to it (`builder.report` counts clipped boxes). Splits are train, validation, and testA and testB
     (`split_by` `unc`) or test. `example_id` is the id of the sentence.
-
-    Example:
-
-    ```python
-    builder = RefCOCO(data_dir="data/refer", config_name="refcoco+")
-    builder.download_and_prepare()
-    validation = builder.as_dataset("validation")
-    ```
     """
 
     config: RefCOCOConfig

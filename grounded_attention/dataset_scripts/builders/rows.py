@@ -89,14 +89,6 @@ class Rows(LocalBuilder):
     of the source; by default all are read, under their own names; `splits` are those to build. `file_name` of a row
     is the path of its picture without its root; pictures inside of rows are written once into a folder beside the
     built rows.
-
-    Example:
-
-    ```python
-    builder = Rows(data_dir="rows.jsonl", form="refcoco", boxes="xyxy pixels")
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: RowsConfig

@@ -74,14 +74,6 @@ class TextCorpus(LocalBuilder):
     `data_dir` is a text file, or a folder with `*.txt` (or the files of `files`). `text_id` is `<file name>:<number of
     the row's first line>`. Blank lines end a document and belong to no row. Words are counted as BERT's tokenizer
     splits a text before it makes word pieces. Only one row is in memory.
-
-    Example:
-
-    ```python
-    builder = TextCorpus(data_dir="data/corpus", join_until=64)
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: TextCorpusConfig

@@ -111,14 +111,6 @@ class VCR(LocalBuilder):
     `label` is the right choice. In mode `"rationale"` the question ends in the right answer; `answer` is its number
     (-1 in mode `"answer"`). The labels of test are not published: `label` is -1, and mode `"rationale"` gives four
     rows a question, one for each answer; their `example_id` ends in `_a0` to `_a3`, as the leaderboard requires.
-
-    Example:
-
-    ```python
-    builder = VCR(data_dir="data/vcr", mode="rationale")
-    builder.download_and_prepare()
-    validation = builder.as_dataset("validation")
-    ```
     """
 
     config: VCRConfig

@@ -130,14 +130,6 @@ class VGP(LocalBuilder):
 
     [`join_pairs`] describes how phrases are found. `builder.report`, stored with the data as `report.json`, counts
     dropped rows by reason. The same files, options and seed give the same rows in the same order, for any `num_proc`.
-
-    Example:
-
-    ```python
-    builder = VGP(data_dir="data", negatives="random", seed=1)
-    builder.download_and_prepare()
-    print(builder.report["train"], builder.as_dataset("train")[0])
-    ```
     """
 
     config: VGPConfig

@@ -82,14 +82,6 @@ class VisualGenomeRegions(LocalBuilder):
     `train`. `box` is (x1, y1, x2, y2) in [0, 1], clipped to the image. Skipped and counted in `builder.report`:
     regions outside the image or without an area, descriptions without words, images without a remaining region. White
     space in a description becomes single spaces.
-
-    Example:
-
-    ```python
-    builder = VisualGenomeRegions(data_dir="data/vg", without_coco_ids="data/coco_val_ids.txt")
-    builder.download_and_prepare()
-    print(builder.report["train"], builder.as_dataset("train")[0])
-    ```
     """
 
     config: VisualGenomeRegionsConfig

@@ -19,6 +19,7 @@ from grounded_attention.utils.whole_files import write_text
 from .coco_captions import IMAGE_ID_FORMATS
 from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
+FOLDERS = ("", "vqa", "vqa_v2")
 # Split on disk -> the images of its questions, and whether its answers are published.
 SOURCES = {
     "train": ("train2014", True),
@@ -72,16 +73,11 @@ class VQAv2Config(LocalConfig):
 
     def questions(self, split: str) -> Path:
         """Returns the file of questions of a split."""
-        return self._find(f"v2_OpenEnded_mscoco_{SOURCES[split][0]}_questions.json")
+        return self.find(f"v2_OpenEnded_mscoco_{SOURCES[split][0]}_questions.json", folders=FOLDERS)
 
     def annotations(self, split: str) -> Path:
         """Returns the file of answers of a split."""
-        return self._find(f"v2_mscoco_{SOURCES[split][0]}_annotations.json")
-
-    def _find(self, name: str) -> Path:
-        folder = Path(self.data_dir or ".")
-        places = [folder, folder / "vqa", folder / "vqa_v2"]
-        return next((place / name for place in places if (place / name).is_file()), folder / name)
+        return self.find(f"v2_mscoco_{SOURCES[split][0]}_annotations.json", folders=FOLDERS)
 
     def available_splits(self) -> tuple[str, ...]:
         """Returns train, val, and the other splits whose files exist."""
@@ -96,14 +92,6 @@ class VQAv2(LocalBuilder):
 
     `answers` are the ten human answers, unchanged; test and test_dev have none. Splits are train, validation, and
     those of minival, valminusminival, test and test_dev whose files exist. `example_id` is the id of the question.
-
-    Example:
-
-    ```python
-    builder = VQAv2(data_dir="data/vqa")
-    builder.download_and_prepare()
-    validation = builder.as_dataset("validation")
-    ```
     """
 
     config: VQAv2Config
