@@ -45,5 +45,3 @@ def test_precision_recall_and_f1_follow_from_the_table(seed):
 
 def test_nothing_predicted_scores_zero():
     assert precision_recall_f1([False, False], [True, False]) == {"precision": 0.0, "recall": 0.0, "f1": 0.0}
-
-
