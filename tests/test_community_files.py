@@ -13,6 +13,7 @@ from grounded_attention import __version__
 from grounded_attention.commands.main import COMMANDS, find_command
 from tests.helpers.commands import ROOT
 
+PACKAGE = ROOT / "grounded_attention"
 SKILL = ROOT / "skills" / "grounded-attention" / "SKILL.md"
 
 
@@ -40,6 +41,22 @@ def test_the_skill_can_be_installed_and_its_commands_parse():
         name, rest = find_command(shlex.split(line)[1:])
         parser = importlib.import_module(f"grounded_attention.commands.{COMMANDS[name].module}").build_parser()
         parser.parse_intermixed_args(rest)
+
+
+def test_contributing_names_files_that_exist_and_what_is_in_them():
+    table = read("CONTRIBUTING.md").partition("## Where to look")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", table, re.MULTILINE)[1:]
+    assert len(rows) > 30
+    for question, answer in rows:
+        words, files = re.findall(r"`([^`]+)`", answer), []
+        for word in (word for word in words if re.search(r"^[\w/]+\.\w+$", word) and not word.startswith("training.")):
+            folders = [ROOT, PACKAGE, *(parent for file in files for parent in file.parents)]  # or beside another file
+            folders += [PACKAGE / folder for folder in words if folder.endswith("/")]
+            files.append(next((folder / word for folder in folders if (folder / word).is_file()), None))
+            assert files[-1] is not None, (question, word)
+        text = "".join(file.read_text(encoding="utf-8") for file in files)
+        names = [word for word in words if word.isidentifier()] if files else []
+        assert all(re.search(rf"\b{name}\b", text) for name in names), (question, names)
 
 
 def test_the_citation_has_the_version_of_the_package():
