@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from grounded_attention.metrics.streaming import StreamingMetric
 from grounded_attention.modeling.attention_calls import REGIONS, SEQUENCE, TEXT
 from grounded_attention.supervision import GroundingTargets, align, grounding_targets, sequence_pairs, supervise
 from grounded_attention.supervision.attention_function import layer_numbers
@@ -30,7 +31,7 @@ _SUMS = {"items": "tokens", "correct": "correct", "share": "share", "chance": "c
 TARGETS = "judged_targets"  # the entry that `prepare_batch` adds to a batch
 
 
-class AttentionGrounding:
+class AttentionGrounding(StreamingMetric):
     """Streaming accuracy of attention from words to regions, for every layer and head, and for attention rollout.
 
     A grounded token belongs to a phrase with at least one gold region among the detected ones. It counts as right if
@@ -46,9 +47,9 @@ class AttentionGrounding:
     """
 
     def __init__(self, rollout: bool = True, keep: bool = False) -> None:
+        super().__init__()
         self.rollout, self.keep = rollout, keep
         self._items: dict[str, list] = {"heads_on_gold": [], "heads_chance": []} if keep else {}
-        self._state: dict[str, Tensor] = {}
         self._layers: list[int] = []  # indices in the model of the layers that reported
 
     def prepare_batch(
@@ -77,17 +78,15 @@ class AttentionGrounding:
         log_alpha = torch.stack([alpha for alpha, _ in pairs])
         log_share = torch.stack([cast(Tensor, share) for _, share in pairs])
         candidates = (targets.columns >= 0).sum(-1, keepdim=True).clamp(min=1)
-        self._add("tokens", counted.sum())
         chance, hits = targets.gold.sum(-1) / candidates, _hits(log_alpha, targets.gold[:, None]) * counted[:, None]
-        self._add("chance", chance[counted].sum())
-        self._add("correct", hits.sum((1, 3)))
+        share = (log_share.exp() * counted[:, None]).sum((1, 3))
+        self._add(tokens=counted.sum(), chance=chance[counted].sum(), correct=hits.sum((1, 3)), share=share)
         if self.keep:
             words = counted.sum(-1)
             self._items["heads_on_gold"] += (hits.sum(3).transpose(0, 1).flatten(1) / words[:, None]).tolist()
             self._items["heads_chance"] += ((chance * counted).sum(-1) / words).tolist()
-        self._add("share", (log_share.exp() * counted[:, None]).sum((1, 3)))
         if self.rollout:
-            self._add("rollout", (self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
+            self._add(rollout=(self._rollout_hits(layers, targets, batch) * counted).sum((1, 2)))
 
     def _rollout_hits(self, layers: Any, targets: GroundingTargets, batch: Mapping[str, Tensor]) -> Tensor:
         in_sequence = sequence_pairs({DIRECTION: targets}, batch)[DIRECTION]
@@ -104,18 +103,10 @@ class AttentionGrounding:
     def _targets(self, batch: Mapping[str, Any]) -> GroundingTargets:
         return GroundingTargets(**(batch if TARGETS in batch else self.prepare_batch(batch))[TARGETS])
 
-    def _add(self, key: str, value: Tensor) -> None:
-        value = value.double()
-        self._state[key] = self._state[key] + value if key in self._state else value
-
     def items(self) -> dict[str, list]:
         """Of each example, if they are kept: `heads_on_gold`, the share of its grounded tokens that are right, of each
         head (L * H), and `heads_chance`; NaN for an example without such tokens."""
         return self._items
-
-    def state(self) -> dict[str, Tensor]:
-        """The sums over all tokens so far."""
-        return dict(self._state)
 
     @staticmethod
     def counts(state: Mapping[str, Tensor]) -> HeadCounts:

@@ -4,14 +4,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from grounded_attention.supervision import GroundingAlignment
 from grounded_attention.supervision.draws import RowGenerators, fixed_generator
 
+from .streaming import StreamingMetric
 
-class AlignmentAccuracy:
+
+class AlignmentAccuracy(StreamingMetric):
     """Share of drawn pairs whose score has the right sign; half of the pairs belong together.
 
     Args:
@@ -19,8 +20,8 @@ class AlignmentAccuracy:
     """
 
     def __init__(self, method: GroundingAlignment):
+        super().__init__()
         self.method = method
-        self._state: dict[str, Tensor] = {}
 
     def prepare_batch(
         self, batch: Mapping[str, Tensor], generators: RowGenerators = fixed_generator
@@ -36,13 +37,7 @@ class AlignmentAccuracy:
         """Counts one batch."""
         drawn, labels = self.method.drawn(batch)
         right = (outputs.alignment_logits > 0) == (labels > 0)
-        counted = {"right": right[drawn].sum().double(), "pairs": drawn.sum().double()}
-        for key, value in counted.items():
-            self._state[key] = self._state.get(key, torch.zeros_like(value)) + value
-
-    def state(self) -> dict[str, Tensor]:
-        """The sums so far: `right` () and `pairs` ()."""
-        return dict(self._state)
+        self._add(right=right[drawn].sum(), pairs=drawn.sum())
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, float]:
         """`alignment_accuracy`, `alignment_chance` (one half) and `alignment_count`; only the count without pairs."""

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from grounded_attention.modeling.task_losses import cross_entropy_sum
 
+from .streaming import StreamingMetric
+
 
 def answer_tokens(outputs: Any, batch: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
     """Returns the scores and the labels of the tokens to learn."""
@@ -24,32 +26,15 @@ def one_example(outputs: Any, batch: Mapping[str, Any], number: int) -> tuple[An
     return SimpleNamespace(logits=outputs.logits[place]), {"labels": batch["labels"][place]}
 
 
-class AnswerLikelihood:
+class AnswerLikelihood(StreamingMetric):
     """Streaming metric of gold answers, each token counted once: `answer_loss` (mean negative log-likelihood),
     `answer_perplexity` (its exponential), `answer_token_accuracy` and `answer_tokens`."""
-
-    def __init__(self) -> None:
-        self._state: dict[str, Tensor] = {}
-
-    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """No extra arguments."""
-        return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Counts one batch."""
         logits, labels = answer_tokens(outputs, batch)
-        counted = {
-            "loss": cross_entropy_sum(logits, labels)[0],
-            "right": (logits.argmax(-1) == labels).sum(),
-            "tokens": torch.tensor(len(labels)),
-        }
-        for name, value in counted.items():
-            value = value.detach().double().cpu()
-            self._state[name] = self._state[name] + value if name in self._state else value
-
-    def state(self) -> dict[str, Tensor]:
-        """The sums so far."""
-        return dict(self._state)
+        loss, right = cross_entropy_sum(logits, labels)[0], (logits.argmax(-1) == labels).sum()
+        self._add(loss=loss.cpu(), right=right.cpu(), tokens=torch.tensor(len(labels)))
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """The metrics of a state; empty if no answer is known."""

@@ -9,12 +9,14 @@ from torch import Tensor
 
 from grounded_attention.utils.plain_text import aligned_table
 
+from .streaming import StreamingMetric
+
 COLUMNS = ("accuracy", "majority", "chance", "count")
 # Shown if any row has them.
 FURTHER = ("consistency", "recall@5", "recall@10", "upper_bound")
 
 
-class ClassificationAccuracy:
+class ClassificationAccuracy(StreamingMetric):
     """Share of labelled items whose largest logit is the label.
 
     Args:
@@ -26,13 +28,9 @@ class ClassificationAccuracy:
     """
 
     def __init__(self, name: str, logits: str, labels: str | Callable[[Mapping[str, Any]], Tensor | None]):
+        super().__init__()
         self.name, self.logits = name, logits
         self.labels = (lambda batch: batch.get(labels)) if isinstance(labels, str) else labels
-        self._state: dict[str, Tensor] = {}
-
-    def forward_kwargs(self, batch: Mapping[str, Tensor]) -> dict[str, Any]:
-        """No extra arguments."""
-        return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Tensor]) -> None:
         """Counts one batch."""
@@ -42,17 +40,12 @@ class ClassificationAccuracy:
         logits = getattr(outputs, self.logits)
         labelled = labels >= 0
         predicted, labels = logits[labelled].argmax(-1), labels[labelled]
-        classes = torch.bincount(labels, minlength=logits.shape[-1]).double()
-        counted = {"correct": (predicted == labels).sum().double(), "classes": classes}
-        for key, value in counted.items():
-            self._state[key] = self._state[key] + value if key in self._state else value
-
-    def state(self) -> dict[str, Tensor]:
-        """The sums so far: `correct` () and `classes` (C,), the number of occurrences of each label."""
-        return dict(self._state)
+        classes = torch.bincount(labels, minlength=logits.shape[-1])
+        self._add(correct=(predicted == labels).sum(), classes=classes)
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, float]:
-        """`{name}_accuracy`, `..._majority` (accuracy of the most frequent label), `..._chance`, `..._count`.
+        """`{name}_accuracy`, `..._majority` (accuracy of the most frequent label), `..._chance`, `..._count`: of the
+        sums `correct` () and `classes` (C,), how often each label occurs.
 
         Only the count if no item has a label; empty if no batch had labels.
         """

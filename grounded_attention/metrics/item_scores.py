@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .streaming import StreamingMetric
+
 ID_COLUMNS = ("example_id", "image_id")
 SUM, COUNT, TOTAL = "sum", "count", "total"
 
@@ -21,7 +23,7 @@ class Scored:
     notes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
 
-class ItemScores:
+class ItemScores(StreamingMetric):
     """A streaming metric that keeps the scores of each example.
 
     Example:
@@ -34,14 +36,11 @@ class ItemScores:
     """
 
     def __init__(self, name: str, score: Callable[[Any, Mapping[str, Any]], Scored]):
+        super().__init__()
         self.name, self.score = name, score
         self._items: dict[str, list] = {column: [] for column in ID_COLUMNS}
         self._totals: dict[str, float] = {}
         self._scores: dict[str, None] = {}  # their names, in order
-
-    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """No extra arguments."""
-        return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Scores one batch."""

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .streaming import StreamingMetric
+
 YES, NO = "yes", "no"
 OUTCOMES = ("hit", "false_alarm", "miss", "correct_rejection")
 
@@ -44,7 +46,7 @@ def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-class ObjectHallucination:
+class ObjectHallucination(StreamingMetric):
     """Streaming metric of generated answers to questions of the builder `pope`, for each sampling of their objects.
 
     The batch has the lists `sampling` (None for other rows), `answer` ("yes" or "no") and `generated`. Metrics:
@@ -52,11 +54,8 @@ class ObjectHallucination:
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._counts: dict[str, int] = {}
-
-    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """No extra arguments."""
-        return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Counts one batch."""

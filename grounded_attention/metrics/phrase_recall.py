@@ -11,6 +11,7 @@ from torch import Tensor
 from grounded_attention.utils.boxes import IOU_THRESHOLD, Boxes, box_iou, enclosing_box
 
 from .item_scores import ID_COLUMNS
+from .streaming import StreamingMetric
 
 RANKS = (1, 5, 10)
 
@@ -42,7 +43,7 @@ FOUND = "upper_bound"
 BY_CAPTION = "phrase_accuracy_by_caption"
 
 
-class PhraseRecall:
+class PhraseRecall(StreamingMetric):
     """A streaming metric for ranked regions.
 
     Uses `outputs.logits` (B, P, R), and from the batch `region_boxes` (B, R, 4), `region_candidate_mask` (B, R),
@@ -55,13 +56,10 @@ class PhraseRecall:
     """
 
     def __init__(self, protocol: str = "proposal"):
+        super().__init__()
         self.protocol = protocol
         self._counts: dict[str, float] = {}
         self._items: dict[str, list] = {column: [] for column in (*ID_COLUMNS, BY_CAPTION)}
-
-    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """No extra arguments."""
-        return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Ranks the regions of every phrase of a batch."""
@@ -70,13 +68,13 @@ class PhraseRecall:
             for place, (gold, types) in enumerate(phrases):
                 ranks.append(first_hit(rank_boxes(outputs, batch, example, place), gold, self.protocol))
                 for kind in (ALL, *types):
-                    self._add(kind, ranks[-1])
+                    self._count(kind, ranks[-1])
             for column in ID_COLUMNS:
                 self._items[column].append(batch[column][example])
             right = sum(rank is not None and rank <= 1 for rank in ranks)
             self._items[BY_CAPTION].append(right / len(ranks) if ranks else None)
 
-    def _add(self, kind: str, rank: int | None) -> None:
+    def _count(self, kind: str, rank: int | None) -> None:
         names = [f"recall@{k}" for k in RANKS if rank is not None and rank <= k] + [FOUND] * (rank is not None)
         for name in ("count", *names):
             self._counts[f"{kind}:{name}"] = self._counts.get(f"{kind}:{name}", 0) + 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from grounded_attention.metrics.streaming import StreamingMetric
 from grounded_attention.reports.failures import Judged
 
 Rows = Sequence[Mapping[str, Any]]
@@ -61,7 +62,7 @@ def corners(box: Tensor) -> tuple[float, float, float, float]:
     return x1, y1, x2, y2
 
 
-class Judge:
+class Judge(StreamingMetric):
     """Collects all predictions during an evaluation: a metric without figures.
 
     Args:
@@ -71,13 +72,10 @@ class Judge:
     """
 
     def __init__(self, judge: JudgeTask, rows: Any, context: JudgeContext):
+        super().__init__()
         self.judge, self.rows, self.context = judge, rows, context
         self.judged: list[Judged] = []
         self._seen = 0
-
-    def forward_kwargs(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns no further arguments."""
-        return {}
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
         """Adds the predictions for the next rows."""
@@ -85,10 +83,6 @@ class Judge:
         rows = [self.rows[place] for place in range(self._seen, self._seen + size)]
         self.judged.extend(self.judge(outputs, batch, rows, self.context))
         self._seen += size
-
-    def state(self) -> dict[str, Tensor]:
-        """Returns an empty state."""
-        return {}
 
     def compute(self, state: Mapping[str, Tensor]) -> dict[str, Any]:
         """Returns no figures."""
