@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 DTYPES = ("bfloat16", "float16", "float32")  # names of torch's types
 
 
-def add_device_options(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """Adds `--device`, its short form `--cpu`, and `--dtype`."""
+def add_device_options(parser: argparse.ArgumentParser, more: str = "", *names: str) -> None:
+    """Adds `--device`, with other `names`, its short form `--cpu`, and `--dtype`."""
     add = parser.add_argument
     add(
         "--cpu",
@@ -26,7 +26,8 @@ def add_device_options(parser: argparse.ArgumentParser, more: str = "") -> None:
         const="cpu",
         help="--device cpu: run on the CPU even if there is a GPU",
     )
-    add("--device", metavar="NAME", help=f"cpu, cuda, cuda:1 ...; default: one GPU per process if there is one{more}")
+    told = f"cpu, cuda, cuda:1 ...; default: one GPU per process if there is one{more}"
+    add("--device", *names, metavar="NAME", help=told)
     add("--dtype", choices=DTYPES, default="float32", help="floating type of the models: %(default)s")
 
 

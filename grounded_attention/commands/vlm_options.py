@@ -25,7 +25,7 @@ def add_vlm_options(parser: argparse.ArgumentParser) -> None:
     add("--model-type", metavar="TYPE", help="lay out image tokens as this type of model does, for a relative of it")
     add("--adapter", metavar="NAME_OR_DIR", help="PEFT adapter on --model; --model itself may be an adapter too")
     add("--load-in", choices=BITS, help="quantise the model with bitsandbytes while it is loaded")
-    add_device_options(parser, "; auto: over all GPUs, and the memory of the machine (accelerate)")
+    add_device_options(parser, "; auto: over all GPUs, and the memory of the machine (accelerate)", "--device-map")
 
 
 def default_options(**known: Any) -> argparse.Namespace:
