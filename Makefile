@@ -41,6 +41,9 @@ table1-quick: $(INSTALLED)  ## a small Table 1: three rows, one seed (six minute
 vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with attention supervision (a quarter of an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
+	for name in none direct; do \
+	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes --card runs/vlm_scenes/$$name || exit 1; \
+	done
 
 .PHONY: pointer
 pointer: export OMP_NUM_THREADS ?= 1
