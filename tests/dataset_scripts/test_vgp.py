@@ -332,9 +332,6 @@ def test_missing_pair_file(tmp_path):
 def test_pair_files_in_other_folders(tmp_path):
     data = write_vgp(tmp_path / "data")
     assert build(data / "flickr30k_entities", tmp_path / "cache").report["test"]["rows_joined"] == 1
-    (data / "vgp").rename(tmp_path / "pairs")
-    builder = build(data, tmp_path / "cache", pairs_dir=str(tmp_path / "pairs"))
-    assert builder.report["test"]["rows_joined"] == 1
 
 
 def test_layout_of_the_papers_code(tmp_path):

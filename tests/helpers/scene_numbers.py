@@ -13,14 +13,11 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 from grounded_attention.dataset_scripts.scenes import shapes
 from grounded_attention.dataset_scripts.scenes.captions import Mention, caption_holds, needs_context
 from grounded_attention.dataset_scripts.scenes.dataset import scene_record, split_numbers
-from grounded_attention.dataset_scripts.scenes.phrases import names_held_out
 from grounded_attention.dataset_scripts.scenes.world import (
     COLOURS,
     SHAPES,
-    Combinations,
     Scene,
     SceneObject,
-    holds_out,
 )
 from grounded_attention.dataset_scripts.scenes.writers import SceneRecord, phrase_pairs
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
@@ -32,8 +29,8 @@ MOST_REGIONS_TO_DECODE = 6000
 def scene_numbers(folder: Path) -> Figures:
     """Name -> number, for a folder that `write_scenes` wrote; the scenes are made again from its seed."""
     made = json.loads((folder / "scenes.json").read_text())
-    seed, images, held_out = made["seed"], made["images"], made.get("held_out", False)
-    records = [scene_record(seed, number, images, held_out) for number in range(images)]
+    seed, images = made["seed"], made["images"]
+    records = [scene_record(seed, number, images) for number in range(images)]
     table = RegionTable.open(folder / "regions")
     return {
         **language_figures(records),
@@ -41,12 +38,11 @@ def scene_numbers(folder: Path) -> Figures:
         **grounding_figures(records, table),
         **negative_figures(records, table, split_numbers(seed, images)),
         **feature_figures(records, table),
-        **(held_out_figures(records) if held_out else {}),
     }
 
 
 def language_figures(records: Sequence[SceneRecord]) -> Figures:
-    """Counts of objects and phrases, and how often a phrase is ambiguous without its sentence."""
+    """How often a phrase is ambiguous without its sentence, and a thing is in several captions."""
     mentions = [(record.scene, mention) for record in records for mention in _mentions(record)]
     grounded = [(scene, mention) for scene, mention in mentions if mention.members]
     captions_of: dict[tuple[str, int], set[int]] = defaultdict(set)
@@ -57,10 +53,6 @@ def language_figures(records: Sequence[SceneRecord]) -> Figures:
                 if mention.entity:
                     captions_of[record.image_id, chains[mention.entity]].add(index)
     return {
-        "objects an image": _mean(len(record.scene.objects) for record in records),
-        "phrases a caption": len(mentions) / sum(len(record.related_captions) for record in records),
-        "phrases without boxes": 1 - len(grounded) / len(mentions),
-        "grounded phrases with several boxes": _mean(len(mention.members) > 1 for _, mention in grounded),
         "grounded phrases that need their sentence": _mean(needs_context(scene, m) for scene, m in grounded),
         "chains in two captions or more": _mean(len(captions) > 1 for captions in captions_of.values()),
     }
@@ -69,57 +61,32 @@ def language_figures(records: Sequence[SceneRecord]) -> Figures:
 def label_figures(records: Sequence[SceneRecord]) -> Figures:
     """Shares of the five classes of phrase pairs."""
     counts = Counter(row[5] for record in records for row in phrase_pairs(record))
-    total = sum(counts.values())
-    return {"pairs an image": total / len(records)} | {
-        f"pairs: {name}": counts[name] / total for name in sorted(counts)
-    }
+    return {f"pairs: {name}": count / counts.total() for name, count in counts.items()}
 
 
 def grounding_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:
     """How often a random region is right (intersection over union of at least 0.5)."""
-    chances, found = [], []
+    chances = []
     for record in records:
         right = _object_overlaps(record.scene, table[record.image_id]) >= IOU_THRESHOLD
         for mention in _mentions(record):
             if mention.members:
-                gold = right[:, sorted(mention.members)].any(axis=1)
-                chances.append(gold.mean())
-                found.append(gold.any())
-    return {"chance of a grounded phrase": _mean(chances), "grounded phrases with a right region": _mean(found)}
-
-
-def held_out_figures(records: Sequence[SceneRecord]) -> Figures:
-    """Shares of objects and captions with a combination that is held out."""
-    parts: dict[str, list[SceneRecord]] = {"train and val": [], "test": []}
-    for record in records:
-        parts["test" if record.combinations is Combinations.HELD_OUT else "train and val"].append(record)
-    objects = {name: [item for record in part for item in record.scene.objects] for name, part in parts.items()}
-    captions = {name: [caption for record in part for caption in record.captions] for name, part in parts.items()}
-    return {
-        **{f"held-out pairs: objects of {name}": _mean(map(holds_out, found)) for name, found in objects.items()},
-        **{
-            f"held-out combinations: captions of {name}": _mean(names_held_out(each.content) for each in found)
-            for name, found in captions.items()
-        },
-    }
+                chances.append(right[:, sorted(mention.members)].any(axis=1).mean())
+    return {"chance of a grounded phrase": _mean(chances)}
 
 
 def negative_figures(records: Sequence[SceneRecord], table: RegionTable, splits: dict[str, list[int]]) -> Figures:
-    """How often a caption is false for another image: the nearest of its split, and the next in order."""
+    """How often a caption is false for the nearest image of its split."""
     nearest: dict[str, str] = {}
     for numbers in splits.values():
         nearest |= nearest_negatives([records[number].image_id for number in numbers], table)
     by_id = {record.image_id: record for record in records}
-    pairs = {
-        "the nearest image": [(by_id[one], by_id[other]) for one, other in nearest.items()],
-        "another image": list(zip(records, [*records[1:], records[0]], strict=True)),
-    }
-    return {
-        f"captions false of {name}": _mean(
-            not caption_holds(one.scene, caption) for one, other in chosen for caption in other.related_captions
-        )
-        for name, chosen in pairs.items()
-    }
+    false = _mean(
+        not caption_holds(by_id[one].scene, caption)
+        for one, other in nearest.items()
+        for caption in by_id[other].related_captions
+    )
+    return {"captions false of the nearest image": false}
 
 
 def feature_figures(records: Sequence[SceneRecord], table: RegionTable) -> Figures:

@@ -67,13 +67,10 @@ class VGPConfig(Flickr30kEntitiesConfig):
     negatives_per_image: int = 10
     regions: str | None = None
     seed: int = 0
-    pairs_dir: str | None = None
     only_images_with_pairs: bool = False
 
     def pair_folders(self) -> list[Path]:
         """Returns the folders that may hold the pair files, in the order of the search."""
-        if self.pairs_dir is not None:
-            return [Path(self.pairs_dir)]
         folder = Path(self.data_dir or ".")
         return [folder / "vgp", folder, folder.resolve().parent / "vgp"]
 

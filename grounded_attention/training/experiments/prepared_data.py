@@ -22,7 +22,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.splitting import HELD_OUT, image_order
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.tasks import TASKS, Task
-from grounded_attention.training.loop.data import check_regions, limit_rows
+from grounded_attention.training.loop.data import Collator, check_regions, limit_rows
 from grounded_attention.training.loop.joins import JoinedRegions, check_label_rows
 from grounded_attention.training.loop.length_batches import add_lengths
 from grounded_attention.training.recipes.methods import needs_grounding
@@ -58,6 +58,11 @@ class PreparedData:
     def text_alone(self) -> "PreparedData":
         """A copy without regions, images and the boxes of pseudo-labels."""
         return dataclasses.replace(self, regions=None, images=None, tracks={}, pseudo_labels=None)
+
+    def collator(self, task: Task, processor: Any, seed: int, **settings: Any) -> Collator:
+        """Makes batches of these rows; `settings` are further arguments of [`Collator`]."""
+        known = {"texts": self.texts, "pseudo_labels": self.pseudo_labels, "images": self.images}
+        return Collator(task, processor, self.regions, seed, **known, **settings)
 
 
 def prepare_data(recipe: Recipe) -> PreparedData:

@@ -20,7 +20,6 @@ from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.tasks.judges import Judge, JudgeContext, with_scores
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
-from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.config_sizes import check_sizes
@@ -96,19 +95,10 @@ def make_scorer(recipe: Recipe, checkpoint: str, data: PreparedData, directory: 
             check_width(model, processor, name or str(recipe.data.regions), table.feature_size)
     task = task.configure(data.options, model.config)
     supervise(model)
-    collator = Collator(
-        task,
-        processor,
-        data.regions,
-        recipe.seed,
-        texts=data.texts,
-        pseudo_labels=data.pseudo_labels,
-        images=data.images,
-    )
     return GroundingTrainer(
         model,
         training_arguments(recipe, Path(directory)),
-        data_collator=collator,
+        data_collator=data.collator(task, processor, recipe.seed),
         processing_class=getattr(processor, "processor", processor),
         task=task,
         method=get_method("none"),

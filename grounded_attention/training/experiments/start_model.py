@@ -12,7 +12,7 @@ from transformers import AutoConfig, PreTrainedModel
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.loop.data import Collator, limit_rows
+from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.loop.preserve import Preservation, estimate_fisher, saved_fisher, single_batches
 from grounded_attention.training.recipes.model_family import family_name, head_class, is_vision_language
 from grounded_attention.training.recipes.recipe import (
@@ -112,16 +112,7 @@ def _estimate(recipe: Recipe, processor: Any, names: set[str], device: Any) -> d
         task = task.configure(config=model.config)
     train = data.splits["train"]
     count = FISHER_BATCHES * int(objective.training.get("per_device_train_batch_size", EXAMPLES))
-    collate = Collator(
-        task,
-        processor,
-        data.regions,
-        recipe.seed,
-        split=train,
-        texts=data.texts,
-        pseudo_labels=data.pseudo_labels,
-        images=data.images,
-    )
+    collate = data.collator(task, processor, recipe.seed, split=train)
     batches = single_batches(
         limit_rows(train, count, recipe.seed), collate, device, bool(recipe.training.get("disable_tqdm"))
     )

@@ -15,7 +15,6 @@ from grounded_attention.supervision import GroundingAlignment, SupervisionMethod
 from grounded_attention.supervision.soft_attention import tell_anchor
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.checkpoint import last_complete_checkpoint, seal, step_of
-from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.resume import prepare_resume
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import HubPush
@@ -55,17 +54,8 @@ def make_trainer(
         trainer = GroundingTrainer(
             model,
             arguments,
-            data_collator=Collator(
-                task,
-                processor,
-                data.regions,
-                recipe.seed,
-                split=train,
-                texts=data.texts,
-                pseudo_labels=data.pseudo_labels,
-                images=data.images,
-                labels=recipe.supervision.labels,
-                method=method,
+            data_collator=data.collator(
+                task, processor, recipe.seed, split=train, labels=recipe.supervision.labels, method=method
             ),
             train_dataset=train,
             eval_dataset=validation,
