@@ -61,7 +61,7 @@ class PreparedData:
 
     def collator(self, task: Task, processor: Any, seed: int, **settings: Any) -> Collator:
         """Makes batches of these rows; `settings` are further arguments of [`Collator`]."""
-        known = {"texts": self.texts, "pseudo_labels": self.pseudo_labels, "images": self.images}
+        known: dict[str, Any] = {"texts": self.texts, "pseudo_labels": self.pseudo_labels, "images": self.images}
         return Collator(task, processor, self.regions, seed, **known, **settings)
 
 
