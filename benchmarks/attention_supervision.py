@@ -143,11 +143,11 @@ def measure_times(length: int, options: argparse.Namespace) -> dict[str, list[fl
 
 def ratios(times: Mapping[str, list[float]], memory: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """Returns method -> ratios of time (median over rounds) and memory to no supervision and to eager maps."""
-    found = {}
+    of_mode = {}
     for mode in ("direct", "semi_direct"):
         time = {f"time/{n}": statistics.median(quotients(times[mode], times[other])) for n, other in BASELINES.items()}
-        found[mode] = time | {f"mem/{name}": memory[mode] / memory[other] for name, other in BASELINES.items()}
-    return found
+        of_mode[mode] = time | {f"mem/{name}": memory[mode] / memory[other] for name, other in BASELINES.items()}
+    return of_mode
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -160,16 +160,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(options: argparse.Namespace) -> str:
     full = [576, 1500, 4000] if options.decoder else [100, 300, 1000]
-    found = {}
+    by_length = {}
     for length in options.lengths or ([40] if options.quick else full):
         memory = {mode: run_apart(measure_memory, mode, length, options) for mode in MODES}
-        found[length] = ratios(run_apart(measure_times, length, options), memory)
-    return printed(found, options.json, _lines)
+        by_length[length] = ratios(run_apart(measure_times, length, options), memory)
+    return printed(by_length, options.json, _lines)
 
 
-def _lines(found: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
+def _lines(by_length: Mapping[int, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     yield f"{'N':>5}  {'method':<12}{'time/none':>12}{'time/eager':>12}{'mem/none':>12}{'mem/eager':>12}"
-    for length, modes in found.items():
+    for length, modes in by_length.items():
         for mode, numbers in modes.items():
             yield f"{length:>5}  {mode:<12}" + "".join(f"{number:>12.2f}" for number in numbers.values())
     yield "aims: direct, time/none <= 1.10; at N = 1000 mem/eager <= 0.60"

@@ -63,14 +63,14 @@ class PlainObserver(Observer):
         maps = self.model(**batch, output_attentions=True).attentions
         text = batch["input_ids"].shape[1]
         starts = {"text_to_region": (0, text), "region_to_text": (text, 0)}
-        found: dict[str, AttentionPair] = {}
+        pairs: dict[str, AttentionPair] = {}
         for name, pair in queries.items():
             rows, columns = (
                 torch.where(index < 0, index, index + start) for index, start in zip(pair, starts[name], strict=True)
             )
             read = [from_attention_maps(layer, rows, columns) for layer in maps]
-            found[name] = torch.stack([alpha for alpha, _ in read]), torch.stack([share for _, share in read])
-        return found
+            pairs[name] = torch.stack([alpha for alpha, _ in read]), torch.stack([share for _, share in read])
+        return pairs
 
 
 class Workload:
@@ -187,22 +187,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
-    found = {}
+    by_regions = {}
     for regions in options.regions or ([20] if options.quick else [100, 300]):
         memory = {way: run_apart(measure_memory, way, regions, options) for way in WAYS}
         measured = run_apart(measure_times, regions, options)
-        found[regions] = {
+        by_regions[regions] = {
             "memory plain/audit": memory["plain"] / memory["audit"],
             "time audit/plain": statistics.median(quotients(measured["audit"], measured["plain"])),
             "answers apart": measured["answers"],
             "share apart": measured["share"],
         }
-    return printed(found, options.json, _lines)
+    return printed(by_regions, options.json, _lines)
 
 
-def _lines(found: Mapping[int, Mapping[str, float]]) -> Iterator[str]:
+def _lines(by_regions: Mapping[int, Mapping[str, float]]) -> Iterator[str]:
     yield f"{'regions':>7}{'memory plain/audit':>20}{'time audit/plain':>18}{'answers apart':>15}{'share apart':>13}"
-    for regions, (memory, time, answers, share) in ((each, row.values()) for each, row in found.items()):
+    for regions, (memory, time, answers, share) in ((each, row.values()) for each, row in by_regions.items()):
         yield f"{regions:>7}{memory:>20.2f}{time:>18.2f}{answers:>15}{share:>13.1e}"
     yield "aims: memory plain/audit >= 3, time audit/plain <= 1, the same answers"
 

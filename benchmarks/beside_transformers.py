@@ -227,17 +227,17 @@ def make_workload(options: argparse.Namespace) -> Workload:
 
 def _work(options: argparse.Namespace) -> str:
     workload = make_workload(options)
-    found: dict[str, Any] = {"loss difference": workload.difference()}
+    measured: dict[str, Any] = {"loss difference": workload.difference()}
     for way in WAYS:
         workload.epoch(way, steps=1)
     times = take_turns({way: partial(workload.epoch, way) for way in WAYS}, options.rounds, options.device)
-    found |= {name: quotients(times[slow], times[fast]) for name, (slow, fast) in RATIOS.items()}
-    return printed(found, options.json, _lines)
+    measured |= {name: quotients(times[slow], times[fast]) for name, (slow, fast) in RATIOS.items()}
+    return printed(measured, options.json, _lines)
 
 
-def _lines(found: dict[str, Any]) -> Iterator[str]:
-    yield f"largest relative difference of a loss between the ways: {found['loss difference']:.1e}"
-    yield from (f"{name}: {spread(found[name])}" for name in RATIOS)
+def _lines(measured: dict[str, Any]) -> Iterator[str]:
+    yield f"largest relative difference of a loss between the ways: {measured['loss difference']:.1e}"
+    yield from (f"{name}: {spread(measured[name])}" for name in RATIOS)
 
 
 def build_parser() -> argparse.ArgumentParser:

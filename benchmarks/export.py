@@ -63,8 +63,8 @@ def make_ways(model: Any, folder: Path) -> tuple[dict[str, Way], dict[str, int]]
         session = onnxruntime.InferenceSession(file, options)
 
         def run_session(batch: Batch) -> dict[str, np.ndarray]:
-            found = session.run(None, {name: batch[name].numpy() for name in names})
-            return dict(zip(output_names(program), found, strict=True))
+            outputs = session.run(None, {name: batch[name].numpy() for name in names})
+            return dict(zip(output_names(program), outputs, strict=True))
 
         return run_session
 
@@ -109,14 +109,14 @@ def measure_speed(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Sizes of the base model, and by batch size and way its speed over PyTorch's in each round."""
     model = make_base(options)
     ways, sizes = make_ways(model, folder)
-    found: dict[str, Any] = {"size": {way: size / sizes[PYTORCH] for way, size in sizes.items()}, "speed": {}}
+    numbers: dict[str, Any] = {"size": {way: size / sizes[PYTORCH] for way, size in sizes.items()}, "speed": {}}
     for rows in (1, 8):
         batch = make_batch(rows, model.config)
         for way in ways.values():
             way(batch)
         times = take_turns({name: partial(way, batch) for name, way in ways.items()}, options.rounds)
-        found["speed"][rows] = {name: quotients(times[PYTORCH], taken) for name, taken in times.items()}
-    return found
+        numbers["speed"][rows] = {name: quotients(times[PYTORCH], taken) for name, taken in times.items()}
+    return numbers
 
 
 def measure_accuracy(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -135,13 +135,13 @@ def measure_accuracy(options: argparse.Namespace, folder: Path) -> dict[str, Any
     rows = prepared.splits["validation"]
     collator: Any = trainer.data_collator
     loader = DataLoader(rows, 16, collate_fn=collator.evaluating(rows))
-    found: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in ways}
+    outputs_of: dict[str, list[dict[str, np.ndarray]]] = {name: [] for name in ways}
     labels = []
     for batch in loader:
         labels.append(batch["identification_labels"].numpy())
         for name, way in ways.items():
-            found[name].append(way(batch))
-    exact, gold = found[PYTORCH], np.concatenate(labels)
+            outputs_of[name].append(way(batch))
+    exact, gold = outputs_of[PYTORCH], np.concatenate(labels)
     expected = _answers(exact)
     return {
         name: {
@@ -154,7 +154,7 @@ def measure_accuracy(options: argparse.Namespace, folder: Path) -> dict[str, Any
             "agreement": float((_answers(outputs) == expected).mean()),
             "accuracy": float((_answers(outputs) == gold).mean()),
         }
-        for name, outputs in found.items()
+        for name, outputs in outputs_of.items()
     }
 
 
@@ -170,19 +170,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _work(options: argparse.Namespace) -> str:
     options.layers = options.layers or (1 if options.quick else 12)
     with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as trained:
-        found = measure_speed(options, Path(base))
+        numbers = measure_speed(options, Path(base))
         if options.model:
-            found["trained"] = measure_accuracy(options, Path(trained))
-    return printed(found, options.json, _lines)
+            numbers["trained"] = measure_accuracy(options, Path(trained))
+    return printed(numbers, options.json, _lines)
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{'base width':<12}{'size':>8}" + "".join(f"{f'speed, batch {rows}':>24}" for rows in found["speed"])
-    for way, size in found["size"].items():
-        yield f"{way:<12}{size:>8.2f}" + "".join(f"{spread(each[way]):>24}" for each in found["speed"].values())
-    if "trained" in found:
+def _lines(numbers: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{'base width':<12}{'size':>8}" + "".join(f"{f'speed, batch {rows}':>24}" for rows in numbers["speed"])
+    for way, size in numbers["size"].items():
+        yield f"{way:<12}{size:>8.2f}" + "".join(f"{spread(each[way]):>24}" for each in numbers["speed"].values())
+    if "trained" in numbers:
         yield f"{'trained':<12}{'size':>8}{'difference':>12}{'same answer':>13}{'accuracy':>10}"
-        for way, each in found["trained"].items():
+        for way, each in numbers["trained"].items():
             scores = f"{each['size']:>8.2f}{each['difference']:>12.2g}{each['agreement']:>13.1%}"
             yield f"{way:<12}{scores}{each['accuracy']:>10.1%}"
 

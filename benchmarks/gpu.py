@@ -141,9 +141,9 @@ class Training:
         """All gradients in one float32 vector, without dropout."""
         self.model.eval()
         self.loss(half).backward()
-        found = [p.grad.float().flatten() for p in self.model.parameters() if p.grad is not None]
+        gradients = [p.grad.float().flatten() for p in self.model.parameters() if p.grad is not None]
         self.optimizer.zero_grad()
-        return torch.cat(found)
+        return torch.cat(gradients)
 
 
 def useful_operations(task: str, options: argparse.Namespace) -> tuple[int, int]:
@@ -178,8 +178,8 @@ def measure_gradients(task: str, way: Way, options: argparse.Namespace) -> float
     """Returns |g - e| / |e| of the gradients g of a way in bfloat16, e of SDPA in float32."""
     small = argparse.Namespace(device=options.device, batch=GRADIENT_BATCH, vgp_batch=GRADIENT_BATCH)
     exact = Training(task, SDPA, small).gradients(half=False)
-    found = Training(task, way, small).gradients(half=True)
-    return float((found - exact).norm() / exact.norm())
+    half = Training(task, way, small).gradients(half=True)
+    return float((half - exact).norm() / exact.norm())
 
 
 def attempt(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -230,25 +230,25 @@ def _measure_task(task: str, peak: float, options: argparse.Namespace, results: 
     yield from _table(task, size, operations / peak, options, results)
     yield "gradients in bfloat16 with direct supervision, |g - e| / |e|, e: SDPA in float32"
     for way in available(GRADIENTS):
-        found = attempt(measure_gradients, task, way, options)
-        results[f"gradients of {way.name}"] = found
-        yield f"{way.name:<27}{found if isinstance(found, str) else format(found, '9.1e')}"
+        difference = attempt(measure_gradients, task, way, options)
+        results[f"gradients of {way.name}"] = difference
+        yield f"{way.name:<27}{difference if isinstance(difference, str) else format(difference, '9.1e')}"
 
 
 def _table(task: str, size: int, ideal: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
     """Yields a line for each way; `ideal` is the seconds of a step at the peak."""
     medians: dict[Way, float] = {}
     for way in tqdm(available(WAYS), desc=task, leave=False, disable=is_quiet()):
-        found = attempt(measure, task, way, options)
-        if isinstance(found, str):
-            results[way.name] = found
-            yield f"{way.name:<27}{found}"
+        measured = attempt(measure, task, way, options)
+        if isinstance(measured, str):
+            results[way.name] = measured
+            yield f"{way.name:<27}{measured}"
             continue
-        middle = medians[way] = statistics.median(found.milliseconds)
-        results[way.name] = {**found._asdict(), "share_of_peak": ideal / middle * 1000}
-        spread = f"{min(found.milliseconds):.1f} to {max(found.milliseconds):.1f}"
+        middle = medians[way] = statistics.median(measured.milliseconds)
+        results[way.name] = {**measured._asdict(), "share_of_peak": ideal / middle * 1000}
+        spread = f"{min(measured.milliseconds):.1f} to {max(measured.milliseconds):.1f}"
         line = f"{way.name:<27}{middle:>9.1f}{spread:>18}{size / middle * 1000:>11.0f}"
-        line += f"{ideal / middle * 1000:>9.0%}{found.memory / 2**30:>7.1f}"
+        line += f"{ideal / middle * 1000:>9.0%}{measured.memory / 2**30:>7.1f}"
         alone = medians.get(way._replace(method="none", name=way.name.removesuffix(", direct")))
         yield line + (f"{middle / alone:>8.2f}" if alone and way.method != "none" else "")
 
@@ -262,9 +262,9 @@ def check_paths(options: argparse.Namespace, results: Batch) -> Iterator[str]:
     yield "no GPU here: every way runs once on the CPU, at tiny size; nothing is measured"
     for task in CLASSES:
         results[task] = {}
-        for name, found in _check_task(task, options):
-            results[task][name] = found
-            yield f"{task}, {name}: {found}"
+        for name, outcome in _check_task(task, options):
+            results[task][name] = outcome
+            yield f"{task}, {name}: {outcome}"
     yield "not checked, because it needs a GPU: seconds, memory, share of the peak; FlashAttention and its gradients;"
     yield "gradients of flex (no backward pass on a CPU); kernels of torch.compile (on the CPU it only traces)"
 
@@ -272,14 +272,14 @@ def check_paths(options: argparse.Namespace, results: Batch) -> Iterator[str]:
 def _check_task(task: str, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """Yields what was run, and what came out."""
     for way in available(WAYS):
-        found = attempt(measure, task, way, options)
-        yield way.name, found if isinstance(found, str) else "runs"
-    found = attempt(useful_operations, task, options)
-    yield "operations of a step", found if isinstance(found, str) else str(found[1])
-    found = attempt(measure_gradients, task, SDPA, options)
-    yield "gradients of SDPA", found if isinstance(found, str) else f"{found:.1e} from float32"
-    found = attempt(_difference, task, FLEX, options)
-    yield "loss of flex", found if isinstance(found, str) else f"{found:.1e} from SDPA"
+        outcome = attempt(measure, task, way, options)
+        yield way.name, outcome if isinstance(outcome, str) else "runs"
+    outcome = attempt(useful_operations, task, options)
+    yield "operations of a step", outcome if isinstance(outcome, str) else str(outcome[1])
+    outcome = attempt(measure_gradients, task, SDPA, options)
+    yield "gradients of SDPA", outcome if isinstance(outcome, str) else f"{outcome:.1e} from float32"
+    outcome = attempt(_difference, task, FLEX, options)
+    yield "loss of flex", outcome if isinstance(outcome, str) else f"{outcome:.1e} from SDPA"
 
 
 @torch.no_grad()
@@ -290,10 +290,10 @@ def _difference(task: str, way: Way, options: argparse.Namespace) -> float:
         training = Training(task, each, options)
         training.model.eval()
         losses.append(float(training.loss(half=False)))
-    found = abs(losses[0] / losses[1] - 1)
-    if not found < CLOSE:
+    difference = abs(losses[0] / losses[1] - 1)
+    if not difference < CLOSE:
         raise ValueError(f"the loss is {losses[0]:.6f}, that of SDPA {losses[1]:.6f}")
-    return found
+    return difference
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

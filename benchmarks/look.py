@@ -86,21 +86,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
-    found = {}
+    by_tokens = {}
     for side in (8,) if options.quick else (24, 63):
         memory = {way: run_apart(measure_memory, way, side, options) for way in WAYS}
         times = run_apart(measure_times, side, options)
-        found[side * side] = {
+        by_tokens[side * side] = {
             "time/answer": quotients(times["look"], times["answer"]),
             "time/eager": quotients(times["look"], times["eager maps"]),
             "mem/answer": [memory["look"] / memory["answer"]],
             "mem/eager": [memory["look"] / memory["eager maps"]],
         }
-    return printed(found, options.json, _lines)
+    return printed(by_tokens, options.json, _lines)
 
 
-def _lines(found: Mapping[int, Mapping[str, Sequence[float]]]) -> Iterator[str]:
-    for tokens, numbers in found.items():
+def _lines(by_tokens: Mapping[int, Mapping[str, Sequence[float]]]) -> Iterator[str]:
+    for tokens, numbers in by_tokens.items():
         shown = (f"{name} {spread(each) if len(each) > 1 else round(each[0], 2)}" for name, each in numbers.items())
         yield f"{tokens} image tokens: {', '.join(shown)}"
         last = {name: statistics.median(each) for name, each in numbers.items()}

@@ -39,14 +39,14 @@ RULE = "Localization Heads"
 
 def object_words(row: Mapping[str, Any]) -> dict[str, tuple[set[str], np.ndarray]]:
     """Entity -> the words that captions say of it, and its boxes."""
-    found: dict[str, tuple[set[str], np.ndarray]] = {}
+    words_of: dict[str, tuple[set[str], np.ndarray]] = {}
     boxes = {entity["entity_id"]: np.array(entity["boxes"]) for entity in row["entities"] if entity["boxes"]}
     for caption in row["captions"]:
         for phrase in caption["phrases"]:
             if phrase["entity_id"] in boxes:
-                words = found.setdefault(phrase["entity_id"], (set(), boxes[phrase["entity_id"]]))[0]
+                words = words_of.setdefault(phrase["entity_id"], (set(), boxes[phrase["entity_id"]]))[0]
                 words.update(phrase["text"].lower().split())
-    return found
+    return words_of
 
 
 def vocabulary(rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], set[str]]:
@@ -82,16 +82,16 @@ def looks(
 ) -> dict[tuple[str, str], Lens]:
     """(heads, form) -> the look; an answer is generated once, unless it is given."""
     every = look(model, processor, image, QUESTION, answer=answer, heads="all")
-    given = {"text": QUESTION, "answer": every.answer}
+    asked = {"text": QUESTION, "answer": every.answer}
     # Without labels, as for a model without heads.json.
-    unnamed = look(model, processor, image, **given, heads="auto")
+    unnamed = look(model, processor, image, **asked, heads="auto")
     sets = {"all": every.heads, "heads.json": chosen.heads, RULE: unnamed.heads}
-    found = {
-        (name, form): look(model, processor, image, **given, heads=heads, form=form)
+    named = {
+        (name, form): look(model, processor, image, **asked, heads=heads, form=form)
         for name, heads in sets.items()
         for form in FORMS
     }
-    return {**found, ("all", "rollout"): look(model, processor, image, **given, form="rollout")}
+    return {**named, ("all", "rollout"): look(model, processor, image, **asked, form="rollout")}
 
 
 def measure(options: argparse.Namespace) -> str:

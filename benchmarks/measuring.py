@@ -61,8 +61,8 @@ def quotients(upper: Sequence[float], lower: Sequence[float]) -> list[float]:
 
 def spread(ratios: Iterable[float]) -> str:
     """Median and range of ratios."""
-    found = sorted(ratios)
-    return f"{statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})"
+    ordered = sorted(ratios)
+    return f"{statistics.median(ordered):.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
 def peak_memory(step: Callable[[], Any], device: str) -> float:
@@ -115,6 +115,6 @@ def benchmark_parser(
     return parser
 
 
-def printed(found: Any, as_json: bool, lines: Callable[[Any], Iterable[str]]) -> str:
+def printed(numbers: Any, as_json: bool, lines: Callable[[Any], Iterable[str]]) -> str:
     """The numbers as JSON or as lines."""
-    return json.dumps(found) if as_json else "\n".join(lines(found))
+    return json.dumps(numbers) if as_json else "\n".join(lines(numbers))

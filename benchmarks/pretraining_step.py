@@ -169,7 +169,7 @@ def _work(options: argparse.Namespace) -> str:
     losses = {way: workload.loss(way) for way in WAYS}
     times = measure(workload, options.rounds, options.device)
 
-    def lines(found: object) -> Iterator[str]:
+    def lines(numbers: object) -> Iterator[str]:
         """One line per way: fill, speed relative to `padded`, and difference of loss."""
         yield f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}"
         yield f"{'way':<14}{'fill':>5}{'speed / padded':>24}{'loss - padded':>16}"

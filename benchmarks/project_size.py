@@ -33,8 +33,8 @@ def count_lines(paths: list[Path]) -> int:
 
 def count_full_folders(paths: list[Path]) -> tuple[int, int]:
     """The folders with more than `FULL_FOLDER` Python files, and all folders."""
-    found = Counter(path.parent for path in paths)
-    return sum(count > FULL_FOLDER for count in found.values()), len(found)
+    files = Counter(path.parent for path in paths)
+    return sum(count > FULL_FOLDER for count in files.values()), len(files)
 
 
 def count_raises(paths: list[Path]) -> int:

@@ -86,11 +86,11 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, np.ndarray]:
 
 
 def _in_turns(names: Sequence[str], rounds: int, train: Callable[[str], list[float]]) -> dict[str, np.ndarray]:
-    found: dict[str, list[list[float]]] = {name: [] for name in names}
+    seconds_of: dict[str, list[list[float]]] = {name: [] for name in names}
     for turn in range(rounds):
         for name in names[:: -1 if turn % 2 else 1]:
-            found[name].append(train(name))
-    return {name: np.array(seconds) for name, seconds in found.items()}
+            seconds_of[name].append(train(name))
+    return {name: np.array(seconds) for name, seconds in seconds_of.items()}
 
 
 def ratios(times: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
@@ -147,11 +147,11 @@ def make_arguments(options: argparse.Namespace, method: str) -> list[str]:
     places["model.tokenizer"] = recipe.model.tokenizer
     # Names on the Hub stay as they are.
     local = {key: Path(place) for key, place in places.items() if isinstance(place, str) and Path(place).exists()}
-    given = [f"{key}={place.resolve()}" for key, place in local.items()]
-    given += [f"methods=[{method}]", "start=null", "text_only_baseline=false", "workers=1"]
-    given += [f"training.{key}={options.steps}" for key in ("max_steps", "logging_steps")]
-    given += ["training.save_strategy=no", "training.eval_strategy=no", "training.use_cpu=true"]
-    return [options.recipe, *options.override, *given]
+    overrides = [f"{key}={place.resolve()}" for key, place in local.items()]
+    overrides += [f"methods=[{method}]", "start=null", "text_only_baseline=false", "workers=1"]
+    overrides += [f"training.{key}={options.steps}" for key in ("max_steps", "logging_steps")]
+    overrides += ["training.save_strategy=no", "training.eval_strategy=no", "training.use_cpu=true"]
+    return [options.recipe, *options.override, *overrides]
 
 
 def compare(options: argparse.Namespace, method: str) -> dict[str, Any]:
@@ -198,8 +198,8 @@ def _work(options: argparse.Namespace) -> str:
             else ratios(measure(options, Path(folder)))
         )
 
-    def lines(found: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-        for name, own in found.items():
+    def lines(by_method: Mapping[str, dict[str, Any]]) -> Iterator[str]:
+        for name, own in by_method.items():
             spread = f"({min(own['rounds']):.2f} to {max(own['rounds']):.2f})"
             losses = f"; mean loss {own['before']:.4f} before, {own['now']:.4f} now" if options.before else ""
             other = "before" if options.before else options.methods[0]

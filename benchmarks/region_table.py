@@ -174,12 +174,12 @@ MEASUREMENTS = {"as stored": copy_rows, "float32 batches": make_batches}
 def measure(readers: Mapping[str, Read], images: int, rounds: int) -> dict[str, dict[str, list[float]]]:
     """Returns measurement -> format -> CPU seconds of each round over all images."""
     order = np.random.default_rng(1).permutation(images).tolist()
-    found = {}
+    by_kind = {}
     for kind, function in MEASUREMENTS.items():
         ways = {name: partial(function, read, order) for name, read in readers.items()}
         take_turns(ways, 1)  # the warm-up
-        found[kind] = take_turns(ways, rounds, label=kind)
-    return found
+        by_kind[kind] = take_turns(ways, rounds, label=kind)
+    return by_kind
 
 
 def report(times: Mapping[str, Mapping[str, Sequence[float]]]) -> Iterator[str]:

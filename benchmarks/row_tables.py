@@ -64,8 +64,8 @@ def measure(name: str, scenes: Path, cache: Path) -> float:
     ours = BUILDERS[name](data_dir=str(scenes), cache_dir=str(cache / "ours"), **options)
     other = RowByRow(ours, cache_dir=str(cache / "other"))
     times = take_turns({"ours": ours.download_and_prepare, "other": other.download_and_prepare}, 1)
-    found, expected = ours.as_dataset(), other.as_dataset()
-    for split, rows in found.items():
+    rows_of, expected = ours.as_dataset(), other.as_dataset()
+    for split, rows in rows_of.items():
         if not rows.data.equals(expected[split].data):
             raise ValueError(f"{name}: the rows of {split} differ")
     return quotients(times["ours"], times["other"])[0]

@@ -119,8 +119,8 @@ def measure(trainers: Trainers, threads: int, steps: int, rounds: int) -> dict[s
 
 def ratios(times: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
     """Returns comparison -> ratio of seconds in each round."""
-    found = {f"spinning / passive, {place}": quotients(*times[place].values()) for place in PLACES}
-    return found | {
+    passive = {f"spinning / passive, {place}": quotients(*times[place].values()) for place in PLACES}
+    return passive | {
         f"beside / alone, {name}": quotients(*(times[p][name] for p in PLACES[::-1])) for name in ENVIRONMENTS
     }
 
@@ -139,8 +139,8 @@ def _work(options: argparse.Namespace) -> str:
             name: stack.enter_context(start_trainer(environment, options.threads))
             for name, environment in ENVIRONMENTS.items()
         }
-        found = ratios(measure(trainers, options.threads, options.steps, options.rounds))
-    return printed(found, options.json, lambda each: (f"{name:<30}{spread(r):>24}" for name, r in each.items()))
+        ratios_of = ratios(measure(trainers, options.threads, options.steps, options.rounds))
+    return printed(ratios_of, options.json, lambda each: (f"{name:<30}{spread(r):>24}" for name, r in each.items()))
 
 
 if __name__ == "__main__":
