@@ -192,7 +192,7 @@ def _work(options: argparse.Namespace) -> str:
     if options.before and not (options.before / "train.py").is_file():
         raise ValueError(f"{options.before}: no train.py; give the folder of a checkout of this project")
     with tempfile.TemporaryDirectory() as folder:
-        found = (
+        numbers = (
             {method: compare(options, method) for method in options.methods}
             if options.before
             else ratios(measure(options, Path(folder)))
@@ -205,7 +205,7 @@ def _work(options: argparse.Namespace) -> str:
             other = "before" if options.before else options.methods[0]
             yield f"{name:<14} {own['ratio']:.2f} of {other} {spread}{losses}"
 
-    return printed(found, options.json, lines)
+    return printed(numbers, options.json, lines)
 
 
 if __name__ == "__main__":
