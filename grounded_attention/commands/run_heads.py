@@ -3,6 +3,7 @@
 
 The command trains nothing (`make audit`, `make vlm`). It measures where every attention head looks, before and after
 supervision, chooses heads on the validation split and reports them on the test split, with the boxes that they give.
+A run of data.source without a test split: chosen on train, reported on validation, the images that were held out.
 If the data have CoNLL-U parses, words are also related to the regions of grammatically related words. Relevancy maps
 are compared by removing regions. docs/audit.md and docs/vlm.md explain the numbers.
 

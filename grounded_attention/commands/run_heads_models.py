@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves
+from grounded_attention.dataset_scripts.licences import read_scenes
 from grounded_attention.heads.changes import Changes
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.heads.examples import AuditExample, make_batch
@@ -17,7 +18,8 @@ from grounded_attention.heads.pipeline import ground_batch
 from grounded_attention.heads.ranking import HeadRanking, Relate, rank_heads
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.reports.patch_pictures import PatchAttention
-from grounded_attention.training.recipes.recipe import Data
+from grounded_attention.training.experiments.prepared_data import PreparedData
+from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 
@@ -26,7 +28,7 @@ from .heads_work import capture
 from .vlm_options import default_options
 
 BUILDER = "flickr30k_entities"
-CHOSEN_ON, REPORTED = "validation", "test"
+TRAIN, CHOSEN_ON, REPORTED = "train", "validation", "test"
 IMAGES = "flickr30k-images"
 
 
@@ -48,11 +50,22 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class OwnRows:
+    """What a run of `data.source` reads: its recipe and data, the rows of each split, the picture of each image."""
+
+    recipe: Recipe
+    data: PreparedData
+    rows: Mapping[str, Any]
+    files: Mapping[str, Path]
+
+
+@dataclass(frozen=True)
 class Run:
     """A finished run: its folder, its methods and its data.
 
     `instruction` is what the user says before a caption, for vision-language models; None for other models.
-    `text_only` is the name of the baseline that was trained without pictures, if there is one.
+    `text_only` is the name of the baseline that was trained without pictures, if there is one. `own` is there if the
+    rows are those of `data.source`.
     """
 
     folder: Path
@@ -62,6 +75,22 @@ class Run:
     seed: int
     instruction: str | None = None
     text_only: str | None = None
+    own: OwnRows | None = None
+
+    @property
+    def splits(self) -> tuple[str, str]:
+        """The split on which heads are chosen, and the one on which they are reported."""
+        return (CHOSEN_ON, REPORTED) if self.own is None or REPORTED in self.own.rows else (TRAIN, CHOSEN_ON)
+
+    @property
+    def place(self) -> str:
+        """Where the rows come from."""
+        return self.data.source or self.data.data_dir
+
+    @property
+    def scenes(self) -> Any:
+        """What scenes the data are, if they are scenes."""
+        return None if self.own else read_scenes(Path(self.data.data_dir))
 
     @property
     def reads_tokens(self) -> bool:
@@ -71,10 +100,13 @@ class Run:
     @property
     def region_name(self) -> str:
         """What the regions of the models are, for tables and errors."""
-        return "image tokens" if self.reads_tokens else str(self.data.regions)
+        regions = self.data.regions
+        return "image tokens" if self.reads_tokens else str(getattr(regions, "detector", regions))
 
     def picture_path(self, image_id: str) -> Path:
         """The file of an image."""
+        if self.own is not None:
+            return self.own.files[image_id]
         return path_below(self.data.images or Path(str(self.data.data_dir), IMAGES), f"{image_id}.jpg")
 
     def picture(self, image_id: str) -> Any:
@@ -92,16 +124,17 @@ def measure_method(
     options: argparse.Namespace,
 ) -> Measured:
     """Chooses the heads of one model on one split, reports them on the other, and captures attention in examples."""
-    source = str(run.folder / name)
+    source, (chosen_on, reported) = str(run.folder / name), run.splits
+    data = BUILDER if run.own is None else run.place
     device = "cpu" if options.cpu else None
     settings = default_options(model=source, tokenizer=None, device=device, ablate=options.ablate)
     loaded = load(source, name, settings, regions)
     ranking = rank_heads(
         loaded.model,
         loaded.processor,
-        examples[CHOSEN_ON],
+        examples[chosen_on],
         run.picture,
-        report=examples[REPORTED],
+        report=examples[reported],
         regions=regions,
         count=options.top_k,
         words=options.words or ("mean" if run.reads_tokens else DEFAULT_WORD),
@@ -110,7 +143,7 @@ def measure_method(
         seed=run.seed,
         relate=relate,
         progress=True,
-        about={"model": name, "data": BUILDER, "split": REPORTED, "choose_on": CHOSEN_ON, "regions": run.region_name},
+        about={"model": name, "data": data, "split": reported, "choose_on": chosen_on, "regions": run.region_name},
     )
     shown = capture(loaded, explored, regions, run.picture, run.instruction)
     if regions is not None:

@@ -2,8 +2,11 @@
 """Measures the heads of all models of a run and writes the files of `grounded-attention run-heads`."""
 
 import argparse
+import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -17,12 +20,12 @@ from grounded_attention.analysis.dependencies import relation_examples
 from grounded_attention.analysis.dependency_parses import read_conllu
 from grounded_attention.analysis.perturbation_curves import PerturbationCurves, area_text
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.dataset_scripts.licences import read_scenes, scenes_command
+from grounded_attention.dataset_scripts.licences import scenes_command
 from grounded_attention.heads.card import AUDIT, CARD, HEADS
 from grounded_attention.heads.changes import compare
 from grounded_attention.heads.example_attention import best_heads, naming_words
 from grounded_attention.heads.example_attention import words_across_layers_figure as draw_words
-from grounded_attention.heads.examples import AuditExample, entity_examples
+from grounded_attention.heads.examples import AuditExample, entity_examples, grounded_examples
 from grounded_attention.heads.heads_file import FILE
 from grounded_attention.heads.page import ExtraSection, heads_page
 from grounded_attention.heads.ranking import Relate
@@ -31,19 +34,27 @@ from grounded_attention.reports.patch_pictures import patch_comparison_figure
 from grounded_attention.reports.perturbation_figure import NAMES, perturbation_figure
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.experiments.arguments import check_options
+from grounded_attention.training.experiments.made_regions import picture_files
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
-from grounded_attention.training.experiments.output import RECIPE, read_run
-from grounded_attention.training.experiments.prepared_data import PreparedData, open_regions, prepare_data
+from grounded_attention.training.experiments.output import RECIPE, check_rows, read_run
+from grounded_attention.training.experiments.prepared_data import (
+    PreparedData,
+    built_rows,
+    open_regions,
+    prepare_data,
+    rows_of_images,
+)
 from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.progress import named, with_progress
 from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
 from .heads_work import best_of, one_of_each_image, put_in_card, rows_of_builder, write_files
-from .run_heads_answers import COLUMNS, TASK, measure_answers, table, write_answers
-from .run_heads_models import BUILDER, CHOSEN_ON, REPORTED, Measured, Run, measure_method
+from .run_heads_answers import BATCH, COLUMNS, TASK, measure_answers, table, write_answers
+from .run_heads_models import BUILDER, REPORTED, Measured, OwnRows, Run, measure_method
 
 UNSUPERVISED = "none"  # the method that the others are compared with
 PARSES, PAGE = "parses", "heads.html"
@@ -68,12 +79,8 @@ def find_run(options: argparse.Namespace) -> Run:
     recipe = read_run(folder, remedy)
     data = replace(recipe.data, scenes=None)
     if options.data_dir is not None:
-        data.data_dir, data.regions = options.data_dir, str(Path(options.data_dir, "regions"))
-    elif data.source is not None:
-        raise ValueError(
-            f"{folder}: its rows are those of {data.source}, but this command reads the layout of Flickr30K Entities: "
-            "give --data-dir, or measure these rows with `grounded-attention heads --data`"
-        )
+        data.data_dir, data.source = options.data_dir, None
+        data.regions = str(Path(options.data_dir, "regions"))
     task_options = check_options(TASKS[recipe.task], recipe.options, f"{folder / RECIPE}: options")
     methods = sorted(recipe.methods, key=lambda name: name != UNSUPERVISED)
     for name in methods:
@@ -84,24 +91,50 @@ def find_run(options: argparse.Namespace) -> Run:
             raise ValueError(f"{folder / name}: the checkpoint is incomplete or was changed; copy or train it again")
     instruction = task_options.caption_prompt if TASKS[recipe.task].image_tokens else None
     text_only = TEXT_ONLY if recipe.text_only_baseline and (folder / TEXT_ONLY / "results.json").is_file() else None
-    return Run(folder, recipe.task, methods, data, recipe.seed, instruction, text_only)
+    own = None if data.source is None else _own_rows(recipe, folder, options)
+    return Run(folder, recipe.task, methods, data, recipe.seed, instruction, text_only, own)
+
+
+def _own_rows(recipe: Recipe, folder: Path, options: argparse.Namespace) -> OwnRows:
+    """The rows of `data.source`, if they are still those of the run."""
+    training = {"per_device_eval_batch_size": BATCH, "use_cpu": options.cpu, "disable_tqdm": True}
+    recipe = replace(recipe, training=training)
+    with redirect_stdout(sys.stderr):  # how rows were read
+        data = prepare_data(recipe)
+    check_rows(folder, data.split or {})
+    return OwnRows(recipe, data, built_rows(recipe, data), picture_files(data.splits, os.sep))
 
 
 def load_examples(run: Run, limit: int) -> dict[str, list[AuditExample]]:
     """Split -> the captions with phrases of its first images; of a vision-language model one for each image."""
-    builder_options = {key: value for key, value in run.data.options.items() if key in options_of(BUILDERS[BUILDER])}
-    splits = (CHOSEN_ON, REPORTED)
-    parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, builder_options)
+    splits = run.splits
+    if run.own is None:
+        known = options_of(BUILDERS[BUILDER])
+        builder_options = {key: value for key, value in run.data.options.items() if key in known}
+        parts = rows_of_builder(BUILDER, str(run.data.data_dir), splits, limit, builder_options)
+        examples = [entity_examples(rows) for rows in parts]
+    else:
+        every = (run.own.rows[split] for split in splits)
+        parts = [rows_of_images(rows, rows.unique("image_id")[:limit]) for rows in every]
+        examples = [grounded_examples(map(_with_text, rows)) for rows in parts]
     chosen = one_of_each_image if run.reads_tokens else list
-    return {split: chosen(entity_examples(rows)) for split, rows in zip(splits, parts, strict=True)}
+    return {split: chosen(found) for split, found in zip(splits, examples, strict=True)}
 
 
-def relations_of(data: Data) -> tuple[Relate | None, str]:
+def _with_text(row: dict[str, Any]) -> dict[str, Any]:
+    """Questions and conversations under the names that texts have in rows with phrases."""
+    if "messages" in row:
+        return {**row, "messages": [{"content": message["text"]} for message in row["messages"]]}
+    return {**row, "text": row["question"]} if "question" in row else row
+
+
+def relations_of(run: Run) -> tuple[Relate | None, str]:
     """What finds words related to entities, and a note for the page; nothing if the data have no parses."""
-    folder = Path(data.data_dir, PARSES)
+    if run.own is not None:
+        return None, f"left out: {run.place} has no parses"
+    folder = Path(run.place, PARSES)
     if not folder.is_dir():
-        scenes = read_scenes(Path(data.data_dir))
-        remedy = f"; {scenes_command(scenes, data.data_dir)} --force writes them with parses" if scenes else ""
+        remedy = f"; {scenes_command(run.scenes, run.place)} --force writes them with parses" if run.scenes else ""
         return None, f"left out: no parses in {folder}{remedy}"
     return lambda examples: relation_examples(examples, read_conllu(folder)), f"from the parses in {folder}"
 
@@ -123,6 +156,9 @@ def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared
     """The rows on which maps are compared; `None` if maps are not compared."""
     if not count or run.task not in explainable():
         return None
+    if run.own is not None:
+        rows = run.own.data.splits[run.splits[1]]
+        return run.own.recipe, replace(run.own.data, splits={run.splits[1]: limit_rows(rows, count, run.seed)})
     data = Data(
         data_dir=run.data.data_dir,
         builder=run.data.builder,
@@ -132,7 +168,7 @@ def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared
         train_splits=[REPORTED],
         limit={REPORTED: count},
     )
-    training = {"per_device_eval_batch_size": 32, "use_cpu": cpu}
+    training = {"per_device_eval_batch_size": BATCH, "use_cpu": cpu}
     recipe = Recipe(run.task, seed=run.seed, data=data, training=training)
     return recipe, prepare_data(recipe)
 
@@ -140,18 +176,20 @@ def perturbation_rows(run: Run, count: int, cpu: bool) -> tuple[Recipe, Prepared
 def curves_of(run: Run, name: str, recipe: Recipe, data: PreparedData) -> PerturbationCurves:
     """The accuracy of one model while regions are removed."""
     source = str(run.folder / name)
-    about = {"checkpoint": source, "task": run.task, "split": REPORTED, "seed": run.seed}
-    return measure_perturbation(recipe, source, data, REPORTED, about=about)
+    split = run.splits[1]
+    about = {"checkpoint": source, "task": run.task, "split": split, "seed": run.seed}
+    return measure_perturbation(recipe, source, data, split, about=about)
 
 
 def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured], str]:
     """Everything on the page: method -> results of its model; and a note about the relations."""
-    regions = None if run.reads_tokens else open_regions(run.data.regions)
+    table = open_regions(run.data.regions) if run.own is None else run.own.data.regions
+    regions, reported = None if run.reads_tokens else table, run.splits[1]
     examples = load_examples(run, options.limit)
-    relate, note = relations_of(run.data)
+    relate, note = relations_of(run)
     if relate is None:
         print(f"relations {note}", file=sys.stderr)
-    explored = to_explore(run, examples[REPORTED], options.explore)
+    explored = to_explore(run, examples[reported], options.explore)
     compared = perturbation_rows(run, options.rows, options.cpu)
     methods: dict[str, Measured] = {}
     for name in run.methods:
@@ -160,7 +198,7 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
             methods[name] = measure_method(run, name, examples, relate, regions, explored, options)
         if not run.reads_tokens and len(methods[name].table.entities) < 2:
             raise ValueError(
-                f"{run.data.data_dir}, split {REPORTED}: no phrase has a region of {run.region_name} on a box; no "
+                f"{run.place}, split {reported}: no phrase has a region of {run.region_name} on a box; no "
                 "head can be measured: give more images with --limit, or a region table of these images"
             )
         if name != UNSUPERVISED and UNSUPERVISED in methods:
@@ -178,19 +216,20 @@ def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: st
     for name, measured in with_progress(methods.items(), "figures of models", len(methods)):
         _write_method(measured, folder / name)
     tables = {name: measured.table for name, measured in methods.items()}
+    chosen_on, reported = run.splits
     about = [
         ("run", f"{run.folder}, seed {run.seed}; models: {', '.join(methods)}"),
-        ("data", f"{run.data.data_dir}, builder {BUILDER}; heads chosen on {CHOSEN_ON}, reported on {REPORTED}"),
+        ("data", f"{run.place}, builder {BUILDER}; heads chosen on {chosen_on}, reported on {reported}"),
         (
             "images",
-            f"the first {len(next(iter(tables.values())).counts.image_ids)} of {REPORTED}, and up to as many "
-            f"of {CHOSEN_ON}",
+            f"the first {len(next(iter(tables.values())).counts.image_ids)} of {reported}, and up to as many "
+            f"of {chosen_on}",
         ),
         ("relations", relations),
     ]
     shown = {name: measured.shown for name, measured in methods.items() if measured.shown}
-    limits = NOT_SHOWN + (SCENES if read_scenes(Path(run.data.data_dir)) else "")
-    extra = [*_answers(answers), *_maps(methods, folder), ExtraSection("What this does not show", limits)]
+    limits = NOT_SHOWN + (SCENES if run.scenes else "")
+    extra = [*_answers(answers), *_maps(methods, folder, reported), ExtraSection("What this does not show", limits)]
     page = heads_page(tables, "What the methods do to the heads", about=about, examples=shown, extra=extra)
     write_text(folder / PAGE, page)
     if any(measured.looks for measured in methods.values()):
@@ -216,7 +255,8 @@ def _draw_looks(run: Run, methods: Mapping[str, Measured], folder: Path) -> None
     for number, example in enumerate(first.shown):
         looks = {name: measured.looks[number] for name, measured in methods.items()}
         gold = first.gold[number]
-        patch_comparison_figure(run.picture(example.image_id), looks, gold, folder / f"{example.image_id}.png")
+        name = re.sub(r"[^\w.-]", "_", example.image_id)  # ids of `data.source` are any text
+        patch_comparison_figure(run.picture(example.image_id), looks, gold, folder / f"{name}.png")
 
 
 def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:
@@ -242,7 +282,7 @@ def _answers(answers: Any) -> list[ExtraSection]:
     ]
 
 
-def _maps(methods: Mapping[str, Measured], folder: Path) -> list[ExtraSection]:
+def _maps(methods: Mapping[str, Measured], folder: Path, split: str) -> list[ExtraSection]:
     """The comparison of maps: a table of all models, and the curves of the model that needs its regions most."""
     curves = {name: measured.curves for name, measured in methods.items() if measured.curves is not None}
     if not curves:
@@ -250,7 +290,7 @@ def _maps(methods: Mapping[str, Measured], folder: Path) -> list[ExtraSection]:
     rows = [row for name, each in curves.items() for row in _map_rows(name, each)]
     name, most = max(curves.items(), key=lambda pair: pair[1].accuracy[0, 0] - pair[1].accuracy[0, -1])
     text = (
-        f"{int(most.items.sum())} rows of {REPORTED}: regions are removed in the order of a map, the most relevant "
+        f"{int(most.items.sum())} rows of {split}: regions are removed in the order of a map, the most relevant "
         "first or the least relevant first, and the remaining accuracy is measured. An area is the mean accuracy "
         "over the removal steps, with a 95% interval over images. A faithful map has a small area for most relevant "
         "first, a large area for least relevant first, and so a gap above 0. If the accuracy of a model is the same "
@@ -272,8 +312,9 @@ def _map_rows(name: str, curves: PerturbationCurves) -> list[tuple[str, ...]]:
 # Printed table
 
 
-def _table(methods: Mapping[str, Measured]) -> str:
-    lines = [f"heads chosen on {CHOSEN_ON}, reported on {REPORTED}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
+def _table(methods: Mapping[str, Measured], splits: tuple[str, str]) -> str:
+    chosen = "heads chosen on {}, reported on {}".format(*splits)
+    lines = [f"{chosen}; changed: against {UNSUPERVISED}, p ≤ 0.05 (Holm)"]
     for direction, title in (("text_to_region", "text → region"), ("region_to_text", "region → text")):
         if all(direction not in measured.table.entities for measured in methods.values()):
             continue  # causal models have no rows of the image
@@ -299,7 +340,7 @@ def _changed(measured: Measured, direction: str) -> str:
     return f"{up} better, {int(sure.sum()) - up} worse"
 
 
-def _json(measured_methods: Mapping[str, Measured], page: Path, answers: Any) -> dict[str, Any]:
+def _json(measured_methods: Mapping[str, Measured], page: Path, answers: Any, splits: Sequence[str]) -> dict[str, Any]:
     methods = {
         name: {
             "best": best_of(measured.table),
@@ -308,7 +349,7 @@ def _json(measured_methods: Mapping[str, Measured], page: Path, answers: Any) ->
         }
         for name, measured in measured_methods.items()
     }
-    content = {"page": str(page), "heads_chosen_on": CHOSEN_ON, "split": REPORTED, "methods": methods}
+    content = {"page": str(page), "heads_chosen_on": splits[0], "split": splits[1], "methods": methods}
     if answers is not None:
         rows = {name: dict(zip(COLUMNS, row, strict=True)) for name, row in answers[0].items()}
         content |= {"rows": rows, "answers": answers[2]}
@@ -324,13 +365,13 @@ def _best_method(methods: Mapping[str, Measured]) -> str:
     return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 
 
-def _text(methods: Mapping[str, Measured], folder: Path, run: Path, answers: Any) -> str:
+def _text(methods: Mapping[str, Measured], folder: Path, run: Run, answers: Any) -> str:
     answered = "" if answers is None else f"\n\n{table(answers[0])}"
     return (
-        f"{_table(methods)}{answered}\nwritten: {folder / PAGE}\n"
+        f"{_table(methods, run.splits)}{answered}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
         "  grounded-attention ground --help    # what a model looks at in your image\n"
-        f"  grounded-attention push {run / _best_method(methods)} ORG/NAME --private"
+        f"  grounded-attention push {run.folder / _best_method(methods)} ORG/NAME --private"
     )
 
 
@@ -343,7 +384,7 @@ def work(options: argparse.Namespace) -> str:
     folder = Path(options.output or run.folder / "heads")
     methods, relations = measure(options, run)
     answers = None
-    if run.task == TASK and options.questions and read_scenes(Path(run.data.data_dir)):
+    if run.task == TASK and options.questions and run.scenes:
         rankings = {name: measured.ranking for name, measured in methods.items()}
         rows, figures = measure_answers(run, rankings, options.questions, options)
         answers = (rows, write_answers(rows, rankings)[1], figures)
@@ -353,6 +394,6 @@ def work(options: argparse.Namespace) -> str:
         print(warning, file=sys.stderr)
     if answers is not None:
         write_text(folder / "heads.md", f"{table(answers[0])}\n\n{answers[1]}\n")
-    content = _json(methods, folder / PAGE, answers)
+    content = _json(methods, folder / PAGE, answers, run.splits)
     write_text(folder / "heads_run.json", to_json(content, indent=1) + "\n")
-    return to_json(content) if options.json else _text(methods, folder, run.folder, answers)
+    return to_json(content) if options.json else _text(methods, folder, run, answers)

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from grounded_attention.commands import evaluate, extract_regions, pseudo_ground
+from grounded_attention.commands import evaluate, extract_regions, pseudo_ground, run_heads
+from grounded_attention.commands.run_heads_models import OwnRows, Run
+from grounded_attention.commands.run_heads_work import load_examples
 from grounded_attention.dataset_scripts.builders.row_forms import OWN
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
+from grounded_attention.heads.table import HeadTable
 from grounded_attention.training.experiments.checks import check
 from grounded_attention.training.experiments.made_regions import _reached
-from grounded_attention.training.experiments.prepared_data import hold_out, prepare_data
+from grounded_attention.training.experiments.prepared_data import built_rows, hold_out, prepare_data
 from grounded_attention.training.recipes.recipe import Data, MadeRegions, Recipe, RecipeError
 from tests.helpers.own_rows import BALL, CUBE, draw, write_rows
 from tests.helpers.tiny_backbone import save_backbone
@@ -28,6 +31,13 @@ def built(source, form, cache, **options):
     builder = Rows(data_dir=str(source), form=form, cache_dir=str(cache), **options)
     builder.download_and_prepare()
     return builder, builder.as_dataset()
+
+
+def heads_of(run, capsys):
+    """What `run-heads` prints."""
+    capsys.readouterr()
+    assert run_heads.main([str(run), "--cpu", "--json", "--explore", "1"]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def test_rows_of_each_form_have_the_boxes_of_the_source(tmp_path):
@@ -119,7 +129,10 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
     assert len(split["validation"]) == 1
     results = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["none"]
     if detector == "rows":
-        capsys.readouterr()
+        found = heads_of(tmp_path / "run", capsys)
+        assert (found["heads_chosen_on"], found["split"]) == ("train", "validation")
+        counts = HeadTable.load(tmp_path / "run" / "heads" / "none").counts
+        assert [*counts.image_ids] == split["validation"] and counts.accuracy.max() <= 1
         figures = results["figures"]["validation"]
         assert (figures["expressions_upper_bound"], figures["expressions_chance"]) == (1, 0.5)
         evaluated = [str(tmp_path / "run" / "none"), "--cpu", "--json"]
@@ -148,14 +161,17 @@ def test_one_command_from_rows_to_a_trained_region_model(tmp_path, monkeypatch, 
         assert run_train(monkeypatch, tmp_path, {**recipe, "output_dir": str(tmp_path / "again")}) == 0
 
 
-def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch):
+def test_vision_language_models_read_the_pictures_of_rows(tmp_path, monkeypatch, capsys):
     source = write_rows(tmp_path / "own")
     scenes = tiny_scenes(tmp_path / "scenes")
     recipe = vlm_recipe(scenes, tmp_path / "run", methods=["direct"])
     recipe["data"] = {"source": str(source), "boxes": "xyxy pixels", "builder": "flickr30k_entities"}
     assert run_train(monkeypatch, tmp_path, recipe) == 0
-    results = json.loads((tmp_path / "run" / "results.json").read_text())["methods"]["direct"]
-    assert results
+    found = heads_of(tmp_path / "run", capsys)
+    assert 0 <= found["methods"]["direct"]["best"][0]["accuracy"] <= 1
+    source.write_text("".join(source.read_text().splitlines(keepends=True)[:-1]))
+    assert run_heads.main([str(tmp_path / "run"), "--cpu"]) == 2
+    assert "other rows" in capsys.readouterr().err
 
 
 def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_path, monkeypatch, capsys):
@@ -182,6 +198,34 @@ def test_regions_and_labels_of_the_commands_join_a_recipe_of_the_same_rows(tmp_p
     ]:
         assert command.main([*given, *wrong, "--output", str(tmp_path / "none")]) == 2
         assert capsys.readouterr().err.startswith("error: ") and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("form", ["flickr30k_entities", "refcoco", "vqa_v2", "llava_instruct"])
+def test_heads_of_a_run_are_measured_on_rows_of_each_form(tmp_path, form, monkeypatch):
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    source = write_rows(tmp_path / "own", answer="two")
+    if form == "llava_instruct":
+        rows = [json.loads(line) for line in source.read_text().splitlines()]
+        for row in rows:
+            turns = [("user", "Describe."), ("assistant", row.pop("text"))]
+            row["messages"] = [{"role": who, "content": text} for who, text in turns]
+            row["phrases"] = [{**phrase, "sentence": 1} for phrase in row["phrases"]]
+        source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = Data(source=str(source), boxes="xyxy pixels", builder=form)
+    recipe = Recipe(task="grounded_generation", output_dir=str(tmp_path / "run"), data=data)
+    prepared = prepare_data(recipe)
+    own = OwnRows(recipe, prepared, built_rows(recipe, prepared), {})
+    found = load_examples(Run(tmp_path, recipe.task, [], data, 0, None, None, own), 3)
+    held_out = prepared.split["validation"]
+    assert {each.image_id for each in found["validation"]} == {*held_out}
+    assert len({each.image_id for each in found["train"]} - {*held_out}) == 3
+    for example in (*found["train"], *found["validation"]):
+        for phrase in example.phrases:
+            sides = np.array([120 + int(example.image_id), 90] * 2)
+            wanted = CUBE if "cube" in phrase.text else [side + int(example.image_id) for side in BALL]
+            assert example.caption[phrase.start : phrase.end] == phrase.text
+            assert np.allclose(np.array(phrase.boxes[0]) * sides, wanted, atol=1e-2)
+    assert sum(len(each.phrases) for each in found["train"]) == 6
 
 
 @pytest.mark.parametrize("detector", ["grid"])

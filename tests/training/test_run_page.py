@@ -21,11 +21,15 @@ pytestmark = pytest.mark.drawn_figures
 
 GROUNDING = {"all_heads": 0.2, "best_layer": 0.3, "best_head": 0.4, "rollout": 0.1, "chance": 0.15, "head": [1, 2]}
 BETTER = {**GROUNDING, "best_head": 0.5, "head": [2, 0]}
+FIGURES = {"validation": {"vgp_accuracy": 0.5}, "test": {"vgp_accuracy": 0.5}}
 RESULTS = {
     "methods": {
-        "none": {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 90.0},
-        "direct": {"vgp_accuracy": 0.75, "text_to_region_accuracy": BETTER, "train_seconds": 120.0},
-        "semi_direct": {"vgp_accuracy": 0.5, "text_to_region_accuracy": GROUNDING, "train_seconds": 60.0},
+        name: {"vgp_accuracy": vgp, "text_to_region_accuracy": heads, "train_seconds": seconds, "figures": FIGURES}
+        for name, vgp, heads, seconds in [
+            ("none", 0.5, GROUNDING, 90.0),
+            ("direct", 0.75, BETTER, 120.0),
+            ("semi_direct", 0.5, GROUNDING, 60.0),
+        ]
     },
     "baselines": {"text_only": {"vgp_accuracy": 0.6, "train_seconds": 30.0}, "majority": {"vgp_accuracy": 0.25}},
 }

@@ -54,10 +54,15 @@ def _on(track: str, name: str) -> str:
     return f"{track}_{name}" if track else name
 
 
-def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The figures of the reported split: test if it is scored, else validation, else any."""
+def reported_split(figures: Mapping[str, dict[str, Any]]) -> str:
+    """The split whose figures are reported: test if it is scored, else validation, else any; "" if none is."""
     order = [*REPORTED, *(name for name in figures if name not in REPORTED)]
-    return next((figures[name] for name in order if name in figures and _is_scored(figures[name])), {})
+    return next((name for name in order if name in figures and _is_scored(figures[name])), "")
+
+
+def reported(figures: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The figures of the reported split."""
+    return figures.get(reported_split(figures), {})
 
 
 def chosen_heads(methods: Mapping[str, Mapping[str, dict[str, Any]]]) -> dict[str, tuple[int, int]]:

@@ -4,7 +4,7 @@
 import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,22 @@ def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] |
     splits["train"], splits["validation"] = (rows.select(side) for side in sides)
     say_once(f"no validation split: {len(chosen)} of {len(ids)} images are held out, drawn with seed {seed}")
     return {"seed": seed, "images": len(ids), "validation": sorted(chosen)}
+
+
+def built_rows(recipe: Recipe, data: PreparedData) -> dict[str, datasets.Dataset]:
+    """The rows of the images of each split as `data.source` has them, before they are those of the task."""
+    built = _build(TASKS[recipe.task], recipe.data, recipe.workers)
+    # Images that are held out for validation have their rows in train.
+    return {
+        name: rows_of_images(built.get(name, built["train"]), rows.unique("image_id"))
+        for name, rows in data.splits.items()
+    }
+
+
+def rows_of_images(rows: datasets.Dataset, images: Collection[str]) -> datasets.Dataset:
+    """The rows of some images."""
+    chosen = {*images}
+    return rows.select([number for number, image_id in enumerate(rows["image_id"]) if image_id in chosen])
 
 
 def _tell_shared(splits: Mapping[str, datasets.Dataset]) -> None:

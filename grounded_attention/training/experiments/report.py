@@ -35,7 +35,7 @@ from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.whole_files import write_text
 
 from .experiment import Outcome
-from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, scored_splits
+from .measuring import BEFORE, TEXT_ONLY, chosen_heads, reported, reported_split, scored_splits
 from .pictures import draw_pictures
 
 
@@ -159,7 +159,8 @@ def _conclusion(results: Mapping[str, Any]) -> tuple[str, tuple[str, int, int] |
         return "", None
     heads = {name: ("{}-{}".format(*figures["head"]), figures["best_head"]) for name, figures in grounding.items()}
     best = max(heads, key=lambda name: heads[name][1])
-    sentence = conclusion(heads, grounding[best]["chance"], "words of test images")
+    split = reported_split(results["methods"][best]["figures"])
+    sentence = conclusion(heads, grounding[best]["chance"], f"words of {split} images")
     return sentence, (best, *grounding[best]["head"])
 
 
@@ -258,7 +259,7 @@ def next_steps(recipe: Recipe, results: Mapping[str, Any]) -> Sequence[str]:
     grounded = any("text_to_region_accuracy" in result for result in results["methods"].values())
     audited = [f"grounded-attention run-heads {output}      # which head looks where, before and after"]
     return [
-        *(audited if grounded and recipe.data.source is None and _has_captions(recipe.data.data_dir) else ()),
+        *(audited if grounded and (recipe.data.source or _has_captions(recipe.data.data_dir)) else ()),
         "grounded-attention ground --help      # what a model looks at in your image",
         f"grounded-attention push {best} ORG/NAME --private",
     ]
