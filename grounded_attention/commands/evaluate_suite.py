@@ -13,6 +13,8 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from transformers.utils import logging
 
+from grounded_attention.dataset_scripts.builders.rows import find_files
+from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.heads.card import CardSection
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.metrics.significance import Estimate
@@ -108,15 +110,15 @@ def write(estimates: Figures, settings: Settings, sources: Sequence[str], folder
     date = datetime.now(UTC).isoformat(timespec="seconds")
     entries = [
         EvalResultEntry(
-            dataset_id=probe.partition("@")[0],
+            dataset_id=hub_name(probe)[0],
             task_id="_".join((settings.suite, *name.replace(",", "").split())),
             value=round(each.value, 4),
-            dataset_revision=probe.partition("@")[2] or None,
+            dataset_revision=hub_name(probe)[2],
             date=date,
             notes=f"95 % interval over images: {interval_text((each.low, each.high))}; {each.count} items",
         )
         for probe, figures in estimates.items()
-        if probe in sources and not Path(probe).exists()
+        if probe in sources and not find_files(probe)
         for name, each in figures.items()
     ]
     if entries:

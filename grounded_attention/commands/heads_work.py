@@ -127,6 +127,8 @@ def one_of_each_image(
 def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> list[list[AuditExample]]:
     """Those of rows as people have them; where one of two usual splits is missing, the images of the other are divided
     by the seed. Their pictures are in `options.pictures`."""
+    if options.config is not None:
+        raise ValueError(f"--config is for builders; of rows on the Hub give --data {options.data}:{options.config}")
     rows = open_rows(options.data, options).decode(False)
     there = [name for name in splits if _has(rows, name)]
     for name in splits:

@@ -70,14 +70,8 @@ def open_rows(source: str, options: argparse.Namespace, **more: Any) -> Any:
 
     if not os.path.exists(source) and "*" not in source:
         more.setdefault("streaming", True)
-    config, revision = getattr(options, "config", None), getattr(options, "data_revision", None)
     images = getattr(options, "images", None)
-    return grounded_rows(
-        source,
-        read_columns(options.columns),
-        options.boxes,
-        **{"images": images, "config": config, "revision": revision, **more},
-    )
+    return grounded_rows(source, read_columns(options.columns), options.boxes, **{"images": images, **more})
 
 
 def rows_from(options: argparse.Namespace) -> list[dict[str, Any]]:

@@ -35,10 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention data show", __doc__)
     add = parser.add_argument
-    add("source", metavar="SOURCE", help="ORG/NAME on the Hub, a file, or a folder")
+    add("source", metavar="SOURCE", help="ORG/NAME on the Hub (also ORG/NAME:CONFIG@REVISION), a file, or a folder")
     add("--split", metavar="NAME", help="split to show; all by default")
-    add("--config", metavar="NAME", help="configuration on the Hub")
-    add("--revision", dest="data_revision", metavar="REVISION", help="revision on the Hub")
     add("--images", metavar="DIR", help="folder of the pictures that rows name")
     add_rows_options(add)
     add("--rows", type=not_negative, default=12, metavar="N", help="rows to draw (default: %(default)s)")
@@ -91,15 +89,16 @@ def _work(options: argparse.Namespace) -> str:
 def _licence(options: argparse.Namespace) -> str:
     """What the card of a data set on the Hub says; nothing for files."""
     from grounded_attention.dataset_scripts.builders.rows import find_files
+    from grounded_attention.dataset_scripts.rows.opening import hub_name
 
     if find_files(options.source):
         return ""
     from huggingface_hub import DatasetCard, hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
-    name, _, revision = options.source.partition("@")
+    name, _, revision = hub_name(options.source)
     try:
-        path = hf_hub_download(name, "README.md", repo_type="dataset", revision=revision or options.data_revision)
+        path = hf_hub_download(name, "README.md", repo_type="dataset", revision=revision)
         card = DatasetCard(Path(path).read_text(encoding="utf-8")).data
     except EntryNotFoundError:
         return "no card says one: ask its authors"

@@ -87,3 +87,43 @@ def test_rows_come_back_equal(loopback_hub, tmp_path, form):
         alone = python(loopback_hub, tmp_path / "third", ALONE, name, folder=tmp_path)
         assert alone.returncode == 0, alone.stderr[-2000:]
         assert alone.stdout.startswith("(120, 90) a red ball and a blue cube [[0.5, 0.333333")
+
+
+CONFIGURED = """
+import sys
+import datasets
+from PIL import Image
+
+for name, revision, word in (("a", None, "first"), ("b", None, "second"), ("b", "later", "third")):
+    row = {"image": Image.new("RGB", (40, 30)), "text": word, "bbox": [0.1, 0.2, 0.5, 0.6]}
+    rows = datasets.Dataset.from_list([row, row]).cast_column("image", datasets.Image())
+    rows.push_to_hub(sys.argv[1], config_name=name, revision=revision, split="train")
+"""
+READ_CONFIGURED = """
+import sys
+from types import SimpleNamespace
+from grounded_attention import grounded_rows
+from grounded_attention.commands.rows_options import open_rows
+from grounded_attention.training.experiments.prepared_data import prepare_data
+from grounded_attention.training.recipes.recipe import Data, Recipe
+
+name, revision = sys.argv[1], "later"
+places = {"first": f"{name}:a", "second": f"{name}:b", "third": f"{name}:b@{revision}"}
+for word, place in places.items():
+    options = SimpleNamespace(columns=[], boxes="xyxy 0..1")
+    (text,) = {row["text"] for row in open_rows(place, options)}
+    given = dict(zip(("config", "revision"), place[len(name) + 1 :].split("@")))
+    (same,) = {row["text"] for row in grounded_rows(name, boxes="xyxy 0..1", **given)}
+    data = Data(source=place, boxes="xyxy 0..1", builder="refcoco", splits={"train": "train", "validation": "train"})
+    (trained,) = prepare_data(Recipe(task="grounded_generation", data=data)).splits["train"].unique("text")
+    print(word == text == same == trained)
+"""
+
+
+def test_configurations_and_revisions_are_named_in_the_source(loopback_hub, tmp_path):
+    name, home = f"{NAME}-configured", tmp_path / "home"
+    pushed = python(loopback_hub, home, CONFIGURED, name)
+    assert pushed.returncode == 0, pushed.stderr[-2000:]
+    read = python(loopback_hub, tmp_path / "other", READ_CONFIGURED, name)
+    assert read.returncode == 0, read.stderr[-2000:]
+    assert read.stdout.split().count("True") == 3, read.stdout

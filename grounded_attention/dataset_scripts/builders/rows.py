@@ -17,7 +17,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 from grounded_attention.dataset_scripts.licences import USER_TEXTS, Licence
 from grounded_attention.dataset_scripts.rows import GroundedRows, grounded_rows
-from grounded_attention.dataset_scripts.rows.opening import check_hub_name
+from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.reader import WITHOUT_BOXES
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT
@@ -54,7 +54,6 @@ class RowsConfig(LocalConfig):
     def create_config_id(self, config_kwargs: dict[str, Any], custom_features: datasets.Features | None = None) -> str:
         """Adds the commit of a data set on the Hub, of which no file is here."""
         if self.data_dir and not self.sources():
-            check_hub_name(self.data_dir)
             config_kwargs = {**config_kwargs, "commit": _commit(self.data_dir)}
         return super().create_config_id(config_kwargs, custom_features)
 
@@ -75,17 +74,17 @@ def find_files(source: str) -> list[Path]:
 def _commit(name: str) -> str:
     from huggingface_hub import HfApi
 
-    repository, _, revision = name.partition("@")
+    repository, _, revision = hub_name(name)
     with hub_errors("finding the data set", repository, "check the name, and log in for a gated one"):
-        return str(HfApi().dataset_info(repository, revision=revision or None).sha)
+        return str(HfApi().dataset_info(repository, revision=revision).sha)
 
 
 class Rows(LocalBuilder):
     """The rows of another builder (`form`: `flickr30k_entities`, `refcoco`, `vqa_v2` or `llava_instruct`), or
     `pictures` with their boxes alone, made of data that `grounded_rows` reads.
 
-    `data_dir` is the source: a file, pattern or folder, or `ORG/NAME` on the Hub. `columns`, `boxes`, `images` and
-    `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test ... to splits
+    `data_dir` is the source: a file, pattern or folder, or `ORG/NAME:CONFIG@REVISION` on the Hub. `columns`, `boxes`,
+    `images` and `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test ... to splits
     of the source; by default all are read, under their own names; `splits` are those to build. `file_name` of a row
     is the path of its picture without its root; pictures inside of rows are written once into a folder beside the
     built rows.

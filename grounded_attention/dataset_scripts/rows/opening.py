@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 from .folders import open_file, open_folder
 from .sources import FILES, Source, class_names, dataset_name, dataset_records, open_files
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
+_HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([^@/:]+))?(?:@([\w./-]+))?")
 
 
 def open_source(
@@ -25,7 +25,7 @@ def open_source(
 
     Args:
         source: A file or pattern, a folder, a `Dataset`, `IterableDataset` or dictionary of them, a list of rows, or
-            `ORG/NAME` on the Hub.
+            `ORG/NAME` on the Hub, which `:CONFIG` and `@REVISION` may follow.
         split (`str`, *optional*): The split that will be read.
         config (`str`, *optional*): The configuration on the Hub.
         revision (`str`, *optional*): The revision on the Hub.
@@ -42,7 +42,6 @@ def open_source(
             return open_file(Path(text))
         if paths := sorted(glob.glob(text, recursive=True)):
             return open_files([Path(path) for path in paths], Path(os.path.commonpath(paths)), text)
-        check_hub_name(text)
         return _open_hub(text, split, config, revision, options)
     if isinstance(source, Mapping):
         parts: dict[str, list[Any]] = {str(name): [partial(dataset_records, each)] for name, each in source.items()}
@@ -73,10 +72,13 @@ def _open_saved(folder: str) -> Source | None:
     return opened
 
 
-def check_hub_name(name: str) -> None:
-    """Refuses what is no file here, and no name on the Hub either."""
-    if not _HUB_NAME.fullmatch(name) or name.lower().endswith(FILES):
-        raise MissingFileError("no such file or folder", file=name, expected="data, or ORG/NAME on the Hub")
+def hub_name(name: str) -> tuple[str, str | None, str | None]:
+    """Repository, configuration and revision of `ORG/NAME:CONFIG@REVISION`; refuses what is no file here either."""
+    found = _HUB_NAME.fullmatch(name)
+    if found is None or name.lower().endswith(FILES):
+        expected = "data, or ORG/NAME on the Hub (ORG/NAME:CONFIG@REVISION)"
+        raise MissingFileError("no such file or folder", file=name, expected=expected)
+    return found[1], found[2], found[3]
 
 
 def _features(source: Any) -> Any:
@@ -87,11 +89,12 @@ def _features(source: Any) -> Any:
 def _open_hub(name: str, split: str | None, config: str | None, revision: str | None, options: Any) -> Source:
     import datasets
 
-    repository, _, own_revision = name.partition("@")
+    repository, own_config, own_revision = hub_name(name)
+    place = {"name": own_config or config, "revision": own_revision or revision}
     # Streamed splits are opened when they are read; others are downloaded at once.
     split = None if options.get("streaming") else split
     with hub_errors("reading the data set", repository, "check the name, and log in for a gated one"):
-        dataset = datasets.load_dataset(repository, config, split=split, revision=own_revision or revision, **options)
+        dataset = datasets.load_dataset(repository, split=split, **place, **options)
     opened = open_source(dataset)
     opened.name, opened.is_foreign, opened.kind = name, True, repository
     if split is not None:

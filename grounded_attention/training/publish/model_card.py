@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.rows import find_files
 from grounded_attention.dataset_scripts.licences import SCENES, UNDECLARED, Licence, read_scenes
+from grounded_attention.dataset_scripts.rows.opening import hub_name
 from grounded_attention.families import FAMILIES
 from grounded_attention.heads.card import heads_before
 from grounded_attention.modeling.attention_calls import layer_labels, layer_names
@@ -190,7 +191,7 @@ def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | 
         return data.pulled.repository, data.pulled.commit
     source = recipe.data.source
     on_hub = source is not None and not find_files(source)
-    return recipe.card.dataset or (source.partition("@")[0] if on_hub and source else None), None
+    return recipe.card.dataset or (hub_name(source)[0] if on_hub and source else None), None
 
 
 # The text
