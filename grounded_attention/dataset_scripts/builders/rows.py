@@ -84,18 +84,10 @@ class Rows(LocalBuilder):
     `pictures` with their boxes alone, made of data that `grounded_rows` reads.
 
     `data_dir` is the source: a file, pattern or folder, or `ORG/NAME:CONFIG@REVISION` on the Hub. `columns`, `boxes`,
-        `images` and `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test
+    `images` and `max_rows` (of each split) are those of `grounded_rows`. `named_splits` maps train, validation, test
     ... to splits of the source; by default all are read, under their own names; `splits` are those to build.
     `file_name` of a row is the path of its picture without its root; pictures inside of rows are written once into a
     folder beside the built rows.
-
-    Example:
-
-    ```python
-    builder = Rows(data_dir="rows.jsonl", form="refcoco", boxes="xyxy pixels")
-    builder.download_and_prepare()
-    train = builder.as_dataset("train")
-    ```
     """
 
     config: RowsConfig
