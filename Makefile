@@ -150,7 +150,7 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.waiting_threads
 
 .PHONY: bench-gpu
-bench-gpu: $(INSTALLED)  ## measure training steps on this GPU (minutes); without one, check that every way runs
+bench-gpu: $(INSTALLED)  ## measure training steps, `look` and `heads` on this GPU (minutes); without one, check that every way runs
 	$(BIN)/python -m benchmarks.gpu
 
 clean:  ## remove the environment, runs and generated data

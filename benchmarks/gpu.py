@@ -7,6 +7,8 @@ counts the matrix products of valid columns, once, without supervision, and divi
 sheet, or by the peak measured here if the card is not in the table. Memory is the peak of a way with weights and
 optimizer. Then the gradients of every back end in bfloat16 are compared with those of SDPA in float32, no dropout.
 
+Then a decoder of the size of Qwen2.5-VL-3B (`benchmarks/gpu_decoders.py`): LoRA steps, `heads` and `look`.
+
 Without a GPU every way runs once on the CPU at tiny size; nothing is measured. The exit status is 1 if a way fails.
 
 examples:
@@ -30,6 +32,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm.auto import tqdm
 from transformers.utils import is_flash_attn_2_available
 
+from benchmarks import gpu_decoders as decoders
 from benchmarks.measuring import clock, data_sheet_peak, matrix_peak
 from benchmarks.pretraining_step import TINY, TOKENS, make_batches, make_examples
 from grounded_attention.commands.command_line import make_parser, one_line, run
@@ -216,6 +219,22 @@ def measure_card(options: argparse.Namespace, results: Batch) -> Iterator[str]:
     for task in CLASSES:
         results[task] = {}
         yield from _measure_task(task, sheet or here, options, results[task])
+    yield from _measure_decoders(options, results)
+
+
+def _measure_decoders(options: argparse.Namespace, results: Batch) -> Iterator[str]:
+    """Yields the rows of decoders, with seconds and memory on a GPU."""
+    model = attempt(decoders.make_model, options.device)
+    for grid in decoders.GRIDS[options.device]:
+        title = f"decoder, {grid[0] * grid[1]} image tokens"
+        measured = results[title] = model if isinstance(model, str) else attempt(decoders.measure, grid, model, options)
+        if isinstance(measured, str):
+            yield f"{title}: {measured}"
+        elif options.device == "cpu":
+            yield from (f"{title}, {name}: runs" for name in measured)
+        else:
+            yield f"\n{title}\n{'way':<27}{'ms':>9}{'rounds':>18}{'GiB':>7}"
+            yield from decoders.lines_of(measured)
 
 
 def _measure_task(task: str, peak: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
@@ -265,6 +284,7 @@ def check_paths(options: argparse.Namespace, results: Batch) -> Iterator[str]:
         for name, outcome in _check_task(task, options):
             results[task][name] = outcome
             yield f"{task}, {name}: {outcome}"
+    yield from _measure_decoders(options, results)
     yield "not checked, because it needs a GPU: seconds, memory, share of the peak; FlashAttention and its gradients;"
     yield "gradients of flex (no backward pass on a CPU); kernels of torch.compile (on the CPU it only traces)"
 

@@ -4,9 +4,10 @@
 A vision-language model predicts each word from those before it; a pre-trained model that reads regions predicts all
 words of the phrases at once, in the place of [MASK].
 
-Chosen heads are removed. The effect of removing every head is estimated from one forward and one backward pass
-(attribution patching): the gradient of the log-likelihood × what the head gives, negative. Heads that look at an
-object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
+Chosen heads are removed. How far removing every head moves the log-likelihood of a text, up or down, is estimated from
+one forward and one backward pass (attribution patching): |gradient × what the head gives|. Its sign says little: where
+a head fills the residual stream the next norm undoes the first part of turning it down, and the slope is near zero.
+Heads that look at an object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
 """
 
 from abc import ABC, abstractmethod
@@ -36,10 +37,14 @@ Heads = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Effect:
-    """The change of the mean log-likelihood of grounded words, in nats for each token."""
+    """The change of the mean log-likelihood of grounded words, in nats for each token.
+
+    `size` is the mean without signs: of how far the log-likelihood of each text moves.
+    """
 
     heads: Heads
     change: float
+    size: float
     interval: Interval
     random: float | None
     difference: Interval | None
@@ -49,8 +54,7 @@ class Effect:
 class Ablation:
     """The effects of removing heads.
 
-    `estimates` has the estimated change without each head of each layer, in nats for each token; no heads: an empty
-    layer.
+    `estimates` has the estimated size of the effect of each head of each layer; no heads: an empty layer.
     """
 
     log_likelihood: float
@@ -62,10 +66,10 @@ class Ablation:
 
     @property
     def agreement(self) -> float | None:
-        """Spearman's correlation of the estimates with the effects of the removed heads; None for fewer than three."""
+        """Spearman's correlation of the estimates with the sizes of the removed heads; None for fewer than three."""
         if len(self.single) < 3:
             return None
-        pairs = [(self.estimates[layer][head], one.change) for one in self.single for layer, head in one.heads]
+        pairs = [(self.estimates[layer][head], one.size) for one in self.single for layer, head in one.heads]
         ranks = np.argsort(np.argsort(np.array(pairs), axis=0), axis=0)
         return float(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1])
 
@@ -241,7 +245,7 @@ def _log_likelihoods(texts: _Texts, removed: Sequence[Heads], progress: str | No
 
 
 def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
-    """The estimated change of the mean log-likelihood without each head, by layer of the model."""
+    """The estimated size of the effect of each head, by layer of the model."""
     projections = output_projections(texts.model)
     sums = {layer: torch.zeros(count, dtype=torch.float64) for layer, (_, count) in projections.items()}
     for words in texts:
@@ -250,10 +254,12 @@ def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
             read = [output for layer in outputs.values() for output in layer]
             gradients = iter(torch.autograd.grad(predicted.sum(), read, allow_unused=True))
         for layer, of_layer in outputs.items():
+            slopes = torch.zeros(len(words.ids), len(sums[layer]), dtype=torch.float64)
             for output in of_layer:
                 if (gradient := next(gradients)) is not None:
-                    by_head = (output.detach() * gradient).float().unflatten(-1, (len(sums[layer]), -1))
-                    sums[layer] -= by_head.sum((*range(by_head.dim() - 2), -1)).cpu().double()
+                    by_head = (output.detach() * gradient).float().unflatten(-1, (slopes.shape[1], -1))
+                    slopes += by_head.reshape(len(slopes), -1, *by_head.shape[-2:]).sum((1, 3)).cpu()
+            sums[layer] += slopes.abs().sum(0)
     layers = max(sums) + 1
     return tuple(tuple((sums[layer] / tokens).tolist()) if layer in sums else () for layer in range(layers))
 
@@ -262,7 +268,7 @@ def _estimate(texts: _Texts, tokens: float) -> tuple[tuple[float, ...], ...]:
 def _recorded(
     model: Any, projections: Mapping[int, tuple[Sequence[nn.Module], int]]
 ) -> Iterator[dict[int, list[Tensor]]]:
-    """Keeps what the heads of each layer give in a pass, with its graph, and no graph of the weights."""
+    """Keeps what the heads of each layer give in a padded pass, with its graph, and no graph of the weights."""
     outputs: dict[int, list[Tensor]] = {}
 
     def keep(layer: int) -> Any:
@@ -281,6 +287,9 @@ def _recorded(
         for weight in trained:
             weight.requires_grad_(False)
             stack.callback(weight.requires_grad_, True)
+        if packs := getattr(model.config, "unpad", False):  # packed, the rows of a batch would be one
+            stack.callback(setattr, model.config, "unpad", packs)
+            model.config.unpad = False
         yield outputs
 
 
@@ -362,6 +371,7 @@ def _effect(
     np.add.at(per_image, index, columns)
     ends = ratio_intervals(per_image, np.bincount(index, weights=tokens)).T.tolist()
     mean = (columns.sum(0) / tokens.sum()).tolist()
+    size = float(np.abs(change).sum() / tokens.sum())
     if random is None:
-        return Effect(heads, mean[0], tuple(ends[0]), None, None)
-    return Effect(heads, mean[0], tuple(ends[0]), mean[1], tuple(ends[2]))
+        return Effect(heads, mean[0], size, tuple(ends[0]), None, None)
+    return Effect(heads, mean[0], size, tuple(ends[0]), mean[1], tuple(ends[2]))

@@ -332,7 +332,7 @@ def ranking_figure(
 ) -> Figure:
     """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame.
 
-    With `effects`, the estimated changes without each head of each layer, a third panel has them against pointing.
+    With `effects`, the estimated sizes of the effects of the heads of each layer, a third panel has them.
     """
     counts = table.counts
     height = min(max(2.6, 1.6 + 0.17 * len(table.layers)), 12.0)
@@ -361,7 +361,7 @@ def ranking_figure(
 def _draw_effects(
     axes: Axes, counts: HeadCounts, heads: Sequence[tuple[int, int]], effects: Sequence[Sequence[float]]
 ) -> None:
-    """Looks at it × matters: pointing of each head, and the estimated change of the log-likelihood without it."""
+    """Looks at it × matters: pointing of each head, and how far the words would move without it."""
     pairs = [(layer, head) for layer, layer_effects in enumerate(effects) for head in range(len(layer_effects))]
     for chosen, colour, size in ((False, GREY, 12), (True, VERMILLION, 34)):
         drawn = [pair for pair in pairs if (pair in heads) is chosen and counts.seeing[pair]]
@@ -369,8 +369,8 @@ def _draw_effects(
         axes.scatter(x, y, size, colour, linewidths=0)
         for pair, point in zip(drawn, zip(x, y, strict=True), strict=True) if chosen and len(heads) <= 4 else ():
             axes.annotate(f" {pair[0]}-{pair[1]}", point, fontsize=8)
-    axes.axhline(0, color=GREY, linewidth=0.8)
+    axes.set_yscale("log")
     axes.set_title("without the head (estimate)", fontsize=10)
     axes.set_xlabel("pointing game")
-    axes.set_ylabel("log-likelihood of the words, nats")
+    axes.set_ylabel("size of the change, nats")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))

@@ -202,34 +202,36 @@ class HeadRanking:
     @staticmethod
     def _ablation_table(ablation: Ablation) -> str:
         rows = [
-            "| removed | change | 95 % | random heads | difference, 95 % |",
-            "|---|---:|---:|---:|---:|",
+            "| removed | change | 95 % | random heads | difference, 95 % | size |",
+            "|---|---:|---:|---:|---:|---:|",
         ]
         for effect in (ablation.together, *(ablation.single if len(ablation.single) > 1 else ())):
             random = "-" if effect.random is None else f"{effect.random:+.3f}"
             difference = "-" if effect.difference is None else interval_text(effect.difference, "+.3f")
             interval = interval_text(effect.interval, "+.3f")
             rows.append(
-                f"| {name_heads(effect.heads)} | {effect.change:+.3f} | {interval} | {random} | {difference} |"
+                f"| {name_heads(effect.heads)} | {effect.change:+.3f} | {interval} | {random} | {difference} "
+                f"| {effect.size:.3f} |"
             )
         text = (
             f"Ablation: change of the log-likelihood of the words of grounded phrases, nats for each of "
             f"{ablation.tokens} tokens ({ablation.log_likelihood:.3f} with all heads, {ablation.images} images), "
-            "without the heads; and without as many random other heads of the same layers. A head that looks at an "
-            "object need not be one that the model needs to name it."
+            "without the heads; and without as many random other heads of the same layers. *Size*: the mean without "
+            "signs, of how far each text moves. A head that looks at an object need not be one that the model needs "
+            "to name it."
         )
         return "\n\n".join(("\n".join(rows), text, _estimates_text(ablation)))
 
 
 def _estimates_text(ablation: Ablation) -> str:
-    """The heads that the words need most, by the estimate for all heads."""
-    changes = [(change, (i, j)) for i, layer in enumerate(ablation.estimates) for j, change in enumerate(layer)]
-    needed = ", ".join(f"{name_heads([pair])} {change:+.3f}" for change, pair in sorted(changes)[:LISTED])
+    """The heads that matter most, by the estimate for all heads."""
+    sizes = [(size, (i, j)) for i, layer in enumerate(ablation.estimates) for j, size in enumerate(layer)]
+    needed = ", ".join(f"{name_heads([pair])} {size:.3f}" for size, pair in sorted(sizes, reverse=True)[:LISTED])
     sure = ablation.agreement
     agreement = "" if sure is None else f" Rank correlation with the removed heads of the table: {sure:.2f}."
     return (
-        f"The heads whose removal would cost most, of all {len(changes)}, by an estimate from one forward and one "
-        f"backward pass (gradient × output of the head): {needed}.{agreement}"
+        f"The heads whose removal would move the words furthest, of all {len(sizes)}, by an estimate of the size from "
+        f"one forward and one backward pass (|gradient × output of the head|): {needed}.{agreement}"
     )
 
 

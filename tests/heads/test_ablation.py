@@ -62,6 +62,8 @@ def test_ablation_equals_zeroed_weights(model_type):
     assert found.together.change == pytest.approx((sum(map(sum, without)) - sum(map(sum, plain))) / count, abs=1e-3)
     low, high = found.together.interval
     assert low <= found.together.change <= high
+    moved = sum(abs(sum(after) - sum(before)) for after, before in zip(without, plain, strict=True))
+    assert found.together.size == pytest.approx(moved / count, abs=1e-3)
     assert [effect.heads for effect in found.single] == [[(1, 2)], [(0, 1)]]
     assert found.together.random is not None
 
@@ -101,7 +103,7 @@ def test_a_bidirectional_prefix_has_no_ablation():
 
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "gemma3"])
 def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type):
-    """The estimate is linear: the change by a hundredth, through the weights of the head, times a hundred."""
+    """The estimate is linear: how far a hundredth of the head, in its weights, moves each text, times a hundred."""
     model, processor = make_pair(model_type)
     given = PatchGroundingProcessor(processor), examples(COUNT), pictures(COUNT), [(0, 1)]
     found = ablate_heads(model, *given, instruction=QUESTION, draws=0)
@@ -115,10 +117,11 @@ def test_the_estimate_for_every_head_is_the_slope_of_turning_it_down(model_type)
                 with torch.no_grad():
                     part.copy_(plain * scale)
                 by_hand = [log_likelihood_by_hand(model, processor, one, QUESTION) for one in examples(COUNT)]
-                likelihoods.append(sum(map(sum, by_hand)) / found.tokens)
+                likelihoods.append([sum(tokens) for tokens in by_hand])
             with torch.no_grad():
                 part.copy_(plain)
-            assert estimate == pytest.approx(25 * (likelihoods[0] - likelihoods[1]), abs=2e-3)
+            moved = sum(abs(low - high) for low, high in zip(*likelihoods, strict=True))
+            assert estimate == pytest.approx(25 * moved / found.tokens, abs=2e-3)
 
 
 @torch.no_grad()
@@ -163,7 +166,7 @@ def test_ablation_of_a_region_model_equals_zeroed_weights(unpad):
 @pytest.mark.parametrize("family", ["vl_bert", "vilbert"])
 def test_the_estimates_of_a_region_model_are_slopes(family):
     """A co-attention of ViLBERT has a head in both directions."""
-    model = tiny_model(family, "pretraining", **SIZES).eval()
+    model = tiny_model(family, "pretraining", **SIZES, unpad=True).eval()
     regions = make_regions()
     texts = make_examples(regions)[:3]
     found = rank_heads(model, processor_of(model), texts, {}, regions=regions, count=1, ablate=3).ablation
@@ -176,8 +179,10 @@ def test_the_estimates_of_a_region_model_are_slopes(family):
                 with torch.no_grad():
                     for part, values in zip(parts, plain, strict=True):
                         part.copy_(values * scale)
-                likelihoods.append(sum(sum(masked_likelihood_by_hand(model, regions, one)) for one in texts))
-            assert estimate == pytest.approx(25 * (likelihoods[0] - likelihoods[1]) / found.tokens, abs=2e-3)
+                likelihoods.append([sum(masked_likelihood_by_hand(model, regions, one)) for one in texts])
+            moved = sum(abs(low - high) for low, high in zip(*likelihoods[:2], strict=True))
+            assert estimate == pytest.approx(25 * moved / found.tokens, abs=2e-3)
+    assert model.config.unpad
 
 
 def test_a_region_model_that_predicts_no_words_has_no_ablation():

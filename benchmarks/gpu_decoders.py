@@ -1,0 +1,147 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""The decoders of `benchmarks.gpu`: a Qwen2.5-VL of the shape of the 3B model, with random bfloat16 weights.
+
+Pairs of ways take turns: a LoRA step with and without direct supervision, a forward pass whose rows of all heads are
+read (`heads`) and a plain one, an answer that is read (`look`) and a plain one.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from torch.nn.functional import cross_entropy
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+from benchmarks.measuring import quotients, spread, take_turns
+from grounded_attention.heads.reading import get_observer
+from grounded_attention.lens.sequences import reading
+from grounded_attention.supervision import get_method
+from grounded_attention.supervision.supervise import supervise
+
+GRIDS = {"cuda": ((30, 50), (73, 100)), "cpu": ((4, 6),)}  # rows and columns of image tokens: 1,500 and 7,300
+TEXT, PHRASES, ANSWER, IMAGE, PATCHES = 64, 8, 32, 5, 2
+TEXT_CONFIG = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
+TEXT_CONFIG |= {"num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 16384}
+VISION_CONFIG = {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "num_heads": 16}
+TINY_TEXT = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+TINY_VISION = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2}
+PAIRS = {"LoRA, direct": "LoRA", "heads": "forward", "look": "answer"}
+
+
+def make_model(device: str) -> Any:
+    """The model with adapters on the attention of its language model."""
+    torch.manual_seed(0)
+    tiny = device != "cuda"
+    text = TEXT_CONFIG | (TINY_TEXT | {"vocab_size": 99} if tiny else {})
+    width = text["hidden_size"] // text["num_attention_heads"] // 2
+    rope = {
+        "rope_type": "default",
+        "rope_theta": 1e6,
+        "mrope_section": [width - 2 * (3 * width // 8), *2 * [3 * width // 8]],
+    }
+    config = Qwen2_5_VLConfig(
+        text_config={**text, "rope_parameters": rope, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0},
+        vision_config={**(TINY_VISION if tiny else VISION_CONFIG), "out_hidden_size": text["hidden_size"]},
+        image_token_id=IMAGE,
+        vision_start_token_id=3,
+        tie_word_embeddings=True,
+    )
+    with torch.device(device):
+        model = Qwen2_5_VLForConditionalGeneration._from_config(
+            config, dtype=torch.bfloat16, attn_implementation="sdpa"
+        )
+    return get_peft_model(model, LoraConfig(r=16, target_modules=["q_proj", "k_proj", "v_proj", "o_proj"]))
+
+
+def make_batch(rows: int, columns: int, model: Any) -> dict[str, torch.Tensor]:
+    """An image and a text of eight phrases, which refer to eight strips of the image."""
+    tokens, vision = rows * columns, model.config.vision_config
+    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    ids = torch.cat([torch.tensor([3]), torch.full((tokens,), IMAGE), torch.randint(10, 90, (TEXT,))])[None]
+    places, words, phrase = torch.arange(tokens), torch.arange(TEXT), torch.arange(PHRASES)[:, None]
+    batch = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": (ids == IMAGE).long(),
+        "pixel_values": torch.randn(tokens * PATCHES**2, width, dtype=torch.bfloat16),
+        "image_grid_thw": torch.tensor([[1, rows * PATCHES, columns * PATCHES]]),
+        "text_positions": (1 + tokens + words)[None],
+        "region_positions": (1 + places)[None],
+        "phrase_mask": (words * PHRASES // TEXT == phrase)[None],
+        "phrase_regions": (places * PHRASES // tokens == phrase)[None],
+    }
+    return {name: tensor.to(model.device) for name, tensor in batch.items()}
+
+
+def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[[], Any]]:
+    """The ways of `PAIRS` as functions without arguments."""
+    of_model = ("input_ids", "attention_mask", "mm_token_type_ids", "pixel_values", "image_grid_thw")
+    inputs = {name: batch[name] for name in of_model}
+    optimizer = torch.optim.AdamW([each for each in model.parameters() if each.requires_grad], lr=1e-5)
+    method, observer = get_method("direct", directions=["text_to_region"]), get_observer(model)
+    targets = {**batch, **method.prepare_batch(batch)}
+    places, start = batch["region_positions"][0], batch["input_ids"].shape[1]
+    queries = {"text_to_region": tuple(torch.arange(n, device=places.device)[None] for n in (TEXT, len(places)))}
+    layers, rows = range(model.config.text_config.num_hidden_layers), range(start - TEXT, start)
+    settings = {"do_sample": False, "max_new_tokens": ANSWER, "min_new_tokens": ANSWER, "bad_words_ids": [[IMAGE]]}
+
+    def step(**arguments: Any) -> None:
+        outputs = model(**inputs, **arguments, logits_to_keep=TEXT, use_cache=False)
+        loss = cross_entropy(outputs.logits[0, :-1].float(), inputs["input_ids"][0, 1 - TEXT :])
+        for total, count in method.losses(outputs, targets).values() if arguments else ():
+            loss = loss + total / count
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    def supervised() -> None:
+        with supervise(model):
+            step(**method.forward_kwargs(targets))
+
+    @torch.no_grad()
+    def answer() -> Any:
+        return model.generate(**inputs, **settings)
+
+    def look() -> Any:
+        with reading(model, start, rows, places, layers) as reader:
+            answer()
+        return reader.result()
+
+    @torch.no_grad()
+    def forward() -> Any:
+        return observer.model(**inputs, use_cache=False)
+
+    return {
+        "LoRA": step,
+        "LoRA, direct": supervised,
+        "forward": forward,
+        "heads": lambda: observer.observe(batch, queries),
+        "answer": answer,
+        "look": look,
+    }
+
+
+def measure(grid: tuple[int, int], model: Any, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Way -> seconds of each round, and the peak memory in bytes."""
+    ways, gpu = make_ways(model, make_batch(*grid, model)), options.device == "cuda"
+    memory = {}
+    for name, way in ways.items():
+        if gpu:
+            torch.cuda.reset_peak_memory_stats()
+        way()
+        memory[name] = torch.cuda.max_memory_allocated() if gpu else 0
+    times = take_turns(ways, options.rounds, options.device)
+    return {name: {"seconds": times[name], "memory": memory[name]} for name in ways}
+
+
+def lines_of(measured: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """A line for each way: median and rounds in milliseconds, memory, and the ratio to the plain way of each round."""
+    for name, numbers in measured.items():
+        milliseconds = [1000 * each for each in numbers["seconds"]]
+        rounds = f"{min(milliseconds):.1f} to {max(milliseconds):.1f}"
+        line = f"{name:<27}{statistics.median(milliseconds):>9.1f}{rounds:>18}{numbers['memory'] / 2**30:>7.1f}"
+        plain = PAIRS.get(name)
+        yield line + (f"  {spread(quotients(numbers['seconds'], measured[plain]['seconds']))} x {plain}" if plain else "")
