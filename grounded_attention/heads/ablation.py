@@ -5,8 +5,8 @@ A vision-language model predicts each word from those before it; a pre-trained m
 words of the phrases at once, in the place of [MASK].
 
 Chosen heads are removed. How far removing every head moves the log-likelihood of a text, up or down, is estimated from
-one forward and one backward pass (attribution patching): |gradient × what the head gives|. Its sign says little: where
-a head fills the residual stream the next norm undoes the first part of turning it down, and the slope is near zero.
+one forward and one backward pass (attribution patching): |gradient × what the head gives|. The sign says little: the
+effects of strong heads saturate, and their slope at full strength is small, up or down (docs/vlm.md has numbers).
 Heads that look at an object need not be the heads that a model needs to name it (arXiv 2605.08200, 2605.19792).
 """
 
