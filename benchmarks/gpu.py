@@ -227,7 +227,8 @@ def _measure_decoders(options: argparse.Namespace, results: Batch) -> Iterator[s
     model = attempt(decoders.make_model, options.device)
     for grid in decoders.GRIDS[options.device]:
         title = f"decoder, {grid[0] * grid[1]} image tokens"
-        measured = results[title] = model if isinstance(model, str) else attempt(decoders.measure, grid, model, options)
+        measured = model if isinstance(model, str) else attempt(decoders.measure, grid, model, options)
+        results[title] = measured
         if isinstance(measured, str):
             yield f"{title}: {measured}"
         elif options.device == "cpu":

@@ -143,5 +143,6 @@ def lines_of(measured: dict[str, dict[str, Any]]) -> Iterator[str]:
         milliseconds = [1000 * each for each in numbers["seconds"]]
         rounds = f"{min(milliseconds):.1f} to {max(milliseconds):.1f}"
         line = f"{name:<27}{statistics.median(milliseconds):>9.1f}{rounds:>18}{numbers['memory'] / 2**30:>7.1f}"
-        plain = PAIRS.get(name)
-        yield line + (f"  {spread(quotients(numbers['seconds'], measured[plain]['seconds']))} x {plain}" if plain else "")
+        if plain := PAIRS.get(name):
+            line += f"  {spread(quotients(numbers['seconds'], measured[plain]['seconds']))} x {plain}"
+        yield line

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from benchmarks import gpu as benchmark
+from benchmarks import gpu_decoders
 from benchmarks import measuring
 from grounded_attention.modeling import VLBertConfig
 
@@ -86,3 +87,11 @@ def test_useful_operations_leave_padding_out(monkeypatch):
     linear = 6 * columns * (4 * width**2 + 2 * width * inner)  # a product forward, two backward, two operations each
     attention = 14 * width * len(masks) * length**2  # two products forward, five backward
     assert linear <= found[1] - found[0] <= linear + attention
+
+
+def test_a_way_of_decoders_is_compared_with_the_plain_way_of_its_round():
+    seconds = {"LoRA": [0.1, 0.2, 0.4], "LoRA, direct": [0.15, 0.2, 0.8]}
+    measured = {name: {"seconds": each, "memory": 2**31} for name, each in seconds.items()}
+    plain, supervised = (line.split() for line in gpu_decoders.lines_of(measured))
+    assert plain == ["LoRA", "200.0", "100.0", "to", "400.0", "2.0"]
+    assert supervised[2:] == ["200.0", "150.0", "to", "800.0", "2.0", "1.50", "(1.00", "to", "2.00)", "x", "LoRA"]
