@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from benchmarks import gpu as benchmark
-from benchmarks import gpu_decoders
-from benchmarks import measuring
+from benchmarks import gpu_decoders, measuring
 from grounded_attention.modeling import VLBertConfig
 
 TINY = Namespace(device="cpu", batch=3, vgp_batch=3, rounds=2, steps=1)
