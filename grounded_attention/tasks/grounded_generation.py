@@ -5,6 +5,7 @@ The language model learns the tokens of the answer alone. Supervision methods re
 regions are the image tokens that their boxes cover.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -160,6 +161,20 @@ def _make_turns(
     return Chat(turns, [*map(dict, phrases), *anchors])
 
 
+def _check_anchors(chat: Chat, anchor: str, name: str) -> None:
+    """Raises ValueError if an anchor of a text has no box: it would be learned and never taught to point."""
+    texts = [text for turn in chat.messages for text in turn]
+    spans = {(each["sentence"], each["start"]) for each in chat.phrases if each.get("boxes")}
+    found = [
+        (number, match.start()) for number, text in enumerate(texts) for match in re.finditer(re.escape(anchor), text)
+    ]
+    if bare := [place for place in found if place not in spans]:
+        raise ValueError(
+            f"{name}: {anchor!r} is {len(found)} times in its texts, {len(bare)} without a box, as in "
+            f"{texts[bare[0][0]]!r:.80}: leave it out of the texts of rows, or name another token by options.anchor"
+        )
+
+
 def _moved(phrases: Sequence[Mapping[str, Any]], prompt: str) -> list[dict[str, Any]]:
     """Phrases of a text that stands in a prompt."""
     before = prompt.index(TEXT)
@@ -221,6 +236,8 @@ class GroundedGeneration(Task):
         for row, chat in zip(rows, chats, strict=True):
             if examples.training and not all(answer.strip() for _, answer in chat.messages):
                 raise ValueError(f"example {row['example_id']} has no answer to learn: leave rows without answers out")
+            if options.expressions == "point":
+                _check_anchors(chat, options.anchor, f"example {row['example_id']}")
         if options.turns and examples.training:
             drawn = [examples.generator(f"{row['example_id']} turns") for row in rows]
             chats = [chat.draw_turns(options.turns, rng) for chat, rng in zip(chats, drawn, strict=True)]

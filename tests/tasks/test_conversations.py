@@ -167,6 +167,28 @@ def test_clicks_of_a_conversation_are_written_as_answers_to_expressions(tmp_path
     assert make_chat(row, GroundedGenerationOptions(expressions="describe")).messages[0][1].startswith("pyautogui")
 
 
+def test_an_anchor_twice_or_without_a_box_is_refused_in_one_line(made):
+    rows, processor, folder = made
+    processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
+    task, picture = (
+        TASK.configure(GroundedGenerationOptions(expressions="point")),
+        Image.open(folder / rows[0]["file_name"]),
+    )
+
+    def collate(asked, answer, *boxed):
+        messages = [{"role": "user", "text": asked}, {"role": "assistant", "text": answer}]
+        phrases = [{"sentence": each, "start": 0, "end": len((asked, answer)[each]), "boxes": [BOX]} for each in boxed]
+        row = {**rows[0], "messages": messages, "phrases": phrases}
+        return task.collate(Examples([row], None, None, images=[picture]), processor)
+
+    assert collate("open it", "click", 0)["phrase_anchor"].sum() == 1
+    assert collate("open it", "<point>", 1)["phrase_anchor"].sum() == 1
+    for given in (("open the <point>", "click", 0), ("open it", "<point>"), ("is it red ?", "yes <point> <point>")):
+        with pytest.raises(ValueError, match=rf"{rows[0]['example_id']}.*<point>") as refused:
+            collate(*given)
+        assert "\n" not in str(refused.value)
+
+
 def test_captions_have_nothing_to_point_at(made):
     rows, processor, folder = made
     processor.tokenizer.add_tokens(["<point>"], special_tokens=True)
