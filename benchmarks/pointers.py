@@ -13,12 +13,14 @@ examples:
 """
 
 import argparse
+import io
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import redirect_stderr, redirect_stdout
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from PIL import Image
 
 from grounded_attention import grounded_rows
 from grounded_attention.commands.command_line import make_parser, run
+from grounded_attention.commands.main import main as program
 from grounded_attention.commands.number_options import positive
 from grounded_attention.commands.vlm_options import default_options, load_vlm
 from grounded_attention.dataset_scripts.scenes.screen_files import PATCH, PICTURE
@@ -53,16 +56,15 @@ BATCH, LONGEST = 20, 24
 
 def train(options: argparse.Namespace) -> dict[tuple[str, int], Path]:
     """Trains what is not trained yet; the folders of the models."""
-    start = options.output / "start"
-    _train("screens", start, [f"training.max_steps={options.start_steps}"])
-    folders, jobs = {}, []
+    start, folders, jobs = options.output / "start", {}, []
     for seed in range(1, options.seeds + 1):
         for name, (_, method, changes) in WAYS.items():
             folder = options.output / f"{name}_{seed}"
             folders[name, seed] = folder / method
             settings = [f"seed={seed}", f"methods=[{method}]", f"training.max_steps={options.steps}", *changes]
             jobs.append((folder, [*settings, f"model.source={start / 'none'}"]))
-    with ThreadPoolExecutor(options.workers) as pool:
+    with ProcessPoolExecutor(options.workers, get_context("spawn")) as pool:
+        pool.submit(_train, "screens", start, [f"training.max_steps={options.start_steps}"]).result()
         for done in as_completed([pool.submit(_train, "screens_pointer", *job) for job in jobs]):
             if done.exception():
                 pool.shutdown(wait=False, cancel_futures=True)
@@ -71,10 +73,11 @@ def train(options: argparse.Namespace) -> dict[tuple[str, int], Path]:
 
 
 def _train(recipe: str, folder: Path, settings: Sequence[str]) -> None:
-    command = [sys.executable, "-m", "grounded_attention.commands.main", "train", str(find_recipe(f"{recipe}.yaml"))]
-    done = subprocess.run([*command, f"output_dir={folder}", *settings], capture_output=True, text=True)
-    if done.returncode:
-        raise ValueError(f"training {folder} failed: {done.stderr[-2000:]}")
+    told = io.StringIO()
+    with redirect_stdout(told), redirect_stderr(told):
+        failed = program(["train", str(find_recipe(f"{recipe}.yaml")), f"output_dir={folder}", *settings])
+    if failed:
+        raise ValueError(f"training {folder} failed: {told.getvalue()[-2000:]}")
     print(f"trained: {folder}", file=sys.stderr, flush=True)
 
 
