@@ -3,6 +3,7 @@
 
 import json
 import random
+import re
 
 import numpy as np
 import pytest
@@ -10,9 +11,14 @@ from PIL import Image
 
 from grounded_attention import grounded_rows, read_phrase
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.rows import UnclearBoxes
+from grounded_attention.dataset_scripts.rows import SHAPES, UnclearBoxes
+from tests.dataset_scripts.test_rows_probes import CASES as PROBES
 from tests.helpers.expected_rows import texts_of
+from tests.helpers.project_files import ROOT
 
+# Shapes that have no boxes at all.
+WITHOUT_BOXES = [{"image": "p.png", "caption": "a red kite"}]
+VERDICT = [{"question_id": 1, "image": "p.png", "text": "Is there a kite in the image?", "label": "yes"}]
 SIZE = (400, 300)
 BOX = [0.1, 0.2, 0.6, 0.9]
 XYXY, XYWH = [40, 60, 240, 270], [40, 60, 200, 210]
@@ -374,6 +380,23 @@ def test_a_few_wrong_boxes_among_many_do_not_hide_the_convention_but_many_do(fol
         rows[number] = {**rows[number], "bbox": [390, 200, 80, 60]}
     with pytest.raises(UnclearBoxes):
         grounded_rows(write(folder, rows))
+
+
+def test_every_shape_of_the_table_in_docs_is_tried(folder):
+    page = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")
+    (table,) = re.findall(r"\n\| shape \|.*?\n\n", page, re.DOTALL)
+    _, *named = re.findall(r"^\| ([^|]+?) \|", table, re.MULTILINE)
+    named = [name for names in named for name in names.split("; ")]
+    assert sorted(named) == sorted(shape.name for shape in SHAPES)
+    tried = set()
+    for given, convention, *_ in CASES.values():
+        said = {"boxes": convention.removeprefix("ask or ")} if convention.startswith("ask or ") else {}
+        tried.add(grounded_rows(write(folder, given if isinstance(given, list) else [given]), **said).report.shape)
+    picture().save(folder / "q.png")
+    for content in [*(content for content, _ in PROBES.values()), WITHOUT_BOXES, VERDICT]:
+        (folder / "probe.json").write_text(json.dumps(content))
+        tried.add(grounded_rows(folder / "probe.json").report.shape)
+    assert tried == {*named}
 
 
 # Damages
