@@ -91,6 +91,11 @@ CASES = {
         {"image": "p.png", "id": 4, "regions": [{"phrase": WORDS, "x": 40, "y": 60, "width": 200, "height": 210}]},
         "xywh pixels",
     ),
+    "Visual Genome, objects": (
+        {"image": "p.png", "objects": [{"object_id": 3, "synsets": ["kite.n.01"], "names": [WORDS], "x": 40, "y": 60,
+                                        "w": 200, "h": 210}]},
+        "xywh pixels",
+    ),
     "GRIT": ({"caption": f"{WORDS} flies", "noun_chunks": [[0.0, 12.0, *BOX, 0.9]], "ref_exps": [], "image": "p.png"},
              IN_SHARES),
     "ODVG": ({"filename": "p.png", "width": 400, "height": 300,

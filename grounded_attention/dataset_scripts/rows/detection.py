@@ -76,7 +76,7 @@ def read(record: "Columns", context: "Context") -> Iterator[RawRow]:
 
 
 def _name_of(each: Mapping[str, Any], column: str, number: int, context: "Context") -> str:
-    key = first_of(each, ("sentences", *NAME_NAMES, "category_id", "class_id", "label_id"))
+    key = first_of(each, ("sentences", *NAME_NAMES, "names", "category_id", "class_id", "label_id"))
     if key is None and each.get("tokens_positive"):  # MDETR: words of the caption
         return ""
     if key is None:
