@@ -8,23 +8,7 @@ from PIL import Image
 
 from grounded_attention import grounded_rows
 from grounded_attention.dataset_scripts.files.errors import DataError
-
-TRUE, FALSE = "a dog chases a cat", "a cat chases a dog"
-VALSE = {"dataset": "coco", "linguistic_phenomena": "actant swap", "image_file": "p.png", "caption": TRUE,
-         "foil": FALSE, "mturk": {"caption": 2, "foil": 1, "other": 0}}  # fmt: skip
-# Probe -> the content of its file, and captions, label and group of its rows.
-CASES = {
-    "VALSE": ({"v1": VALSE, "v2": {**VALSE, "mturk": {"caption": 1, "foil": 2, "other": 0}}},
-              [([TRUE, FALSE], 1, "actant swap")]),
-    "SugarCrepe": ({"0": {"filename": "p.png", "caption": TRUE, "negative_caption": FALSE}}, [([TRUE, FALSE], 1, "")]),
-    "What'sUp": ([{"image_path": "p.png", "caption_options": [TRUE, FALSE, "a dog"]}],
-                 [([TRUE, FALSE, "a dog"], 1, "")]),
-    "VSR": ([{"image": "p.png", "image_link": "http://x/p.png", "caption": TRUE, "label": label, "relation": "under"}
-             for label in (0, 1, True)], [([TRUE], 0, "under"), ([TRUE], 1, "under"), ([TRUE], 1, "under")]),
-    "Winoground": ([{"id": 7, "image_0": "p.png", "image_1": "q.png", "caption_0": TRUE, "caption_1": FALSE,
-                     "collapsed_tag": "Object"}],
-                   [([TRUE, FALSE], 1, "Object"), ([FALSE, TRUE], 1, "Object")]),
-}  # fmt: skip
+from tests.helpers.probe_rows import PROBES, TRUE
 
 
 @pytest.fixture
@@ -34,9 +18,9 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize("probe", CASES)
+@pytest.mark.parametrize("probe", PROBES)
 def test_captions_to_match(probe, folder):
-    content, expected = CASES[probe]
+    content, expected = PROBES[probe]
     (folder / "probe.json").write_text(json.dumps(content))
     rows = grounded_rows(folder / "probe.json")
     read = list(rows)
@@ -54,7 +38,7 @@ def test_captions_to_match(probe, folder):
     [("What'sUp", {"caption_options": [TRUE]}), ("Winoground", {"id": None}), ("VSR", {"label": 2})],
 )
 def test_rows_that_say_no_right_caption_are_refused(probe, change, folder):
-    (folder / "probe.json").write_text(json.dumps([CASES[probe][0][0] | change]))
+    (folder / "probe.json").write_text(json.dumps([PROBES[probe][0][0] | change]))
     with pytest.raises(DataError, match=r"probe\.json"):
         list(grounded_rows(folder / "probe.json"))
 
