@@ -53,9 +53,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
-from grounded_attention.heads import ABLATED, FILE, RANKS, WORDS
-from grounded_attention.heads.statistics import SAME_SPLIT
-from grounded_attention.utils.boxes import IOU_THRESHOLD
+from grounded_attention.heads import ABLATED, FILE, RANKS, SAME_SPLIT, WORDS
+from grounded_attention.utils.iou import IOU_THRESHOLD
 
 from .choices import BESIDE_MODEL, HEADS_LIMIT, REGIONS, TEST, VALIDATION
 from .command_line import make_parser, run

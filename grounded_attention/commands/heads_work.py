@@ -20,6 +20,7 @@ from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_NAME
 from grounded_attention.dataset_scripts.rows.splitting import is_held_out
+from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.atlas import find_revision, publish_heads
 from grounded_attention.heads.boxes import BoxScore
 from grounded_attention.heads.card import AUDIT, HEADS, boxes_table, put_heads_in_card
@@ -46,7 +47,7 @@ from grounded_attention.heads.ranking import (
     unranked,
 )
 from grounded_attention.heads.reading import reads_pixels
-from grounded_attention.heads.statistics import RELATIONS, SAME_SPLIT
+from grounded_attention.heads.statistics import RELATIONS
 from grounded_attention.heads.table import HeadTable
 from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.training.loop.data import check_regions

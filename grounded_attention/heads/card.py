@@ -13,9 +13,10 @@ from grounded_attention.utils.bounded_files import read_json, read_text
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import whole_file, write_text
 
+from . import SAME_SPLIT
 from .boxes import BoxScore
 from .heads_file import FILE, ChosenHeads, find_file, name_heads
-from .statistics import ACTIVE_SHARE, SAME_SPLIT
+from .statistics import ACTIVE_SHARE
 
 if TYPE_CHECKING:
     from .table import BestHead, HeadTable

@@ -18,13 +18,14 @@ from grounded_attention.reports.attention_explorer import explorer_body, explore
 from grounded_attention.reports.html_page import embedded_image, html_page, html_table
 from grounded_attention.reports.tables import conclusion
 
+from . import SAME_SPLIT
 from .card import MOST_RELATIONS, NAMES
 from .changes import HOLM, Changes, compare
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
 from .heads_file import name_heads
 from .ranking import HeadRanking, score_texts
-from .statistics import ACTIVE_SHARE, ALL, SAME_SPLIT
+from .statistics import ACTIVE_SHARE, ALL
 from .table import BestHead, HeadTable
 
 # What a relation w1 → w2 is in words, of Universal Dependencies and of spaCy's English models.

@@ -16,7 +16,7 @@ from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
-from . import ABLATED, RANKS
+from . import ABLATED, RANKS, SAME_SPLIT
 from .ablation import Ablation, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table
@@ -25,7 +25,6 @@ from .heads_file import ChosenHeads, name_heads
 from .items import Rules
 from .maps import BOX_RULE, BOX_RULES
 from .measure import Maps, Measurement
-from .statistics import SAME_SPLIT
 from .table import HeadCounts, HeadTable, head_entry
 
 TABLE, FIGURE = "heads.md", "heads.png"

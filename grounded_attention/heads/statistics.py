@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 # Names of groups of items; and the way of Li et al. (2020): heads are chosen on the items that they are reported on.
-ALL, RELATIONS, SAME_SPLIT = "all", "relations", "same_split"
+ALL, RELATIONS = "all", "relations"
 # Li et al. (2020), section 3.1: a head that gives more of its attention to the regions "actively pays attention".
 ACTIVE_SHARE = 0.2
 LEVEL = 0.95

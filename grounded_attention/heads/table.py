@@ -22,9 +22,10 @@ from grounded_attention.utils.bounded_files import read_data, read_json
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import write_bytes, write_text
 
+from . import SAME_SPLIT
 from .card import audit_section
 from .heads_file import FILE, FORMAT
-from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, SAME_SPLIT, ratio_intervals
+from .statistics import ACTIVE_SHARE, ALL, DRAWS, LEVEL, RELATIONS, ratio_intervals
 
 if TYPE_CHECKING:
     import pandas
