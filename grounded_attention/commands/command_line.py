@@ -210,7 +210,10 @@ def run(
     finally:
         leave_group()
     if text is not None:
-        print(visible(text))
+        try:
+            print(visible(text), flush=True)
+        except BrokenPipeError:  # the reader, such as `head`, has enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

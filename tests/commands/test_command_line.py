@@ -321,6 +321,19 @@ def test_results_faults_and_interruptions(capsys):
         doing(ValueError("a fault"), capsys, explain_error=lambda error: None)
 
 
+MANY_LINES = """
+import sys
+from grounded_attention.commands.command_line import make_parser, run
+sys.exit(run(make_parser("many", "Lines.\\n\\nexamples:\\n  many"), lambda _: "a line\\n" * 100_000, []))
+"""
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    script = f'"{sys.executable}" -c \'{MANY_LINES}\' | head -n 1; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("a line\n0\n", "")
+
+
 def test_the_docs_name_no_command_that_is_not_there():
     pages = [ROOT / "README.md", ROOT / "Makefile", *(ROOT / "docs").rglob("*.md")]
     pages += [ROOT / "CONTRIBUTING.md", *(ROOT / "recipes").rglob("*.yaml"), *(ROOT / "model_cards").glob("*.md")]
