@@ -329,7 +329,7 @@ sys.exit(run(make_parser("many", "Lines.\\n\\nexamples:\\n  many"), lambda _: "a
 
 
 def test_a_reader_that_has_enough_is_no_error():
-    script = f'"{sys.executable}" -c \'{MANY_LINES}\' | head -n 1; echo ${{PIPESTATUS[0]}}'
+    script = f"\"{sys.executable}\" -c '{MANY_LINES}' | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("a line\n0\n", "")
 
