@@ -8,7 +8,7 @@ from PIL import Image
 
 from grounded_attention import grounded_rows
 from grounded_attention.dataset_scripts.files.errors import DataError
-from tests.helpers.probe_rows import PROBES, TRUE
+from tests.helpers.probe_rows import FALSE, PROBES, TRUE
 
 
 @pytest.fixture
@@ -35,10 +35,20 @@ def test_captions_to_match(probe, folder):
 
 @pytest.mark.parametrize(
     ("probe", "change"),
-    [("What'sUp", {"caption_options": [TRUE]}), ("Winoground", {"id": None}), ("VSR", {"label": 2})],
+    [
+        ("What'sUp", {"caption_options": [TRUE]}),
+        ("What'sUp", {"caption_options": [None, FALSE, "a dog"]}),  # the first one would be wrong
+        ("SugarCrepe", {"caption": ""}),
+        ("Winoground", {"id": None}),
+        ("Winoground", {"caption_1": " "}),
+        ("VSR", {"label": 2}),
+        ("VSR", {"caption": None}),
+    ],
 )
 def test_rows_that_say_no_right_caption_are_refused(probe, change, folder):
-    (folder / "probe.json").write_text(json.dumps([PROBES[probe][0][0] | change]))
+    content = PROBES[probe][0]
+    row = content[0] if isinstance(content, list) else content["0"]
+    (folder / "probe.json").write_text(json.dumps([row | change]))
     with pytest.raises(DataError, match=r"probe\.json"):
         list(grounded_rows(folder / "probe.json"))
 

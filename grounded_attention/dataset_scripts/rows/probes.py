@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 
-from .raw import RawRow, RowError, first_of, structured, texts_of
+from .raw import RawRow, RowError, first_of, structured
 from .referring import make_row
 from .sources import Record, Source
 
@@ -24,7 +24,9 @@ FOILS = ("foil", "negative_caption")
 FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
 
 
-def _match(record: "Columns", captions: list[str], group: Any = "", label: int = 1, **about: Any) -> RawRow:
+def _match(record: "Columns", captions: Any, group: Any = "", label: int = 1, **about: Any) -> RawRow:
+    if not isinstance(captions, list) or any(not isinstance(each, str) or not each.strip() for each in captions):
+        raise RowError("bad captions", found=captions, expected="a text each, the right one first")
     pair = about.pop("pair", "")
     row = make_row(record, {"captions": captions}, [], **about)
     row.more |= {"label": label, "group": str(group or ""), "pair": str(pair)}
@@ -51,8 +53,8 @@ def has_options(record: "Columns") -> bool:
 
 def read_options(record: "Columns", context: "Context") -> Iterator[RawRow]:
     """What'sUp: the first caption is the right one."""
-    captions = texts_of(structured(record["caption_options"], "caption_options"), "caption_options")
-    if len(captions) < 2:
+    captions = structured(record["caption_options"], "caption_options")
+    if not isinstance(captions, list) or len(captions) < 2:
         raise RowError("bad caption_options", found=captions, expected="different texts, the right one first")
     yield _match(record, captions)
 
@@ -64,8 +66,8 @@ def has_two_pairs(record: "Columns") -> bool:
 def read_two_pairs(record: "Columns", context: "Context") -> Iterator[RawRow]:
     """Winoground: a row for each picture, with its own caption first; both rows have the `pair`."""
     captions = [record["caption_0"], record["caption_1"]]
-    if not all(isinstance(each, str) and each for each in captions) or record.get("id") is None:
-        raise RowError("bad captions or id", found=[record.get("id"), *captions], expected="an id and two texts")
+    if record.get("id") is None:
+        raise RowError("no id of a pair", found=captions, expected="an id")
     for number, own in enumerate(captions):
         about = {"images": [record[f"image_{number}"]], "pair": record["id"]}
         yield _match(record, [own, captions[1 - number]], record.get("collapsed_tag"), **about)
@@ -78,8 +80,8 @@ def has_statement(record: "Columns") -> bool:
 def read_statement(record: "Columns", context: "Context") -> Iterator[RawRow]:
     """VSR: a statement, and whether it is true."""
     label = str(record["label"])
-    if label not in ("0", "1", "True", "False") or not isinstance(record["caption"], str):
-        raise RowError("bad label or caption", found=[label, record["caption"]], expected="0 or 1, and a text")
+    if label not in ("0", "1", "True", "False"):
+        raise RowError("bad label", found=label, expected="0 or 1")
     yield _match(record, [record["caption"]], record["relation"], int(label in ("1", "True")))
 
 
