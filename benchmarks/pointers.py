@@ -32,7 +32,7 @@ from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.main import main as program
 from grounded_attention.commands.number_options import positive
 from grounded_attention.commands.vlm_options import default_options, load_vlm
-from grounded_attention.dataset_scripts.scenes.screen_files import PATCH, PICTURE
+from grounded_attention.dataset_scripts.scenes.screen_files import LARGE_PICTURE, PATCH
 from grounded_attention.heads.points import is_hit, zoom_box
 from grounded_attention.heads.statistics import ratio_intervals
 from grounded_attention.lens.pointing import point
@@ -89,7 +89,7 @@ def read_targets(count: int) -> list[dict[str, Any]]:
     for row in chosen:
         [phrase] = row["phrases"]
         x1, y1, x2, y2 = box = phrase["boxes"][0]
-        tokens = (x2 - x1) * (y2 - y1) * (PICTURE / PATCH) ** 2
+        tokens = (x2 - x1) * (y2 - y1) * (LARGE_PICTURE / PATCH) ** 2
         groups = ["all", row["data_type"], "below a token" if tokens < 1 else "a token and more"]
         groups.append(f"by {row['asked_by']}")
         targets.append({"image": row["image"], "text": phrase["text"], "box": box, "groups": groups})
@@ -190,10 +190,10 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("python -m benchmarks.pointers", __doc__)
     add = parser.add_argument
     add("--output", type=Path, default=Path("runs/pointer"), metavar="DIR", help="folder of the models and the table")
-    add("--start-steps", type=positive, default=600, metavar="N", help="steps of the common start (default: 600)")
-    add("--steps", type=positive, default=100, metavar="N", help="steps of each way (default: 100)")
+    add("--start-steps", type=positive, default=1500, metavar="N", help="steps of the common start (default: 1500)")
+    add("--steps", type=positive, default=600, metavar="N", help="steps of each way (default: 600)")
     add("--seeds", type=positive, default=3, metavar="N", help="number of seeds (default: 3)")
-    add("--texts", type=positive, default=200, metavar="N", help="texts to point at (default: 200)")
+    add("--texts", type=positive, default=120, metavar="N", help="texts to point at (default: 120)")
     add("--workers", type=positive, default=2, metavar="N", help="trainings at a time (default: 2)")
     add("--json", action="store_true", help="print targets and points as JSON")
     return parser

@@ -33,6 +33,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--output", required=True, type=Path, help="folder for the files")
     parser.add_argument("--images", required=True, type=positive, help=f"number of screens, at least {MIN_IMAGES}")
     parser.add_argument("--seed", required=True, type=seed_number, help="the same seed gives the same screens")
+    parser.add_argument("--large", action="store_true", help="few, large elements with few names, for small models")
     parser.add_argument("--num-proc", type=processes, default=1, help="number of processes")
     parser.add_argument("--force", action="store_true", help="replace screens of another seed, number or version")
     parser.add_argument("--json", action="store_true", help="print what was written as JSON and nothing else")
@@ -42,7 +43,8 @@ def build_parser() -> argparse.ArgumentParser:
 def _work(options: argparse.Namespace) -> str:
     from grounded_attention.dataset_scripts.scenes.screen_files import write_screens
 
-    manifest = write_screens(options.output, options.images, options.seed, options.num_proc, options.force)
+    given = (options.output, options.images, options.seed, options.num_proc, options.force, options.large)
+    manifest = write_screens(*given)
     return json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}"
 
 

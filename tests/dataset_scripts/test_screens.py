@@ -28,9 +28,9 @@ def folder(tmp_path_factory):
     return root
 
 
-@pytest.fixture(scope="module")
-def screens():
-    return [draw_screen(random.Random(number)) for number in range(300)]
+@pytest.fixture(scope="module", params=[False, True], ids=["", "large"])
+def screens(request):
+    return [draw_screen(random.Random(number), request.param) for number in range(300)]
 
 
 def test_each_instruction_means_one_element(screens):
@@ -70,7 +70,8 @@ def test_elements_are_inside_and_apart_and_drawn(screens):
                 )
 
 
-def test_sizes_types_and_looks_are_covered(screens):
+def test_sizes_types_and_looks_are_covered():
+    screens = [draw_screen(random.Random(number)) for number in range(300)]
     kinds = Counter(each.kind for screen in screens for each in screen.elements)
     assert {*kinds} == {"icon", "button", "menu", "link", "field", "checkbox", "entry"} and min(kinds.values()) > 20
     assert {screen.platform for screen in screens} == {*PLATFORMS}

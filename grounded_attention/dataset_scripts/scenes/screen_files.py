@@ -34,29 +34,33 @@ from .screens import Screen
 VERSION = 1
 SCALE = 2  # pixels of a unit
 PER_SCREEN = 6  # instructions
-PICTURE, PATCH = 160, 16  # pixels that the small processor makes
+PICTURE, LARGE_PICTURE, PATCH = 160, 112, 16  # pixels that the small processor makes, also of large screens
 WORD = r"[^\W\d]+|\d|[^\w\s]"  # its words, and each digit
 NAMES = {**dict(zip(SPLITS, SPLITS, strict=True)), "val": "validation"}
 
 
-def write_screens(output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False) -> dict[str, Any]:
+def write_screens(
+    output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False, large: bool = False
+) -> dict[str, Any]:
     """Draws screens and writes them to a folder, unless the folder already holds them.
 
-    The same seed and number of screens give the same rows, with any number of processes.
+    The same seed and number of screens give the same rows, with any number of processes. `large` ones have few, large
+    elements.
     """
     check_arguments(count, seed, num_proc)
-    root, identity = Path(output), {"version": VERSION, "seed": seed, "images": count, "drawn": "screens"}
+    drawn = "large screens" if large else "screens"
+    root, identity = Path(output), {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
     root.mkdir(parents=True, exist_ok=True)
     with folder_lock(root, doing="draws these screens", hint="wait for it", wait=True):
         manifest = finished_manifest(root, identity, force)
         if manifest is None:
             begin(root, identity)
-            manifest = {**identity, **_write_all(root, count, seed, num_proc)}
+            manifest = {**identity, **_write_all(root, count, seed, num_proc, large)}
             finish(root, manifest)
     return manifest
 
 
-def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, Any]:
+def _write_all(root: Path, count: int, seed: int, num_proc: int, large: bool) -> dict[str, Any]:
     numbers = split_numbers(seed, count)
     split_of = {number: NAMES[split] for split, listed in numbers.items() for number in listed}
     for name in (*NAMES.values(), "processor"):
@@ -65,7 +69,7 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, An
     talks: dict[str, list[dict[str, Any]]] = {name: [] for name in NAMES.values()}
     words: Counter[str] = Counter()
     with mapper(num_proc) as mapped, phase("screen", count) as advance:
-        for number, (made, talk) in enumerate(mapped(partial(_draw, seed, root, split_of), range(count))):
+        for number, (made, talk) in enumerate(mapped(partial(_draw, seed, root, split_of, large), range(count))):
             rows[split_of[number]] += [json.dumps(row) for row in made]
             talks[split_of[number]].append(talk)
             words.update(word for each in talk["conversations"][::2] for word in each["value"].split())
@@ -73,16 +77,18 @@ def _write_all(root: Path, count: int, seed: int, num_proc: int) -> dict[str, An
     for name in NAMES.values():
         write_text(root / name / "metadata.jsonl", "\n".join(rows[name]) + "\n")
         write_text(root / f"{name}.json", json.dumps(talks[name]) + "\n")
-    known = [*sorted(words), *"0123456789[],"]
-    for path, text in writers_llava.processor_files(known, PICTURE, PATCH, WORD).items():
+    known, picture = [*sorted(words), *"0123456789[],"], LARGE_PICTURE if large else PICTURE
+    for path, text in writers_llava.processor_files(known, picture, PATCH, WORD).items():
         write_bytes(root / "processor" / path, text.encode())
     return {"instructions": {name: len(rows[name]) for name in NAMES.values()}, "words": len(words)}
 
 
-def _draw(seed: int, root: Path, split_of: dict[int, str], number: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _draw(
+    seed: int, root: Path, split_of: dict[int, str], large: bool, number: int
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Writes the picture of a screen; its rows, and its conversation."""
     rng = random.Random(f"{seed}/screen/{number}")
-    screen, name = screens.draw_screen(rng), f"{number:06d}.png"
+    screen, name = screens.draw_screen(rng, large), f"{number:06d}.png"
     paint(screen).save(root / split_of[number] / name, compress_level=1)
     rows: list[dict[str, Any]] = []
     talk: list[dict[str, Any]] = []

@@ -43,6 +43,7 @@ COMMANDS = {
     "help": "read the manual",
 }
 GLYPHS = tuple(COMMANDS)[:12]
+FEW, LARGER = 8, 1.8  # commands of screens with few, large elements, and how much larger these are
 TITLE_ICONS = {"close": "leave this window", "minimise": "hide this window", "maximise": "fill the whole screen"}
 FIELDS = {
     "name": "say who it is",
@@ -121,10 +122,10 @@ def text_width(text: str, size: float) -> float:
     return font(64).getlength(text) * size / 64
 
 
-def draw_screen(rng: random.Random) -> Screen:
-    """Draws a random screen of one of the platforms, light or dark."""
-    platform = rng.choice([*PLATFORMS])
-    width, height = (round(edge * rng.uniform(0.92, 1.08)) for edge in _SIZES[PLATFORMS[platform]])
+def draw_screen(rng: random.Random, large: bool = False) -> Screen:
+    """Draws a random screen of one of the platforms, light or dark; a `large` one has few, large elements."""
+    platform, shrink = rng.choice([*PLATFORMS]), LARGER if large else 1.0
+    width, height = (round(edge * rng.uniform(0.92, 1.08) / shrink) for edge in _SIZES[PLATFORMS[platform]])
     dark, accent = rng.random() < 0.4, rng.choice(_ACCENTS)
     paper, bar, text, line = (28, 48, 235, 95) if dark else (250, 226, 25, 170)
     grey = {"paper": paper, "bar": bar, "text": text, "line": line, "on_accent": 255}
@@ -132,16 +133,16 @@ def draw_screen(rng: random.Random) -> Screen:
     red, green, blue = (255 - (255 - tone) // 2 for tone in accent)
     colours |= {"accent": accent, "desk": (red, green, blue)}
     screen = Screen(platform, width, height, colours, radius=0 if platform == "windows" else rng.choice((2, 4)))
-    _Layout(screen, rng).fill()
+    _Layout(screen, rng, [*COMMANDS][: FEW if large else None]).fill()
     return screen
 
 
 class _Layout:
     """Puts elements on a screen from the top to the bottom; no name is used twice."""
 
-    def __init__(self, screen: Screen, rng: random.Random) -> None:
+    def __init__(self, screen: Screen, rng: random.Random, names: list[str]) -> None:
         self.screen, self.rng, self.place = screen, rng, PLATFORMS[screen.platform]
-        self.names = rng.sample([*COMMANDS], len(COMMANDS))
+        self.names = rng.sample(names, len(names))
         self.left, self.right, self.top, self.bottom = 0.0, float(screen.width), 0.0, float(screen.height)
         self.text_size = rng.choice((7, 8, 9))
 
@@ -170,6 +171,8 @@ class _Layout:
     def _row_of_icons(self, names: Sequence[str], left: float, middle: float, side: float, group: str) -> None:
         for number, name in enumerate(names):
             x = left + number * side * 1.7
+            if x + side > self.right:
+                return
             self._add("icon", name, (x, middle - side / 2, x + side, middle + side / 2), group)
 
     def _window(self) -> None:
@@ -184,7 +187,9 @@ class _Layout:
         x, names = (self.left + 5, [close, *others]) if mac else (self.right - side * 4.9, [*others, close])
         self._row_of_icons(names, x, self.top + 6.5, side, "title bar")
         x = self.left + (self.right - self.left) * 0.4
-        self._shape((x, self.top, x + 50, self.top + 13), "text", text=self.rng.choice(("Notes", "Photos", "Editor")))
+        title = self.rng.choice(("Notes", "Photos", "Editor"))
+        if x + 60 < self.right:
+            self._shape((x, self.top, x + 50, self.top + 13), "text", text=title)
         self.top += 13
         if self.rng.random() < 0.75:
             x, size = self.left + 4, self.rng.choice((7, 8))
@@ -244,7 +249,7 @@ class _Layout:
         """Fields with their names, and checkboxes."""
         size, wide = self.text_size, max((self.right - self.left) * 0.3, 8 + text_width("Password", self.text_size))
         for name in self.rng.sample([*FIELDS], self.rng.randint(2, 3)):
-            if self.top + 16 > self.bottom - 20:
+            if self.top + 16 > self.bottom - 20 or self.left + wide + 26 > self.right:
                 return
             self._shape(
                 (self.left + 8, self.top + 3, self.left + wide, self.top + 15), "text", text=name.title(), size=size
@@ -284,7 +289,7 @@ class _Layout:
         size = self.rng.choice((7, 8, 9, 10))
         x, high = self.left + 8, size + 6
         y = min(self.rng.uniform(self.top + 2, max(self.bottom - high - 3, self.top + 2)), self.bottom - high - 1)
-        for name in self._deal(self.rng.randint(1, 3)):
+        for name in self._deal(self.rng.randint(1, 3) if y >= self.top else 0):
             wide = text_width(name.title(), size) + 10
             if x + wide > self.right - 4:
                 return
