@@ -1,0 +1,108 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""A whole tiny Qwen2.5-VL against the forward passes of GUI-AIMA, GUI-Actor and V2P: losses, gradients of weights."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+
+from grounded_attention import get_method, grounding_loss
+from grounded_attention.supervision.actor import HEAD
+from grounded_attention.supervision.method import TARGETS
+from grounded_attention.supervision.soft_attention import QUERIES
+
+PLACES = [top / "shared" / "parity" / "attention_grounding.pt" for top in Path(__file__).resolve().parents]
+FILE = next((place for place in PLACES if place.is_file()), None)
+
+
+needs_file = pytest.mark.skipif(FILE is None, reason="the file ../shared/parity/attention_grounding.pt is not there")
+
+
+def name_here(name):
+    name = name.replace("multi_patch_pointer_head.", f"{HEAD}.")
+    if name.startswith("model."):
+        return f"model.language_model.{name.removeprefix('model.')}"
+    return f"model.{name}" if name.startswith("visual.") else name
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return torch.load(FILE, weights_only=True)
+
+
+def make_model(theirs):
+    words = dict(theirs["config"])
+    vision, whole = words.pop("vision_config"), {name: words.pop(name) for name in [*words] if name.endswith("_id")}
+    turned = {"rope_theta": words.pop("rope_theta"), "mrope_section": words.pop("rope_scaling")["mrope_section"]}
+    words["rope_parameters"] = {"rope_type": "default", **turned}
+    tied = words.pop("tie_word_embeddings")
+    config = Qwen2_5_VLConfig(text_config=words, vision_config=vision, tie_word_embeddings=tied, **whole)
+    model = Qwen2_5_VLForConditionalGeneration(config)
+    model.load_state_dict({name_here(name): weight for name, weight in theirs["state_dict"].items()})
+    return model.train()
+
+
+def make_batch(theirs, method, labels):
+    ids, known = theirs["input_ids"], theirs["attention_mask"] > 0
+    images = [(row == theirs["token_ids"]["image"]).nonzero()[:, 0] for row in ids]
+    places = pad_sequence(images, batch_first=True, padding_value=-1)
+    batch = {
+        "phrase_mask": (ids == theirs["token_ids"]["pointer_pad"])[:, None],
+        "phrase_anchor": torch.ones(len(ids), 1, dtype=torch.bool),
+        "phrase_regions": pad_sequence([label[0] for label in labels], batch_first=True)[:, None].float(),
+        "text_positions": torch.arange(ids.shape[1]).expand(len(ids), -1).masked_fill(~known, -1),
+        "region_positions": places,
+        "region_attention_mask": (places >= 0).long(),
+    }
+    return batch | method.prepare_batch(batch)
+
+
+def assert_learns(model, method, batch, theirs, wanted, pointer_loss):
+    """One step's losses, and the gradients of the pointer loss."""
+    names = ("input_ids", "attention_mask", "pixel_values", "image_grid_thw", "position_ids")
+    inputs = {name: theirs[name] for name in names}
+    outputs = model(**inputs, labels=theirs["language_labels"], **method.forward_kwargs(batch))
+    torch.testing.assert_close(outputs.loss, wanted["language_loss"], atol=1e-6, rtol=1e-6)
+    loss = grounding_loss(method, outputs, batch)
+    torch.testing.assert_close(loss.reshape(()), pointer_loss.reshape(()), atol=1e-6, rtol=0)
+    loss.backward()
+    ours = dict(model.named_parameters())
+    for name, gradient in wanted["gradients_of_pointer_loss"].items():
+        made = ours[name_here(name)].grad
+        assert (made is None) == (gradient is None), name
+        if gradient is not None:
+            assert (made - gradient).abs().max() <= 2e-5 * gradient.abs().max(), name
+
+
+@needs_file
+@pytest.mark.parametrize("number", range(4))
+def test_attention_of_a_whole_model_is_taught_as_by_gui_aima(recorded, number):
+    theirs = recorded["gui_aima"]["tiny_model"]
+    case, model = theirs["cases"][number], make_model(theirs)
+    soft = "kl" in case["weighting"]
+    method = get_method(
+        "pointer",
+        target="given",
+        reduction="queries_soft" if soft else "queries_hard",
+        top_queries=1 if soft else int(case["weighting"].split("_")[1]),
+    )
+    method.prepare(model)
+    batch = make_batch(theirs, method, theirs["labels"])
+    queries = [sample["query_positions"] for sample in case["samples"]]  # without the token that opens their anchor
+    batch[TARGETS][QUERIES]["rows"] = pad_sequence(queries, batch_first=True, padding_value=-1)
+    assert_learns(model, method, batch, theirs, case, case["pointer_loss"])
+
+
+@needs_file
+@pytest.mark.parametrize("source", ["gui_actor", "v2p"])
+def test_a_head_of_a_whole_model_is_taught_as_by_its_authors(recorded, source):
+    theirs, wanted = recorded["gui_aima"]["tiny_model"], recorded[source]["tiny_model"]
+    model, method = (
+        make_model(theirs),
+        get_method("actor", target="given", outside=float(source == "v2p"), dropout=0.0),
+    )
+    method.prepare(model)
+    getattr(model, HEAD).load_state_dict(wanted["head_state_dict"])
+    assert_learns(model, method, make_batch(theirs, method, wanted["labels"]), theirs, wanted, wanted["pointer_loss"])
