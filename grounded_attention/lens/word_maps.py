@@ -22,6 +22,7 @@ from torch.nn.functional import interpolate
 from grounded_attention.heads.boxes import GroundedBox, ground_box
 from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.maps import BOX_RULE, TokenGrid
+from grounded_attention.heads.points import map_points
 from grounded_attention.utils.whole_files import write_text
 
 from .sequences import Word
@@ -69,11 +70,9 @@ class WordMap:
 
     @property
     def point(self) -> tuple[float, float]:
-        """The middle of the cell with the most attention: x and y in [0, 1]."""
-        row, column = np.unravel_index(self.cells.argmax(), self.cells.shape)
+        """The best of `map_points`, x and y in [0, 1]; the middle of the frame for a map without attention."""
         x1, y1, x2, y2 = self.frame
-        rows, columns = self.cells.shape
-        return float(x1 + (column + 0.5) * (x2 - x1) / columns), float(y1 + (row + 0.5) * (y2 - y1) / rows)
+        return next((point for point, _ in map_points(self.cells, self.frame)), ((x1 + x2) / 2, (y1 + y2) / 2))
 
 
 @dataclass(frozen=True, eq=False)

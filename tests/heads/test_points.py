@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Points of maps and crops against what the code of GUI-AIMA, GUI-Actor and V2P computed, and where ours is right."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from transformers import AutoTokenizer
 
 from grounded_attention.heads.points import is_hit, map_points, point_scores, zoom_box
 from grounded_attention.lens.pointing import point
+from grounded_attention.lens.word_maps import WordMap
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method
 from grounded_attention.supervision.soft_attention import tell_anchor
@@ -137,3 +139,11 @@ def test_an_anchor_points_by_its_own_row(tmp_path):
     tell_anchor(get_method("actor"), processor.tokenizer)
     with pytest.raises(ValueError, match="actor"):
         point(model, processor, picture(), "the small cat")
+
+
+def test_a_word_of_look_has_the_point_of_its_map():
+    cells = np.zeros((4, 6), dtype=np.float32)
+    cells[1, 2], cells[1, 3], cells[3, 0] = 3, 1, 2  # two neighbours, and another place
+    word = WordMap("ball", 0, cells, (0.5, 0.0, 1.0, 1.0), (0, 0, 1, 1), 0.5, ((0, 0),), (60, 40))
+    assert np.allclose(word.point, (0.5 + 0.5 * (3 * 2.5 + 1 * 3.5) / 4 / 6, 1.5 / 4))
+    assert replace(word, cells=0 * cells).point == (0.75, 0.5)
