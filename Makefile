@@ -141,13 +141,10 @@ bench: $(INSTALLED)  ## measure speed and memory side by side, print the ratios
 	$(BIN)/python -m benchmarks.recipe_step
 	$(BIN)/python -m benchmarks.audit
 	$(BIN)/python -m benchmarks.look
-	$(BIN)/python -m benchmarks.pretraining_step
-	$(BIN)/python -m benchmarks.beside_transformers lxmert
-	$(BIN)/python -m benchmarks.beside_transformers visualbert
+	for family in vl_bert lxmert visualbert; do $(BIN)/python -m benchmarks.pretraining_step $$family || exit 1; done
 	$(BIN)/python -m benchmarks.export
 	$(BIN)/python -m benchmarks.region_table
 	$(BIN)/python -m benchmarks.row_tables
-	$(BIN)/python -m benchmarks.waiting_threads
 
 .PHONY: bench-gpu
 bench-gpu: $(INSTALLED)  ## measure training steps, `look` and `heads` on this GPU (minutes); without one, check that every way runs

@@ -1,24 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Time and peak memory of the audit, compared to a simple implementation with eager maps of all layers.
 
-The output contains ratios only, because seconds depend on the machine. A step audits both directions of a batch of
-captions with 32 words, 4 phrases and the given number of regions, with VL-BERT (12 layers of 12 heads, base width).
-The output also contains the number of answers and the attention by which the two implementations differ.
+A step audits both directions of a batch of captions with 32 words, 4 phrases and the given number of regions, with
+VL-BERT (12 layers of 12 heads, base width). The output also contains the number of answers and the attention by which
+the two implementations differ.
 
-Times are medians over rounds; each round runs both implementations in turn. On a CPU they are CPU seconds of the
-process. Memory is the peak above weights and inputs, each implementation in a separate process, after one caption, so
-memory that libraries allocate once is not counted.
+Each round runs both in turn; times are CPU seconds of the process. Memory is the peak above weights and inputs, each
+in a separate process, after one caption, so memory that libraries allocate once is not counted.
 
 examples:
   python -m benchmarks.audit
   python -m benchmarks.audit --quick
-  python -m benchmarks.audit --device cuda --batch 32
 """
 
 import argparse
-import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +23,7 @@ import numpy as np
 import torch
 from transformers import BertTokenizer
 
-from benchmarks.measuring import benchmark_parser, peak_memory, printed, quotients, run_apart, take_turns
+from benchmarks.measuring import Workload, benchmark_parser, compare, report, run_apart
 from grounded_attention.commands.command_line import run
 from grounded_attention.heads.examples import AuditExample
 from grounded_attention.heads.items import (
@@ -73,18 +70,14 @@ class PlainObserver(Observer):
         return pairs
 
 
-class Workload:
-    """A model, a batch and its queries; `step()` runs them and returns the counts."""
+class Audit(Workload):
+    """A model, a batch and its queries; a step runs them and returns the counts."""
 
     def __init__(self, way: str, regions: int, options: argparse.Namespace):
         torch.manual_seed(0)
-        width = 48 if options.quick else 768
+        sizes: dict[str, Any] = {"hidden_size": 48, "intermediate_size": 192, "num_hidden_layers": 2}
         config = VLBertConfig(
-            hidden_size=width,
-            visual_size=width,
-            num_hidden_layers=2 if options.quick else 12,
-            num_attention_heads=12,
-            intermediate_size=4 * width,
+            **(sizes if options.quick else {}),
             vocab_size=len(VOCABULARY),
             max_position_embeddings=128,
             # With the default of 0, a new model does not distinguish regions, and all heads give equal results.
@@ -92,8 +85,7 @@ class Workload:
             visual_scale_region_init=0.5,
             initializer_range=0.3 if options.quick else 0.05,
         )
-        model = VLBertModel._from_config(config, attn_implementation="eager" if way == "plain" else "sdpa")
-        model = model.to(options.device).eval()
+        model = VLBertModel._from_config(config, attn_implementation="eager" if way == "plain" else "sdpa").eval()
         self.observer = PlainObserver(model) if way == "plain" else get_observer(model)
         self.examples = _examples(options.batch, regions)
         batch = _process(model, self.examples, regions)
@@ -102,13 +94,10 @@ class Workload:
             "text_to_region": text_items(grounded, batch, DEFAULT_WORD),
             "region_to_text": region_items(grounded, batch),
         }
-        self.batch = {name: tensor.to(options.device) for name, tensor in batch.inputs.items()}
-        self.queries = {
-            name: (items.rows.to(options.device), items.columns.to(options.device))
-            for name, items in self.items.items()
-        }
+        self.batch = batch.inputs
+        self.queries = {name: (items.rows, items.columns) for name, items in self.items.items()}
 
-    def observe_one(self) -> None:
+    def warm_up(self) -> None:
         """Runs the queries of the first caption only."""
         batch = {name: tensor[:1] for name, tensor in self.batch.items()}
         self.observer.observe(batch, {name: (rows[:1], columns[:1]) for name, (rows, columns) in self.queries.items()})
@@ -156,55 +145,33 @@ def _process(model: Any, examples: list[AuditExample], regions: int) -> HeadBatc
     return RegionInputs(model, processor, records, Rules()).make(examples)
 
 
-def measure_times(regions: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Returns way -> seconds of each round, and the differences between both."""
-    workloads = {way: Workload(way, regions, options) for way in WAYS}
-    counted = {way: workload.step() for way, workload in workloads.items()}
-    times = take_turns({way: each.step for way, each in workloads.items()}, options.rounds, options.device)
-    return {**times, **_differences(counted["audit"], counted["plain"])}
+def differences(regions: int, options: argparse.Namespace) -> dict[str, list[float]]:
+    """By how many right answers of heads and by how much attention at most the two ways differ."""
+    return count_differences(*(Audit(way, regions, options).step() for way in WAYS))
 
 
-def _differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+def count_differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, list[float]]:
+    """The same of what the steps of both returned."""
     pairs = [(one[name], other[name]) for name in one]
     answers = sum(int(np.abs(np.subtract(a["correct"], b["correct"])).sum()) for a, b in pairs)
     share = max(float(np.abs(np.subtract(a["share"], b["share"])).max()) for a, b in pairs)
-    return {"answers": answers, "share": share}
-
-
-def measure_memory(way: str, regions: int, options: argparse.Namespace) -> float:
-    """The peak memory of two steps in bytes, without the model, the batch and libraries."""
-    workload = Workload(way, regions, options)
-    workload.observe_one()
-    return peak_memory(workload.step, options.device)
+    return {"answers apart": [answers], "share apart": [share]}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
-    parser = benchmark_parser("audit", __doc__, rounds=3, device=True)
+    parser = benchmark_parser("audit", __doc__, rounds=3)
     parser.add_argument("--regions", type=int, nargs="+", help="regions per image (100 300)")
     parser.add_argument("--batch", type=int, default=8, help="captions per step (8)")
     return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
-    by_regions = {}
+    ratios = {}
     for regions in options.regions or ([20] if options.quick else [100, 300]):
-        memory = {way: run_apart(measure_memory, way, regions, options) for way in WAYS}
-        measured = run_apart(measure_times, regions, options)
-        by_regions[regions] = {
-            "memory plain/audit": memory["plain"] / memory["audit"],
-            "time audit/plain": statistics.median(quotients(measured["audit"], measured["plain"])),
-            "answers apart": measured["answers"],
-            "share apart": measured["share"],
-        }
-    return printed(by_regions, options.json, _lines)
-
-
-def _lines(by_regions: Mapping[int, Mapping[str, float]]) -> Iterator[str]:
-    yield f"{'regions':>7}{'memory plain/audit':>20}{'time audit/plain':>18}{'answers apart':>15}{'share apart':>13}"
-    for regions, (memory, time, answers, share) in ((each, row.values()) for each, row in by_regions.items()):
-        yield f"{regions:>7}{memory:>20.2f}{time:>18.2f}{answers:>15}{share:>13.1e}"
-    yield "aims: memory plain/audit >= 3, time audit/plain <= 1, the same answers"
+        found = compare(Audit, WAYS, [("audit", "plain")], regions, options)
+        ratios[f"{regions} regions"] = found | run_apart(differences, regions, options)
+    return report(ratios, options.json, "memory, audit / plain <= 0.33, time, audit / plain <= 1, the same answers")
 
 
 if __name__ == "__main__":

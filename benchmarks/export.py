@@ -18,7 +18,7 @@ examples:
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from benchmarks.measuring import benchmark_parser, quotients, report, take_turns
+from benchmarks.pretraining_step import TINY, make_batches
 from grounded_attention.commands.command_line import run
 from grounded_attention.conversion.export_graph import NamedScores, export_graph, output_names, write_int8, write_onnx
 from grounded_attention.conversion.export_inputs import export_inputs
@@ -39,6 +40,7 @@ from grounded_attention.training.recipes.recipe import Data, Recipe
 PYTORCH, ONNX, INT8 = "PyTorch", "ONNX", "ONNX int8"
 WORDS, REGIONS = 16, 36
 Batch = Mapping[str, torch.Tensor]
+Ratios = dict[str, dict[str, list[float]]]
 Way = Callable[[Batch], dict[str, np.ndarray]]
 
 
@@ -79,47 +81,36 @@ def make_ways(model: Any, folder: Path) -> tuple[dict[str, Way], dict[str, int]]
 def make_base(options: argparse.Namespace) -> Any:
     """VL-BERT of base width with random weights and 3,129 answers, as in VQA."""
     torch.manual_seed(0)
-    width = 24 if options.quick else 768
-    config = VLBertConfig(
-        hidden_size=width,
-        visual_size=width,
-        intermediate_size=4 * width,
-        num_hidden_layers=options.layers,
-        num_attention_heads=width // 12 if options.quick else 12,
-        answers=[f"answer {number}" for number in range(10 if options.quick else 3129)],
-    )
+    answers = [f"answer {number}" for number in range(10 if options.quick else 3129)]
+    layers = options.layers or (1 if options.quick else 12)
+    config = VLBertConfig(**(TINY if options.quick else {}), num_hidden_layers=layers, answers=answers)
     return VLBertForVisualQuestionAnswering(config).eval()
 
 
 def make_batch(rows: int, config: Any) -> Batch:
     """Random words and regions, without padding."""
-    corners = torch.rand(rows, REGIONS, 2) / 2
-    return {
-        "input_ids": torch.randint(5, config.vocab_size, (rows, WORDS)),
-        "attention_mask": torch.ones(rows, WORDS, dtype=torch.long),
-        "token_type_ids": torch.zeros(rows, WORDS, dtype=torch.long),
-        "region_features": torch.rand(rows, REGIONS, config.region_feature_size),
-        "region_boxes": torch.cat([corners, corners + 0.3], dim=-1),
-        "region_attention_mask": torch.ones(rows, REGIONS, dtype=torch.long),
-        "answer_positions": torch.ones(rows, dtype=torch.long),
-    }
+    (batch,) = make_batches(config, rows, rows, (WORDS, WORDS), (REGIONS, REGIONS))
+    names = ("input_ids", "attention_mask", "region_features", "region_boxes", "region_attention_mask")
+    more = {"token_type_ids": torch.zeros_like(batch["input_ids"]), "answer_positions": torch.ones(rows).long()}
+    return {name: batch[name] for name in names} | more
 
 
-def measure_speed(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    """Sizes of the base model, and by batch size and way its speed over PyTorch's in each round."""
+def measure_speed(options: argparse.Namespace, folder: Path) -> Ratios:
+    """Size of each way of the base model, and its speed over PyTorch's in each round."""
     model = make_base(options)
     ways, sizes = make_ways(model, folder)
-    numbers: dict[str, Any] = {"size": {way: size / sizes[PYTORCH] for way, size in sizes.items()}, "speed": {}}
+    numbers: Ratios = {f"base width, {way}": {"size": [size / sizes[PYTORCH]]} for way, size in sizes.items()}
     for rows in (1, 8):
         batch = make_batch(rows, model.config)
         for way in ways.values():
             way(batch)
         times = take_turns({name: partial(way, batch) for name, way in ways.items()}, options.rounds)
-        numbers["speed"][rows] = {name: quotients(times[PYTORCH], taken) for name, taken in times.items()}
+        for name, taken in times.items():
+            numbers[f"base width, {name}"][f"speed, batch {rows}"] = quotients(times[PYTORCH], taken)
     return numbers
 
 
-def measure_accuracy(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure_accuracy(options: argparse.Namespace, folder: Path) -> Ratios:
     """By way: the largest difference of a score, the share of equal answers, and the accuracy of identification."""
     data = Data(
         data_dir=options.data_dir,
@@ -143,19 +134,16 @@ def measure_accuracy(options: argparse.Namespace, folder: Path) -> dict[str, Any
             outputs_of[name].append(way(batch))
     exact, gold = outputs_of[PYTORCH], np.concatenate(labels)
     expected = _answers(exact)
-    return {
-        name: {
-            "size": sizes[name] / sizes[PYTORCH],
-            "difference": max(
-                float(np.abs(one[key] - other[key]).max())
-                for one, other in zip(outputs, exact, strict=True)
-                for key in one
-            ),
-            "agreement": float((_answers(outputs) == expected).mean()),
-            "accuracy": float((_answers(outputs) == gold).mean()),
+    numbers: Ratios = {}
+    for name, outputs in outputs_of.items():
+        apart = [np.abs(one[key] - other[key]).max() for one, other in zip(outputs, exact, strict=True) for key in one]
+        numbers[f"trained, {name}"] = {
+            "size": [sizes[name] / sizes[PYTORCH]],
+            "difference": [float(max(apart))],
+            "same answer": [float((_answers(outputs) == expected).mean())],
+            "accuracy": [float((_answers(outputs) == gold).mean())],
         }
-        for name, outputs in outputs_of.items()
-    }
+    return numbers
 
 
 def _answers(outputs: Sequence[Mapping[str, np.ndarray]]) -> np.ndarray:
@@ -168,23 +156,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace) -> str:
-    options.layers = options.layers or (1 if options.quick else 12)
     with tempfile.TemporaryDirectory() as base, tempfile.TemporaryDirectory() as trained:
         numbers = measure_speed(options, Path(base))
         if options.model:
-            numbers["trained"] = measure_accuracy(options, Path(trained))
-    return printed(numbers, options.json, _lines)
-
-
-def _lines(numbers: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{'base width':<12}{'size':>8}" + "".join(f"{f'speed, batch {rows}':>24}" for rows in numbers["speed"])
-    for way, size in numbers["size"].items():
-        yield f"{way:<12}{size:>8.2f}" + "".join(f"{spread(each[way]):>24}" for each in numbers["speed"].values())
-    if "trained" in numbers:
-        yield f"{'trained':<12}{'size':>8}{'difference':>12}{'same answer':>13}{'accuracy':>10}"
-        for way, each in numbers["trained"].items():
-            scores = f"{each['size']:>8.2f}{each['difference']:>12.2g}{each['agreement']:>13.1%}"
-            yield f"{way:<12}{scores}{each['accuracy']:>10.1%}"
+            numbers |= measure_accuracy(options, Path(trained))
+    return report(numbers, options.json)
 
 
 def _parser() -> argparse.ArgumentParser:

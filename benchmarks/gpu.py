@@ -9,7 +9,8 @@ optimizer. Then the gradients of every back end in bfloat16 are compared with th
 
 Then a decoder of the size of Qwen2.5-VL-3B (`benchmarks/gpu_decoders.py`): LoRA steps, `heads` and `look`.
 
-Without a GPU every way runs once on the CPU at tiny size; nothing is measured. The exit status is 1 if a way fails.
+Without a GPU every way runs once on the CPU at tiny size; the numbers then mean nothing. The exit status is 1 if a way
+fails.
 
 examples:
   python -m benchmarks.gpu
@@ -21,7 +22,7 @@ import gc
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -33,8 +34,8 @@ from tqdm.auto import tqdm
 from transformers.utils import is_flash_attn_2_available
 
 from benchmarks import gpu_decoders as decoders
-from benchmarks.measuring import clock, data_sheet_peak, matrix_peak
-from benchmarks.pretraining_step import TINY, TOKENS, make_batches, make_examples
+from benchmarks.measuring import clock, data_sheet_peak, matrix_peak, quotients, spread, take_turns
+from benchmarks.pretraining_step import INPUTS, TINY, TOKENS, make_batches
 from grounded_attention.commands.command_line import make_parser, one_line, run
 from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining, VLBertForVGP
 from grounded_attention.supervision import get_method
@@ -44,7 +45,6 @@ CLASSES: dict[str, Any] = {"pre-training": VLBertForPreTraining, "VGP": VLBertFo
 LENGTHS = {"pre-training": TOKENS, "VGP": (20, 44)}  # VGP has two captions
 PHRASE_WORDS = 2
 GRADIENT_BATCH = 8  # float32 needs more memory
-CLOSE = 1e-4  # relative difference of losses in float32
 WARM_UP = 3  # steps; the first of them compile
 Batch = dict[str, Any]
 
@@ -72,14 +72,14 @@ WAYS = (
     Way("FlashAttention, compiled", "flash_attention_2", compiled=True),
 )
 SDPA = Way("SDPA", method="direct")
-FLEX = Way("flex", "flex_attention", method="direct")
+FLEX = Way("flex", "flex_attention", method="direct")  # has no backward pass on a CPU
 GRADIENTS = (SDPA, FLEX, Way("FlashAttention", "flash_attention_2", method="direct"))
 
 
 class Measured(NamedTuple):
-    """Milliseconds of a step in each round, and the peak memory in bytes."""
+    """Seconds of a step in each round, and the peak memory in bytes."""
 
-    milliseconds: list[float]
+    seconds: list[float]
     memory: int
 
 
@@ -88,7 +88,8 @@ def make_batch(task: str, size: int, config: VLBertConfig) -> tuple[Batch, Batch
 
     Every third word from the second on begins a phrase of two words, and phrase p refers to region p.
     """
-    (inputs,) = make_batches(make_examples(size, config, LENGTHS[task]), size, False, "cpu")
+    (batch,) = make_batches(config, size, size, LENGTHS[task])
+    inputs = {name: batch[name] for name in (*INPUTS, "region_labels", "masked_regions")}
     lengths, length = inputs["attention_mask"].sum(1), inputs["attention_mask"].shape[1]
     first = torch.arange(1, length - 2, 3)
     offset = torch.arange(length) - first[:, None]
@@ -160,21 +161,42 @@ def useful_operations(task: str, options: argparse.Namespace) -> tuple[int, int]
     return len(training.inputs["input_ids"]), counter.get_total_flops()
 
 
-def measure(task: str, way: Way, options: argparse.Namespace) -> Measured:
-    """Times the steps of one way in rounds, after a warm-up."""
+def measure(task: str, way: Way, options: argparse.Namespace) -> dict[str, Measured]:
+    """Times the steps of one way in rounds, after a warm-up; by the name of the way."""
     training = Training(task, way, options)
     training.model.train()
     for _ in range(WARM_UP if options.device == "cuda" else 0):
         training.step()
-    if options.device == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+    reset_peak(options.device)
     times = []
     for _ in range(options.rounds):
         begin = clock(options.device)
         for _ in range(options.steps):
             training.step()
-        times.append((clock(options.device) - begin) / options.steps * 1000)
-    return Measured(times, torch.cuda.max_memory_allocated() if options.device == "cuda" else 0)
+        times.append((clock(options.device) - begin) / options.steps)
+    return {way.name: Measured(times, peak(options.device))}
+
+
+def measure_decoder(grid: tuple[int, int], model: Any, options: argparse.Namespace) -> dict[str, Measured]:
+    """Times the ways of a decoder, which take turns, by name."""
+    ways, memory = decoders.make_ways(model, decoders.make_batch(*grid, model)), {}
+    for name, way in ways.items():
+        reset_peak(options.device)
+        way()
+        memory[name] = peak(options.device)
+    times = take_turns(ways, options.rounds, options.device)
+    return {name: Measured(times[name], memory[name]) for name in ways}
+
+
+def reset_peak(device: str) -> None:
+    """Forgets the peak of allocated memory."""
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+
+
+def peak(device: str) -> int:
+    """The peak of allocated memory since then, in bytes; 0 on a CPU."""
+    return torch.cuda.max_memory_allocated() if device == "cuda" else 0
 
 
 def measure_gradients(task: str, way: Way, options: argparse.Namespace) -> float:
@@ -203,15 +225,15 @@ def available(ways: Sequence[Way]) -> list[Way]:
     return [way for way in ways if way.back_end != "flash_attention_2" or is_flash_attn_2_available()]
 
 
-# With a GPU
-
-
-def measure_card(options: argparse.Namespace, results: Batch) -> Iterator[str]:
-    """Measures all ways; yields the lines of the report, and adds the figures to `results`."""
-    card = torch.cuda.get_device_name()
-    here, sheet = matrix_peak("cuda", "bfloat16"), data_sheet_peak(card)
+def measure_all(options: argparse.Namespace, results: Batch) -> Iterator[str]:
+    """Measures all ways; yields the lines of the report, and adds the numbers to `results`."""
+    gpu = options.device == "cuda"
+    card = torch.cuda.get_device_name() if gpu else None
+    here, sheet = matrix_peak(options.device, "bfloat16", 8192 if gpu else 64), data_sheet_peak(card or "CPU")
     results.update(card=card, measured_peak=here, data_sheet_peak=sheet)
-    yield f"{card}, PyTorch {torch.__version__}, transformers {transformers.__version__}"
+    if not gpu:
+        yield "no GPU here: every way runs once on the CPU, at tiny size; the numbers below mean nothing"
+    yield f"{card or 'CPU'}, PyTorch {torch.__version__}, transformers {transformers.__version__}"
     told = f"{sheet / 1e12:.0f} TFLOP/s (data sheet)" if sheet else "not in the table of cards"
     yield f"peak of matrix products in bfloat16: {told}, {here / 1e12:.0f} measured here"
     if not is_flash_attn_2_available():
@@ -219,23 +241,15 @@ def measure_card(options: argparse.Namespace, results: Batch) -> Iterator[str]:
     for task in CLASSES:
         results[task] = {}
         yield from _measure_task(task, sheet or here, options, results[task])
-    yield from _measure_decoders(options, results)
-
-
-def _measure_decoders(options: argparse.Namespace, results: Batch) -> Iterator[str]:
-    """Yields the rows of decoders, with seconds and memory on a GPU."""
     model = attempt(decoders.make_model, options.device)
     for grid in decoders.GRIDS[options.device]:
         title = f"decoder, {grid[0] * grid[1]} image tokens"
-        measured = model if isinstance(model, str) else attempt(decoders.measure, grid, model, options)
-        results[title] = measured
-        if isinstance(measured, str):
-            yield f"{title}: {measured}"
-        elif options.device == "cpu":
-            yield from (f"{title}, {name}: runs" for name in measured)
-        else:
-            yield f"\n{title}\n{'way':<27}{'ms':>9}{'rounds':>18}{'GiB':>7}"
-            yield from decoders.lines_of(measured)
+        found = model if isinstance(model, str) else attempt(measure_decoder, grid, model, options)
+        results[title] = {}
+        yield from table(title, {"decoder": found} if isinstance(found, str) else found, results[title])
+    if not gpu:
+        yield "not checked, because it needs a GPU: seconds, memory, share of the peak; FlashAttention;"
+        yield "gradients of flex; kernels of torch.compile (on the CPU it only traces)"
 
 
 def _measure_task(task: str, peak: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
@@ -245,76 +259,45 @@ def _measure_task(task: str, peak: float, options: argparse.Namespace, results: 
         yield f"\n{task}: {counted}; if memory is short, give a smaller --batch and --vgp-batch"
         return
     size, operations = counted
-    yield f"\n{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
-    yield f"{'way':<27}{'ms/step':>9}{'rounds':>18}{'samples/s':>11}{'of peak':>9}{'GiB':>7}{'/ none':>8}"
-    yield from _table(task, size, operations / peak, options, results)
+    measured: dict[str, Any] = {}
+    for way in tqdm(available(WAYS), desc=task, leave=False, disable=is_quiet()):
+        found = attempt(measure, task, way, options)
+        measured |= {way.name: found} if isinstance(found, str) else found
+    title = f"{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
+    known = (size, operations / peak) if options.device == "cuda" else ()
+    yield from table(title, measured, results, *known)
     yield "gradients in bfloat16 with direct supervision, |g - e| / |e|, e: SDPA in float32"
-    for way in available(GRADIENTS):
+    for way in available(GRADIENTS if options.device == "cuda" else (SDPA,)):
         difference = attempt(measure_gradients, task, way, options)
         results[f"gradients of {way.name}"] = difference
         yield f"{way.name:<27}{difference if isinstance(difference, str) else format(difference, '9.1e')}"
 
 
-def _table(task: str, size: int, ideal: float, options: argparse.Namespace, results: Batch) -> Iterator[str]:
-    """Yields a line for each way; `ideal` is the seconds of a step at the peak."""
-    medians: dict[Way, float] = {}
-    for way in tqdm(available(WAYS), desc=task, leave=False, disable=is_quiet()):
-        measured = attempt(measure, task, way, options)
-        if isinstance(measured, str):
-            results[way.name] = measured
-            yield f"{way.name:<27}{measured}"
+def table(
+    title: str, measured: Mapping[str, Measured | str], results: Batch, size: int = 0, ideal: float = 0.0
+) -> Iterator[str]:
+    """Yields a line for each way, with the ratio of each round to the plain way; a way that failed is its error.
+
+    Of `size` examples a step the samples per second are told, and the share of `ideal`, the seconds at the peak.
+    """
+    known = f"{'samples/s':>11}{'of peak':>9}" if size else ""
+    yield f"\n{title}\n{'way':<27}{'ms/step':>9}{'rounds':>20}{'GiB':>7}{known}  / the plain way"
+    for name, way in measured.items():
+        if isinstance(way, str):
+            results[name] = way
+            yield f"{name:<27}{way}"
             continue
-        middle = medians[way] = statistics.median(measured.milliseconds)
-        results[way.name] = {**measured._asdict(), "share_of_peak": ideal / middle * 1000}
-        spread = f"{min(measured.milliseconds):.1f} to {max(measured.milliseconds):.1f}"
-        line = f"{way.name:<27}{middle:>9.1f}{spread:>18}{size / middle * 1000:>11.0f}"
-        line += f"{ideal / middle * 1000:>9.0%}{measured.memory / 2**30:>7.1f}"
-        alone = medians.get(way._replace(method="none", name=way.name.removesuffix(", direct")))
-        yield line + (f"{middle / alone:>8.2f}" if alone and way.method != "none" else "")
-
-
-# Without a GPU
-
-
-def check_paths(options: argparse.Namespace, results: Batch) -> Iterator[str]:
-    """Runs every way once on the CPU; yields the lines of the report, and adds them to `results`."""
-    results["card"] = None
-    yield "no GPU here: every way runs once on the CPU, at tiny size; nothing is measured"
-    for task in CLASSES:
-        results[task] = {}
-        for name, outcome in _check_task(task, options):
-            results[task][name] = outcome
-            yield f"{task}, {name}: {outcome}"
-    yield from _measure_decoders(options, results)
-    yield "not checked, because it needs a GPU: seconds, memory, share of the peak; FlashAttention and its gradients;"
-    yield "gradients of flex (no backward pass on a CPU); kernels of torch.compile (on the CPU it only traces)"
-
-
-def _check_task(task: str, options: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """Yields what was run, and what came out."""
-    for way in available(WAYS):
-        outcome = attempt(measure, task, way, options)
-        yield way.name, outcome if isinstance(outcome, str) else "runs"
-    outcome = attempt(useful_operations, task, options)
-    yield "operations of a step", outcome if isinstance(outcome, str) else str(outcome[1])
-    outcome = attempt(measure_gradients, task, SDPA, options)
-    yield "gradients of SDPA", outcome if isinstance(outcome, str) else f"{outcome:.1e} from float32"
-    outcome = attempt(_difference, task, FLEX, options)
-    yield "loss of flex", outcome if isinstance(outcome, str) else f"{outcome:.1e} from SDPA"
-
-
-@torch.no_grad()
-def _difference(task: str, way: Way, options: argparse.Namespace) -> float:
-    """The relative difference of the losses of a way and of SDPA, both in float32."""
-    losses = []
-    for each in (way, SDPA):
-        training = Training(task, each, options)
-        training.model.eval()
-        losses.append(float(training.loss(half=False)))
-    difference = abs(losses[0] / losses[1] - 1)
-    if not difference < CLOSE:
-        raise ValueError(f"the loss is {losses[0]:.6f}, that of SDPA {losses[1]:.6f}")
-    return difference
+        middle, rounds = statistics.median(way.seconds), [1000 * each for each in way.seconds]
+        results[name] = {**way._asdict(), **({"share_of_peak": ideal / middle} if size else {})}
+        line = (
+            f"{name:<27}{1000 * middle:>9.1f}{f'{min(rounds):.1f} to {max(rounds):.1f}':>20}{way.memory / 2**30:>7.1f}"
+        )
+        if size:
+            line += f"{size / middle:>11.0f}{ideal / middle:>9.0%}"
+        plain = measured.get(decoders.PAIRS.get(name, name.removesuffix(", direct")))
+        if isinstance(plain, Measured) and plain is not way:
+            line += f"  {spread(quotients(way.seconds, plain.seconds))}"
+        yield line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -324,12 +307,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _work(options: argparse.Namespace, failed: list[str]) -> str | None:
-    gpu = torch.cuda.is_available()
-    options.device = "cuda" if gpu else "cpu"
-    if not gpu:
+    options.device = "cuda" if torch.cuda.is_available() else "cpu"
+    if options.device == "cpu":
         options.batch, options.vgp_batch, options.rounds, options.steps = 3, 3, 1, 1
     results: Batch = {}
-    for line in (measure_card if gpu else check_paths)(options, results):
+    for line in measure_all(options, results):
         if not options.json:
             print(line, flush=True)
         if "failed: " in line:

@@ -5,9 +5,7 @@ Pairs of ways take turns: a LoRA step with and without direct supervision, a for
 read (`heads`) and a plain one, an answer that is read (`look`) and a plain one.
 """
 
-import argparse
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -15,7 +13,6 @@ from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-from benchmarks.measuring import quotients, spread, take_turns
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.lens.sequences import reading
 from grounded_attention.supervision import get_method
@@ -28,7 +25,7 @@ TEXT_CONFIG |= {"num_key_value_heads": 2, "vocab_size": 151936, "max_position_em
 VISION_CONFIG = {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "num_heads": 16}
 TINY_TEXT = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 TINY_VISION = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2}
-PAIRS = {"LoRA, direct": "LoRA", "heads": "forward", "look": "answer"}
+PAIRS = {"LoRA, direct": "LoRA", "heads": "forward", "look": "answer"}  # way -> the plain way
 
 
 def make_model(device: str) -> Any:
@@ -122,27 +119,3 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
         "answer": answer,
         "look": look,
     }
-
-
-def measure(grid: tuple[int, int], model: Any, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Way -> seconds of each round, and the peak memory in bytes."""
-    ways, gpu = make_ways(model, make_batch(*grid, model)), options.device == "cuda"
-    memory = {}
-    for name, way in ways.items():
-        if gpu:
-            torch.cuda.reset_peak_memory_stats()
-        way()
-        memory[name] = torch.cuda.max_memory_allocated() if gpu else 0
-    times = take_turns(ways, options.rounds, options.device)
-    return {name: {"seconds": times[name], "memory": memory[name]} for name in ways}
-
-
-def lines_of(measured: dict[str, dict[str, Any]]) -> Iterator[str]:
-    """A line for each way: median and rounds in milliseconds, memory, and the ratio to the plain way of each round."""
-    for name, numbers in measured.items():
-        milliseconds = [1000 * each for each in numbers["seconds"]]
-        rounds = f"{min(milliseconds):.1f} to {max(milliseconds):.1f}"
-        line = f"{name:<27}{statistics.median(milliseconds):>9.1f}{rounds:>18}{numbers['memory'] / 2**30:>7.1f}"
-        if plain := PAIRS.get(name):
-            line += f"  {spread(quotients(numbers['seconds'], measured[plain]['seconds']))} x {plain}"
-        yield line

@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""What benchmarks share: clocks, ways that take turns, peaks of memory, new processes, ratios."""
+"""What benchmarks share: clocks, ways that take turns, peaks of memory, new processes, how ratios are printed."""
 
 import argparse
 import json
@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from tqdm.auto import tqdm
+from transformers import LlamaConfig
 
 from grounded_attention.commands.command_line import make_parser
 from grounded_attention.utils.quiet import is_quiet
@@ -60,28 +61,81 @@ def quotients(upper: Sequence[float], lower: Sequence[float]) -> list[float]:
 
 
 def spread(ratios: Iterable[float]) -> str:
-    """Median and range of ratios."""
+    """Median and range of ratios; a single number as it is."""
     ordered = sorted(ratios)
-    return f"{statistics.median(ordered):.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
+    middle = statistics.median(ordered)
+    if len(ordered) == 1:
+        return f"{middle:.2f}" if middle == 0 or abs(middle) >= 0.01 else f"{middle:.1e}"
+    return f"{middle:.2f} ({ordered[0]:.2f} to {ordered[-1]:.2f})"
 
 
-def peak_memory(step: Callable[[], Any], device: str) -> float:
+def peak_memory(step: Callable[[], Any]) -> float:
     """The bytes that two steps take at most, beyond what the process has when they begin."""
-    gpu = device == "cuda"
-    if gpu:
-        torch.cuda.reset_peak_memory_stats()
-    statm = Path("/proc/self/statm")
-    before = torch.cuda.memory_allocated() if gpu else int(statm.read_text().split()[1]) * resource.getpagesize()
+    before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     step()
     step()
-    used = torch.cuda.max_memory_allocated() if gpu else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return max(used - before, 1)
+    return max(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before, 1)
 
 
 def run_apart(function: Callable[..., Any], *arguments: Any) -> Any:
     """Calls a function of a module in a new process: what one leaves in memory does not change the next."""
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         return pool.submit(function, *arguments).result()
+
+
+class Workload:
+    """One way to compute something. Subclasses take the way, a size and the options."""
+
+    def step(self) -> Any:
+        """The work that is measured."""
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """What is done before memory is measured."""
+
+
+def compare(
+    make: Callable[..., Workload], ways: Sequence[str], pairs: Iterable[tuple[str, str]], size: int, options: Any
+) -> dict[str, list[float]]:
+    """Time and memory of the first way of each pair over those of the second: of each round, and of one process."""
+    memory = {way: run_apart(measure_memory, make, way, size, options) for way in ways}
+    times = run_apart(measure_times, make, ways, size, options)
+    ratios = {}
+    for one, other in pairs:
+        ratios[f"time, {one} / {other}"] = quotients(times[one], times[other])
+        ratios[f"memory, {one} / {other}"] = [memory[one] / memory[other]]
+    return ratios
+
+
+def measure_memory(make: Callable[..., Workload], way: str, size: int, options: Any) -> float:
+    """The peak memory of a way in bytes, without weights and inputs."""
+    workload = make(way, size, options)
+    workload.warm_up()
+    return peak_memory(workload.step)
+
+
+def measure_times(
+    make: Callable[..., Workload], ways: Sequence[str], size: int, options: Any
+) -> dict[str, list[float]]:
+    """Way -> CPU seconds of each round."""
+    steps = {way: make(way, size, options).step for way in ways}
+    for step in steps.values():
+        step()
+    return take_turns(steps, options.rounds, label=f"size {size}")
+
+
+def small_llama(quick: bool) -> LlamaConfig:
+    """LLaVA's language model in small: 4 layers of width 512, 8 heads."""
+    width = 64 if quick else 512
+    return LlamaConfig(
+        hidden_size=width,
+        intermediate_size=11 * width // 4,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=8,
+        vocab_size=100,
+        max_position_embeddings=8192,
+    )
 
 
 def data_sheet_peak(card: str) -> float | None:
@@ -99,9 +153,7 @@ def matrix_peak(device: str, dtype: str, size: int = 8192) -> float:
     return 2 * size**3 / min(times)
 
 
-def benchmark_parser(
-    name: str, docstring: str | None, rounds: int, *, quick: bool = True, device: bool = False
-) -> argparse.ArgumentParser:
+def benchmark_parser(name: str, docstring: str | None, rounds: int, *, quick: bool = True) -> argparse.ArgumentParser:
     """A parser with what most benchmarks have."""
     parser = make_parser(f"python -m benchmarks.{name}", docstring)
     add = parser.add_argument
@@ -109,12 +161,14 @@ def benchmark_parser(
     add("--json", action="store_true", help="print the numbers as JSON")
     if quick:
         add("--quick", action="store_true", help="only a tiny model, as a test")
-    if device:
-        add("--device", default="cpu", choices=("cpu", "cuda"), help="default: %(default)s")
-        add("--dtype", default="float32", choices=("float32", "bfloat16"), help="default: %(default)s")
     return parser
 
 
-def printed(numbers: Any, as_json: bool, lines: Callable[[Any], Iterable[str]]) -> str:
-    """The numbers as JSON or as lines."""
-    return json.dumps(numbers) if as_json else "\n".join(lines(numbers))
+def report(ratios: Mapping[str, Mapping[str, Sequence[float]]], as_json: bool, aims: str = "") -> str:
+    """What was compared -> name -> the ratio of each round, as JSON, or as lines with median and range."""
+    if as_json:
+        return json.dumps(ratios)
+    lines = [
+        f"{each:<28}{name:<36}{spread(rounds)}" for each, named in ratios.items() for name, rounds in named.items()
+    ]
+    return "\n".join([*lines, f"aims: {aims}"] if aims else lines)

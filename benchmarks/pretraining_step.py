@@ -1,44 +1,59 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Speed of pre-training steps on examples of different lengths: padded, in batches of similar length, unpadded, both.
+"""Speed of pre-training steps on examples of different lengths: padded, unpadded, supervised, and in transformers.
 
 The lengths are similar to those of Conceptual Captions: 8 to 22 tokens and 10 to 100 regions, uniform. Padded to the
-maximum of the batch, 0.59 of the columns are not padding. All ways train on the same examples: forward, backward and
-AdamW, with dropout 0.1; with `--forward` they compute the forward passes of an evaluation instead. A round runs all
-ways in turn, and the result is the ratio to `padded` in the same round. On a CPU, times are CPU seconds of the
-process, which other processes change little.
+maximum of the batch, 0.59 of the columns are not padding. All ways have the same weights and train on the same
+examples: forward, backward and AdamW, with dropout 0.1; with `--forward` they compute the forward passes of an
+evaluation instead. LXMERT predicts masked words, class and feature of regions, and whether the caption belongs;
+VisualBERT words and the caption; VL-BERT words and classes of regions. Of LXMERT and VisualBERT transformers has a
+model too, which has only eager attention. A round runs all ways in turn; times are CPU seconds of the process. Before,
+the losses of all ways without supervision are compared, without dropout.
 
 examples:
-  python -m benchmarks.pretraining_step
-  python -m benchmarks.pretraining_step --forward                            # what unpadding brings to an evaluation
-  python -m benchmarks.pretraining_step --layers 12 --batch 256 --examples 4096 --dtype bfloat16 --compile   # on a GPU
+  python -m benchmarks.pretraining_step vl_bert
+  python -m benchmarks.pretraining_step vl_bert --forward            # what unpadding brings to an evaluation
+  python -m benchmarks.pretraining_step lxmert --layers 9 5 5 --batch 32 --examples 256
+  python -m benchmarks.pretraining_step visualbert --layers 12
 """
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from transformers.trainer_pt_utils import LengthGroupedSampler
+import transformers
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from benchmarks.measuring import benchmark_parser, quotients, report, take_turns
 from grounded_attention.commands.command_line import run
-from grounded_attention.modeling import VLBertConfig, VLBertForPreTraining
+from grounded_attention.modeling import (
+    LXMERTConfig,
+    LXMERTForPreTraining,
+    VisualBERTConfig,
+    VisualBERTForPreTraining,
+    VLBertConfig,
+    VLBertForPreTraining,
+)
+from grounded_attention.supervision import get_method
 
 TOKENS, REGIONS = (8, 22), (10, 100)
 MASKED = 0.15
-TINY: dict[str, Any] = {"hidden_size": 48, "intermediate_size": 96, "vocab_size": 100, "region_feature_size": 16}
-# Way -> (batches of similar length, unpadded).
-WAYS = {"padded": (False, False), "length-aware": (True, False), "unpadded": (False, True), "both": (True, True)}
-Example = dict[str, torch.Tensor]
-Batches = list[dict[str, torch.Tensor]]
+SMALL: dict[str, Any] = {"hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 96, "vocab_size": 100}
+TINY: dict[str, Any] = {**SMALL, "region_feature_size": 16}
+INPUTS = ("input_ids", "attention_mask", "labels", "region_features", "region_boxes", "region_attention_mask")
+Batch = dict[str, torch.Tensor]
 
 
-def make_examples(
-    count: int, config: VLBertConfig, words: tuple[int, int] = TOKENS, boxes: tuple[int, int] = REGIONS
-) -> list[Example]:
-    """Makes random examples of `words` tokens and `boxes` regions (ranges); about one of seven is predicted."""
+def make_batches(
+    config: Any, count: int, size: int, words: tuple[int, int] = TOKENS, boxes: tuple[int, int] = REGIONS
+) -> list[Batch]:
+    """Random examples of `words` tokens and `boxes` regions (ranges) in batches, each padded to its maximum.
+
+    About one of seven is predicted. The third and the fourth word of an example refer to its first two regions.
+    """
     generator = torch.Generator().manual_seed(0)
 
     def draw(low: int, high: int, *shape: int) -> torch.Tensor:
@@ -51,6 +66,7 @@ def make_examples(
         predicted = [torch.rand(length, generator=generator) < MASKED for length in (tokens, regions)]
         for chosen in predicted:
             chosen[0] = True  # every example has a loss, so the mean does not depend on the batches
+        classes = getattr(config, "region_classes", 2)
         examples.append(
             {
                 "input_ids": draw(1, config.vocab_size, tokens),
@@ -59,149 +75,204 @@ def make_examples(
                 "region_features": torch.randn(regions, config.region_feature_size, generator=generator),
                 "region_boxes": torch.cat([corners, corners + 0.4], dim=1),
                 "region_attention_mask": torch.ones(regions, dtype=torch.int64),
-                "region_labels": draw(0, config.region_classes, regions).masked_fill(~predicted[1], -100),
+                "region_labels": draw(0, classes, regions).masked_fill(~predicted[1], -100),
                 "masked_regions": predicted[1],
             }
         )
-    return examples
+    batches = []
+    for start in range(0, count, size):
+        group = examples[start : start + size]
+        batch = {name: _pad(name, [each[name] for each in group]) for name in group[0]}
+        batch["relationship_labels"] = draw(0, 2, len(group))
+        batch["region_candidate_mask"] = batch["region_attention_mask"].bool()
+        phrase = torch.arange(2)[:, None]
+        for name, first in (("phrase_mask", 2), ("phrase_regions", 0)):
+            columns = batch["input_ids" if first else "region_boxes"].shape[1]
+            batch[name] = (torch.arange(columns) == phrase + first).expand(len(group), -1, -1)
+        batches.append(batch)
+    return batches
 
 
-def make_batches(examples: Sequence[Example], size: int, by_length: bool, device: str) -> Batches:
-    """Makes batches, each padded to its maximum; with `by_length` in the order of the sampler of the Trainer."""
-    order: Sequence[int] = range(len(examples))
-    if by_length:
-        lengths = [len(example["input_ids"]) + len(example["region_boxes"]) for example in examples]
-        generator = torch.Generator().manual_seed(0)
-        order = list(LengthGroupedSampler(size, lengths=lengths, generator=generator))
-    groups = [[examples[i] for i in order[start : start + size]] for start in range(0, len(examples), size)]
-    return [{name: _pad(name, group).to(device) for name in group[0]} for group in groups]
+def _pad(name: str, rows: list[torch.Tensor]) -> torch.Tensor:
+    return pad_sequence(rows, batch_first=True, padding_value=-100 if name.endswith("labels") else 0)
 
 
-def _pad(name: str, group: Sequence[Example]) -> torch.Tensor:
-    padding = -100 if name.endswith("labels") else 0
-    return torch.nn.utils.rnn.pad_sequence(
-        [example[name] for example in group], batch_first=True, padding_value=padding
-    )
+class Family(NamedTuple):
+    """How the benchmark makes a family, and what it gives to it."""
+
+    layers: list[int]
+    make: Callable[[list[int], bool], tuple[Any, Any]]
+    """Layers, and whether tiny -> our model and that of transformers, if there is one."""
+    inputs: dict[str, str]
+    """More arguments of our model -> entries of a batch."""
+    their_loss: Callable[[Any, Batch], torch.Tensor] | None = None
+    """The loss of transformers' model; the same number as ours."""
 
 
-def fill(batches: Batches) -> float:
-    """Returns the share of columns that are not padding, including END."""
-    masks = [torch.cat([b["attention_mask"], b["region_attention_mask"]], dim=1) for b in batches]
-    return sum(float(mask.sum()) + len(mask) for mask in masks) / sum(mask.numel() + len(mask) for mask in masks)
+def _make_vl_bert(layers: list[int], quick: bool) -> tuple[Any, Any]:
+    return VLBertForPreTraining(VLBertConfig(num_hidden_layers=layers[0], **(TINY if quick else {}))), None
 
 
-def make_model(options: argparse.Namespace) -> VLBertForPreTraining:
-    """Makes a model of base width, or a tiny model with `--quick`."""
-    sizes = TINY if options.quick else {}
-    torch.manual_seed(0)
-    config = VLBertConfig(num_hidden_layers=options.layers, attn_implementation="sdpa", **sizes)
-    return VLBertForPreTraining(config).to(options.device)
+def _make_lxmert(layers: list[int], quick: bool) -> tuple[Any, Any]:
+    sizes = SMALL | {"visual_feat_dim": 16, "num_object_labels": 12, "num_attr_labels": 5} if quick else {}
+    sizes = sizes | dict(zip(("l_layers", "r_layers", "x_layers"), layers, strict=True))
+    sizes |= {"task_qa": False, "visual_attr_loss": False}
+    theirs = transformers.LxmertConfig(**sizes, visual_loss_normalizer=1 / 0.15)
+    ours = LXMERTConfig(**sizes, visual_loss="released")
+    return LXMERTForPreTraining(ours), transformers.LxmertForPreTraining(theirs)
+
+
+def _make_visualbert(layers: list[int], quick: bool) -> tuple[Any, Any]:
+    sizes = {"num_hidden_layers": layers[0], **(SMALL if quick else {})}
+    sizes["visual_embedding_dim"] = 16 if quick else 2048
+    theirs = transformers.VisualBertForPreTraining(transformers.VisualBertConfig(**sizes))
+    return VisualBERTForPreTraining(VisualBERTConfig(**sizes)), theirs
+
+
+def _lxmert_loss(model: Any, batch: Batch) -> torch.Tensor:
+    mask, weights = batch["region_attention_mask"], batch["masked_regions"].float()
+    # Its mean runs over padded regions too.
+    model.visual_loss_normalizer = float(mask.numel() / mask.sum()) / 0.15
+    return model(
+        batch["input_ids"],
+        attention_mask=batch["attention_mask"],
+        visual_feats=batch["region_features"],
+        visual_pos=batch["region_boxes"],
+        visual_attention_mask=mask,
+        labels=batch["labels"],
+        obj_labels={"obj": (batch["region_labels"], weights), "feat": (batch["region_features"], weights)},
+        matched_label=batch["relationship_labels"],
+    ).loss
+
+
+def _visualbert_loss(model: Any, batch: Batch) -> torch.Tensor:
+    regions = batch["region_attention_mask"]
+    return model(
+        batch["input_ids"],
+        attention_mask=batch["attention_mask"],
+        visual_embeds=batch["region_features"],
+        visual_attention_mask=regions,
+        visual_token_type_ids=torch.zeros_like(regions),
+        labels=pad(batch["labels"], (0, regions.shape[1]), value=-100),
+        sentence_image_labels=batch["relationship_labels"],
+    ).loss
+
+
+CLASSES = {"region_labels": "region_labels"}
+CAPTION = {"relationship_labels": "relationship_labels"}
+FAMILIES = {
+    "vl_bert": Family([2], _make_vl_bert, {**CLASSES, "masked_regions": "masked_regions"}),
+    "lxmert": Family(
+        [3, 2, 2], _make_lxmert, {**CLASSES, **CAPTION, "predicted_regions": "masked_regions"}, _lxmert_loss
+    ),
+    "visualbert": Family([4], _make_visualbert, CAPTION, _visualbert_loss),
+}
 
 
 class Workload:
-    """A model that trains on the same examples in each way."""
+    """Our model with the SDPA back end, and transformers' with the same weights, each with its optimizer."""
 
     def __init__(self, options: argparse.Namespace):
-        self.options = options
-        self.model = make_model(options)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-5, fused=True)
-        self.step = torch.compile(self.model, dynamic=True) if options.compile else self.model
-        examples = make_examples(options.examples, self.model.config)
-        self.batches = {
-            by_length: make_batches(examples, options.batch, by_length, options.device) for by_length in (False, True)
+        family = FAMILIES[options.model]
+        layers = options.layers or family.layers
+        if len(layers) != len(family.layers):
+            raise ValueError(f"--layers {layers}: give {len(family.layers)} for {options.model}")
+        torch.manual_seed(0)
+        self.family, self.trains = family, not options.forward
+        self.ours, self.theirs = family.make(layers, options.quick)
+        self.ours.set_attn_implementation("sdpa")
+        self.ways = ("padded", "unpadded", "direct")
+        if self.theirs is not None:
+            self.theirs.load_state_dict(self.ours.state_dict(), strict=True)
+            self.ways = ("transformers", *self.ways)
+        self.optimizers = {
+            model: torch.optim.AdamW(model.parameters(), lr=1e-5, fused=True)
+            for model in (self.ours, self.theirs)
+            if model is not None
         }
+        self.method = get_method("direct")
+        self.batches = make_batches(self.ours.config, options.examples, options.batch)
 
-    def epoch(self, way: str, steps: int | None = None) -> None:
-        """Runs one step, or with `--forward` one forward pass, on each batch, or on the first `steps` batches."""
-        by_length, self.model.config.unpad = WAYS[way]
-        trains = not self.options.forward
-        self.model.train(trains)
-        for batch in self.batches[by_length][:steps]:
-            with self._autocast(), torch.set_grad_enabled(trains):
-                loss = self.step(**batch).loss
-            if not trains:
-                continue
-            loss.backward()
-            self.optimizer.step()
-            self.optimizer.zero_grad()
+    def prepare(self, way: str) -> None:
+        """Sets our model to a way."""
+        self.ours.config.unpad = way != "padded"
+        if way == "direct":
+            self.method.prepare(self.ours)
+        else:
+            self.ours.set_attn_implementation("sdpa")
 
-    def _autocast(self) -> torch.autocast:
-        return torch.autocast(self.options.device, torch.bfloat16, enabled=self.options.dtype == "bfloat16")
+    def loss(self, way: str, batch: Batch) -> torch.Tensor:
+        """The loss of a batch."""
+        if way == "transformers":
+            assert self.family.their_loss is not None
+            return self.family.their_loss(self.theirs, batch)
+        inputs = {name: batch[name] for name in INPUTS}
+        inputs |= {name: batch[entry] for name, entry in self.family.inputs.items()}
+        if way != "direct":
+            return self.ours(**inputs).loss
+        outputs = self.ours(**inputs, **self.method.forward_kwargs(batch))
+        parts = self.method.losses(outputs, batch).values()
+        return outputs.loss + sum(total / count.clamp(min=1) for total, count in parts)
 
     @torch.no_grad()
-    def loss(self, way: str) -> float:
-        """Returns the mean cross-entropy of all words plus that of all regions, without dropout."""
-        by_length, self.model.config.unpad = WAYS[way]
-        self.model.eval()
-        totals = torch.zeros(2, 2, dtype=torch.float64)
-        for batch in self.batches[by_length]:
-            with self._autocast():
-                outputs = self.model(**{name: value for name, value in batch.items() if "labels" not in name})
-            totals[0] += _sum_and_count(outputs.mlm_logits, batch["labels"])
-            totals[1] += _sum_and_count(outputs.region_logits, batch["region_labels"])
-        return float((totals[:, 0] / totals[:, 1]).sum())
+    def difference(self) -> float:
+        """The largest relative difference of a loss between the ways without supervision, without dropout."""
+        for model in self.optimizers:
+            model.eval()
+        largest = 0.0
+        for batch in self.batches[:2]:
+            losses = []
+            for way in self.ways[:-1]:
+                self.prepare(way)
+                losses.append(float(self.loss(way, batch)))
+            largest = max(largest, (max(losses) - min(losses)) / losses[0])
+        return largest
 
-
-def _sum_and_count(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    total = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten(), reduction="sum")
-    return torch.stack([total, (labels >= 0).sum()]).double().cpu()
-
-
-def measure(workload: Workload, rounds: int, device: str) -> dict[str, list[float]]:
-    """Returns way -> seconds of each round; a round runs each way once, in alternating order."""
-    for way in WAYS:
-        workload.epoch(way, steps=None if workload.options.compile else 1)  # warm-up
-    return take_turns({way: partial(workload.epoch, way) for way in WAYS}, rounds, device, "epochs")
+    def epoch(self, way: str, steps: int | None = None) -> None:
+        """Trains on all batches, or the first `steps`; with `--forward` it computes the losses alone."""
+        self.prepare(way)
+        model = self.theirs if way == "transformers" else self.ours
+        model.train(self.trains)
+        for batch in self.batches[:steps]:
+            with torch.set_grad_enabled(self.trains):
+                loss = self.loss(way, batch)
+            if self.trains:
+                loss.backward()
+                self.optimizers[model].step()
+                self.optimizers[model].zero_grad()
 
 
 def ratios(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Returns way -> speed relative to `padded` in each round."""
-    return {way: quotients(times["padded"], taken) for way, taken in times.items()}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    return run(_parser(), _work, arguments)
+    """The comparisons of the ways that were measured, by name, of each round."""
+    speeds = (("padded", "transformers"), ("unpadded", "transformers"), ("unpadded", "padded"))
+    found = {f"speed, {a} / {b}": quotients(times[b], times[a]) for a, b in speeds if b in times}
+    return {**found, "time, direct / unpadded": quotients(times["direct"], times["unpadded"])}
 
 
 def _work(options: argparse.Namespace) -> str:
-    workload = Workload(_with_sizes(options))
-    losses = {way: workload.loss(way) for way in WAYS}
-    times = measure(workload, options.rounds, options.device)
-
-    def lines(numbers: object) -> Iterator[str]:
-        """One line per way: fill, speed relative to `padded`, and difference of loss."""
-        yield f"{options.examples} examples in batches of {options.batch}, {options.layers} layers, {options.dtype}"
-        yield f"{'way':<14}{'fill':>5}{'speed / padded':>24}{'loss - padded':>16}"
-        for way, speeds in ratios(times).items():
-            filled = fill(workload.batches[WAYS[way][0]])
-            yield f"{way:<14}{filled:>5.2f}{spread(speeds):>24}{losses[way] - losses['padded']:>16.1e}"
-        if not options.forward:
-            yield "aim: both / padded >= 1.5"
-
-    return printed({"seconds": times, "losses": losses}, options.json, lines)
+    workload = Workload(options)
+    difference = workload.difference()
+    for way in workload.ways:
+        workload.epoch(way, steps=1)
+    times = take_turns({way: partial(workload.epoch, way) for way in workload.ways}, options.rounds)
+    return report({options.model: {"difference of losses": [difference], **ratios(times)}}, options.json)
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parses the options; `--quick` sets the sizes of a tiny run."""
-    return _with_sizes(_parser().parse_args(arguments))
-
-
-def _with_sizes(options: argparse.Namespace) -> argparse.Namespace:
-    if options.quick:
-        options.layers, options.batch, options.examples, options.rounds = 1, 2, 4, 1
-    return options
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = benchmark_parser("pretraining_step", __doc__, rounds=3, device=True)
+def build_parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command line."""
+    parser = benchmark_parser("pretraining_step", __doc__, rounds=3)
     add = parser.add_argument
+    add("model", choices=list(FAMILIES))
     add("--forward", action="store_true", help="no training: forward passes, as an evaluation has them")
-    add("--compile", action="store_true", help="with torch.compile")
-    add("--layers", type=int, default=2, help="layers of the model: %(default)s")
-    add("--batch", type=int, default=16, help="examples per batch: %(default)s")
-    add("--examples", type=int, default=48, help="examples per round: %(default)s")
+    add("--batch", type=int, default=16, metavar="N", help="examples per batch (default: %(default)s)")
+    add("--examples", type=int, default=64, metavar="N", help="examples per round (default: %(default)s)")
+    add("--layers", type=int, nargs="+", metavar="N", help="VL-BERT: 2; LXMERT: text, region, cross (3 2 2); 4")
     return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the benchmark and returns its exit status."""
+    return run(build_parser(), _work, arguments)
 
 
 if __name__ == "__main__":

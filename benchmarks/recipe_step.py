@@ -1,12 +1,11 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Time of a training step of a recipe with each method, relative to the first of `--methods`, or to another version.
 
-All methods train the same new model on the same batches, with the Trainer of the recipe, on a CPU. In a round each
-trains for some steps, in alternating order and in a new process, as in a run: one process is some percent faster than
-another. A step is forward, backward and optimizer; making batches is not part of it. Times are CPU
-seconds of the process. All rounds have the same batches, so the fastest time of each batch counts: other work on the
-machine disturbs some rounds, not all. The range is that of the medians of single rounds. Data of the recipe that do
-not exist yet are drawn first.
+All methods train the same new model on the same batches with `train.py`, on a CPU. In a round each trains for some
+steps, in alternating order and in a new process: one process is some percent faster than another. A step is forward,
+backward and optimizer; making batches is not part of it. Times are CPU seconds of the process. All rounds have the
+same batches, so the fastest time of each batch counts: other work on the machine disturbs some rounds, not all. The
+range is that of the medians of single rounds. Data of the recipe that do not exist yet are drawn first.
 
 With `--before` each method is compared with itself in another version of this project: `train.py` of both checkouts
 trains in turns on the same data. A recipe with a relative path is that of each version. The printed mean losses show
@@ -26,25 +25,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import transformers
 
-from benchmarks.measuring import benchmark_parser, printed, run_apart
+from benchmarks.measuring import benchmark_parser
 from grounded_attention.commands.command_line import run
 from grounded_attention.commands.number_options import positive
-from grounded_attention.training.experiments.models import make_processor
 from grounded_attention.training.experiments.prepared_data import prepare_data
-from grounded_attention.training.experiments.trainers import make_trainer
-from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.recipe import load_recipe
 
 RECIPE = "recipes/scenes/scenes_vgp.yaml"
 METHODS = ["none", "direct", "semi_direct"]
 HERE = Path(__file__).resolve().parent.parent
+Runs = list[dict[str, Any]]
+"""Of each round the `seconds` of the steps and the logged `losses`."""
 
 
 class StepClock(transformers.TrainerCallback):
@@ -59,53 +57,6 @@ class StepClock(transformers.TrainerCallback):
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:
         self.seconds.append(time.process_time() - self.begin)
-
-
-def make_trainer_of(method: str, options: argparse.Namespace, folder: Path) -> GroundingTrainer:
-    """Makes the Trainer of a method; its recipe saves and measures nothing."""
-    kept = [f"training.max_steps={options.steps}", "training.save_strategy=no", "training.eval_strategy=no"]
-    kept += ["training.disable_tqdm=true", "training.use_cpu=true"]
-    recipe = load_recipe(options.recipe, [*options.override, *kept])
-    return make_trainer(recipe, method, prepare_data(recipe), make_processor(recipe.model), folder / method)
-
-
-def time_method(method: str, options: argparse.Namespace, folder: Path) -> list[float]:
-    """Trains with a method; returns the CPU seconds of each step."""
-    transformers.logging.set_verbosity_error()
-    trainer, clock = make_trainer_of(method, options, folder), StepClock()
-    trainer.add_callback(clock)
-    trainer.train()
-    return clock.seconds
-
-
-def measure(options: argparse.Namespace, folder: Path) -> dict[str, np.ndarray]:
-    """Returns method -> CPU seconds (rounds, steps)."""
-    if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2:
-        raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
-    return _in_turns(options.methods, options.rounds, lambda name: run_apart(time_method, name, options, folder))
-
-
-def _in_turns(names: Sequence[str], rounds: int, train: Callable[[str], list[float]]) -> dict[str, np.ndarray]:
-    seconds_of: dict[str, list[list[float]]] = {name: [] for name in names}
-    for turn in range(rounds):
-        for name in names[:: -1 if turn % 2 else 1]:
-            seconds_of[name].append(train(name))
-    return {name: np.array(seconds) for name, seconds in seconds_of.items()}
-
-
-def ratios(times: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
-    """Returns method -> its time over that of the first method: of the fastest steps, and of each round."""
-    first, *others = times
-    return {
-        name: {
-            "ratio": float(times[name].min(0).sum() / times[first].min(0).sum()),
-            "rounds": (np.median(times[name], axis=1) / np.median(times[first], axis=1)).tolist(),
-        }
-        for name in others
-    }
-
-
-# Another version
 
 
 def train_clocked(folder: str, arguments: list[str]) -> None:
@@ -140,7 +91,7 @@ def train_in(checkout: Path, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def make_arguments(options: argparse.Namespace, method: str) -> list[str]:
-    """Arguments of `train.py` for both checkouts: one method, no start, nothing saved, the data of this checkout."""
+    """Arguments of `train.py` for all checkouts: one method, no start, nothing saved, the data of this checkout."""
     recipe = load_recipe(options.recipe, options.override)
     prepare_data(recipe)
     places = {"data.data_dir": recipe.data.data_dir, "data.regions": recipe.data.regions}
@@ -154,30 +105,52 @@ def make_arguments(options: argparse.Namespace, method: str) -> list[str]:
     return [options.recipe, *options.override, *overrides]
 
 
-def compare(options: argparse.Namespace, method: str) -> dict[str, Any]:
-    """Trains in both checkouts in turns; returns `ratio`, `rounds`, and the mean losses `before` and `now`."""
-    checkouts = {"before": options.before.resolve(), "now": HERE}
-    arguments, losses = make_arguments(options, method), {}
-
-    def train(name: str) -> list[float]:
-        done = train_in(checkouts[name], arguments)
-        losses[name] = done["losses"][-1]
-        return done["seconds"]
-
-    return {**ratios(_in_turns(list(checkouts), options.rounds, train))["now"], **losses}
+def measure(options: argparse.Namespace) -> dict[tuple[str, str], Runs]:
+    """(Version, method) -> its runs; in a round all take turns."""
+    checkouts = {"before": options.before.resolve(), "now": HERE} if options.before else {"now": HERE}
+    arguments = {method: make_arguments(options, method) for method in options.methods}
+    runs: dict[tuple[str, str], Runs] = {(name, method): [] for method in options.methods for name in checkouts}
+    for turn in range(options.rounds):
+        for name, method in list(runs)[:: -1 if turn % 2 else 1]:
+            runs[name, method].append(train_in(checkouts[name], arguments[method]))
+    return runs
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command and returns its exit status."""
-    return run(_parser(), _work, arguments)
+def compare(runs: Mapping[tuple[str, str], Runs]) -> dict[str, dict[str, Any]]:
+    """Method -> `ratio` of its fastest steps to those of `other`, that of each of the `rounds`, last mean losses."""
+    first = next(iter(runs))
+    found = {}
+    for (version, method), own in runs.items():
+        other = ("before", method) if first[0] == "before" else first
+        if (version, method) != other and version == "now":
+            seconds, others = (np.array([one["seconds"] for one in each]) for each in (own, runs[other]))
+            found[method] = {
+                "ratio": float(seconds.min(0).sum() / others.min(0).sum()),
+                "rounds": (np.median(seconds, axis=1) / np.median(others, axis=1)).tolist(),
+                "other": other[other[0] != "before"],
+                "losses": [runs[other][-1]["losses"][-1], own[-1]["losses"][-1]],
+            }
+    return found
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses the options."""
-    return _parser().parse_args(arguments)
+def _work(options: argparse.Namespace) -> str:
+    if options.before and not (options.before / "train.py").is_file():
+        raise ValueError(f"{options.before}: no train.py; give the folder of a checkout of this project")
+    if len(options.methods) != len(set(options.methods)) or len(options.methods) < 2 - bool(options.before):
+        raise ValueError(f"--methods {' '.join(options.methods)}: give at least two methods, each once")
+    found = compare(measure(options))
+    lines = []
+    for name, own in found.items():
+        line = (
+            f"{name:<14} {own['ratio']:.2f} of {own['other']} ({min(own['rounds']):.2f} to {max(own['rounds']):.2f})"
+        )
+        losses = "; mean loss {:.4f} before, {:.4f} now".format(*own["losses"]) if options.before else ""
+        lines.append(line + losses)
+    return json.dumps(found) if options.json else "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Makes the parser of the command line."""
     parser = benchmark_parser("recipe_step", __doc__, rounds=5, quick=False)
     add = parser.add_argument
     add("recipe", nargs="?", default=RECIPE, help="recipe file (default: %(default)s)")
@@ -188,24 +161,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _work(options: argparse.Namespace) -> str:
-    if options.before and not (options.before / "train.py").is_file():
-        raise ValueError(f"{options.before}: no train.py; give the folder of a checkout of this project")
-    with tempfile.TemporaryDirectory() as folder:
-        numbers = (
-            {method: compare(options, method) for method in options.methods}
-            if options.before
-            else ratios(measure(options, Path(folder)))
-        )
-
-    def lines(by_method: Mapping[str, dict[str, Any]]) -> Iterator[str]:
-        for name, own in by_method.items():
-            spread = f"({min(own['rounds']):.2f} to {max(own['rounds']):.2f})"
-            losses = f"; mean loss {own['before']:.4f} before, {own['now']:.4f} now" if options.before else ""
-            other = "before" if options.before else options.methods[0]
-            yield f"{name:<14} {own['ratio']:.2f} of {other} {spread}{losses}"
-
-    return printed(numbers, options.json, lines)
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit status."""
+    return run(build_parser(), _work, arguments)
 
 
 if __name__ == "__main__":

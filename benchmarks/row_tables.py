@@ -1,9 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Time to write the rows of the builders: many rows at a time, against `datasets`' own writer, row by row.
 
-Then the seconds and the megabytes to open 100,000 rows of a Parquet file with `grounded_rows` and to read the first,
-in a process of its own, beyond those of its imports.
-
 Both write the same rows to Arrow files in a temporary folder. Their contents must be equal. Rounds alternate; the
 ratio is that of CPU seconds, ours over the other's: median and range.
 
@@ -13,21 +10,15 @@ examples:
 """
 
 import argparse
-import io
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import datasets
-import pyarrow as pa
-import pyarrow.parquet as pq
-from PIL import Image
 
-from benchmarks.measuring import benchmark_parser, printed, quotients, spread, take_turns
+from benchmarks.measuring import benchmark_parser, quotients, report, take_turns
 from grounded_attention.commands.command_line import run
 from grounded_attention.commands.number_options import positive
 from grounded_attention.dataset_scripts.builders import BUILDERS
@@ -71,63 +62,26 @@ def measure(name: str, scenes: Path, cache: Path) -> float:
     return quotients(times["ours"], times["other"])[0]
 
 
-def open_lazily(path: str) -> tuple[float, float]:
-    """Seconds and megabytes until the first of many rows is there."""
-    import resource
-    import time
-
-    from grounded_attention.dataset_scripts.rows import grounded_rows
-
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
-    next(iter(grounded_rows(path)))
-    return time.perf_counter() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-
-
-def write_many(path: Path, count: int) -> None:
-    """Rows with a drawn picture each, a sentence and a box."""
-    content = io.BytesIO()
-    Image.new("RGB", (64, 48), (200, 100, 50)).save(content, "JPEG")
-    picture = {"bytes": content.getvalue(), "path": None}
-    columns = {
-        "image": [picture] * 1000,
-        "text": ["a red ball on the left"] * 1000,
-        "bbox": [[30, 20, 60, 40]] * 1000,
-    }
-    table = pa.table(columns)
-    with pq.ParquetWriter(path, table.schema, use_dictionary=False, compression="none") as writer:
-        for _ in range(count // 1000):
-            writer.write_table(table)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command and returns its exit status."""
     parser = benchmark_parser("row_tables", __doc__, rounds=5, quick=False)
     parser.add_argument("--images", type=positive, default=200, metavar="N", help="scenes to draw (default: 200)")
-    parser.add_argument("--rows", type=positive, default=100_000, metavar="N", help="rows to open (default: 100000)")
     return run(parser, _work, arguments)
 
 
 def _work(options: argparse.Namespace) -> str:
     """The ratio of each builder."""
     datasets.disable_progress_bars()
-    ratios: dict[str, list[float]] = {}
+    ratios: dict[str, dict[str, list[float]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         write_scenes(place / "scenes", options.images, seed=0)
         for name in NAMES:
             measure(name, place / "scenes", place / f"{name}-first")  # imports modules
             turns = range(options.rounds)
-            ratios[name] = [measure(name, place / "scenes", place / f"{name}-{number}") for number in turns]
-    with tempfile.TemporaryDirectory() as folder:
-        many = Path(folder, "rows.parquet")
-        write_many(many, options.rows)
-        with ProcessPoolExecutor(1, get_context("spawn")) as other:
-            seconds, megabytes = other.submit(open_lazily, str(many)).result()
-    if not options.json:
-        print(f"{options.rows:,} rows of Parquet opened: {seconds:.2f} s, {megabytes:.0f} MB")
-    return printed(
-        ratios, options.json, lambda found: (f"{n:<20} {spread(r)} of row by row" for n, r in found.items())
-    )
+            ours = [measure(name, place / "scenes", place / f"{name}-{number}") for number in turns]
+            ratios[name] = {"time, ours / row by row": ours}
+    return report(ratios, options.json)
 
 
 if __name__ == "__main__":

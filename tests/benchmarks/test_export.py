@@ -13,7 +13,6 @@ from benchmarks import export as benchmark
 def made(tmp_path_factory):
     """A small model, its ways to compute, and the sizes of its files."""
     options = benchmark._parser().parse_args(["--quick"])
-    options.layers = 1
     model = benchmark.make_base(options)
     return model, *benchmark.make_ways(model, tmp_path_factory.mktemp("exported"))
 
@@ -31,4 +30,4 @@ def test_it_prints_ratios(made, capsys, monkeypatch):
     monkeypatch.setattr(benchmark, "make_ways", lambda model, folder: made[1:])
     assert benchmark.main(["--quick", "--rounds", "1", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["size"][benchmark.PYTORCH] == 1 and found["speed"]["1"][benchmark.PYTORCH] == [1]
+    assert found[f"base width, {benchmark.PYTORCH}"] == {"size": [1], "speed, batch 1": [1], "speed, batch 8": [1]}

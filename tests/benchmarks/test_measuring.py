@@ -30,23 +30,30 @@ def test_each_call_has_a_process_of_its_own_and_its_errors_come_back():
 
 def test_memory_is_the_peak_beyond_what_the_process_has():
     kept = []
-    assert measuring.peak_memory(lambda: kept.append(b"1" * (64 << 20)), "cpu") > 64 << 20
+    assert measuring.peak_memory(lambda: kept.append(b"1" * (64 << 20))) > 64 << 20
+
+
+def test_time_and_memory_of_pairs_are_compared(monkeypatch):
+    monkeypatch.setattr(measuring, "run_apart", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(measuring, "measure_memory", lambda make, way, *_: {"a": 3.0, "b": 2.0}[way])
+    monkeypatch.setattr(measuring, "measure_times", lambda *_: {"a": [1.0, 9.0], "b": [4.0, 3.0]})
+    found = measuring.compare(measuring.Workload, ("a", "b"), [("a", "b")], 7, None)
+    assert found == {"time, a / b": [0.25, 3.0], "memory, a / b": [1.5]}
+    assert json.loads(measuring.report({"size 7": found}, True)) == {"size 7": found}
+    assert [line.split()[-1] for line in measuring.report({"size 7": found}, False).splitlines()] == ["3.00)", "1.50"]
 
 
 @pytest.mark.parametrize("decoder", [False, True])
 def test_every_mode_of_supervision_is_measured(decoder):
-    options = SimpleNamespace(quick=True, device="cpu", dtype="float32", rounds=1, decoder=decoder)
-    times = attention_supervision.measure_times(40, options)
+    options = SimpleNamespace(quick=True, rounds=1, decoder=decoder)
+    times = measuring.measure_times(attention_supervision.Step, attention_supervision.MODES, 40, options)
     assert list(times) == list(attention_supervision.MODES) and all(taken[0] > 0 for taken in times.values())
-    memory = dict.fromkeys(times, 2.0)
-    found = attention_supervision.ratios({mode: [3.0] for mode in times}, {**memory, "none": 1.0})["direct"]
-    assert found == {"time/none": 1.0, "time/eager": 1.0, "mem/none": 2.0, "mem/eager": 1.0}
 
 
 def test_rows_of_both_writers_are_equal_or_it_is_told(monkeypatch, capsys):
     monkeypatch.setattr(row_tables, "NAMES", ("vqa_v2",))
-    assert row_tables.main(["--images", "20", "--rounds", "1", "--rows", "1000", "--json"]) == 0
-    (ratios,) = json.loads(capsys.readouterr().out).values()
+    assert row_tables.main(["--images", "20", "--rounds", "1", "--json"]) == 0
+    ((ratios,),) = (named.values() for named in json.loads(capsys.readouterr().out).values())
     assert len(ratios) == 1 and ratios[0] > 0
     rows = VQAv2._generate_rows
     changed = lambda self, split: ({**row, "question": f"{id(row)}"} for row in rows(self, split))  # noqa: E731

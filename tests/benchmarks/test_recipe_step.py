@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 import json
 import re
+from pathlib import Path
 
-import numpy as np
 import pytest
-import torch
 import yaml
 
 from benchmarks import recipe_step
@@ -19,53 +18,25 @@ def recipe(tmp_path):
     return str(path)
 
 
-@pytest.fixture
-def apart(monkeypatch):
-    """The functions that are called in new processes; here they are called in this one."""
-    called = []
-    monkeypatch.setattr(
-        recipe_step, "run_apart", lambda function, *arguments: called.append(function) or function(*arguments)
-    )
-    return called
-
-
-def test_rounds_as_json(recipe, capsys, apart):
-    quick = ["--steps", "2", "--rounds", "3", "--methods", "none", "direct"]
-    assert recipe_step.main([recipe, *quick, "--json"]) == 0
-    assert apart == [recipe_step.time_method] * 6
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert list(found) == ["direct"] and len(found["direct"]["rounds"]) == 3
+def test_a_method_trains_in_a_process_of_its_own(recipe):
+    options = recipe_step.build_parser().parse_args([recipe, "--steps", "3"])
+    done = recipe_step.train_in(recipe_step.HERE, recipe_step.make_arguments(options, "direct"))
+    assert len(done["seconds"]) == 3 and min(done["seconds"]) > 0 and done["losses"][0] > 0
+    assert not (Path(recipe).parent / "run").exists()
 
 
 def test_the_fastest_time_of_each_batch_counts():
-    times = {"none": np.array([[2.0, 4.0], [1.0, 9.0]]), "direct": np.array([[3.0, 7.0], [8.0, 6.0]])}
-    assert recipe_step.ratios(times) == {"direct": {"ratio": 9 / 5, "rounds": [5 / 3, 7 / 5]}}
+    seconds = {"none": [[2.0, 4.0], [1.0, 9.0]], "direct": [[3.0, 7.0], [8.0, 6.0]]}
+    runs = {("now", name): [{"seconds": one, "losses": [1.0]} for one in each] for name, each in seconds.items()}
+    found = recipe_step.compare(runs)
+    assert list(found) == ["direct"]
+    assert found["direct"] == {"ratio": 9 / 5, "rounds": [5 / 3, 7 / 5], "other": "none", "losses": [1.0, 1.0]}
 
 
 @pytest.mark.parametrize("methods", [["none"], ["none", "direct", "none"]])
 def test_methods_that_cannot_be_compared_are_refused(recipe, capsys, methods):
     assert recipe_step.main([recipe, "--methods", *methods]) == 2
     assert "give at least two methods, each once" in capsys.readouterr().err
-
-
-def test_methods_train_the_same_model_on_the_same_batches(recipe, tmp_path):
-    options = recipe_step.parse([recipe, "--steps", "2", "--methods", "none", "direct"])
-    trainers = {name: recipe_step.make_trainer_of(name, options, tmp_path) for name in options.methods}
-    seen = {name: [] for name in trainers}
-    for name, trainer in trainers.items():
-        collate = trainer.data_collator
-        trainer.data_collator = lambda rows, name=name, collate=collate: (
-            seen[name].append([str(row) for row in rows]) or collate(rows)
-        )
-    first, other = (trainer.model.state_dict().values() for trainer in trainers.values())
-    assert all(torch.equal(one, two) for one, two in zip(first, other, strict=True))
-    for trainer in trainers.values():
-        trainer.train()
-    assert seen["none"] and seen["none"] == seen["direct"]
-    assert not list(tmp_path.glob("**/*.safetensors"))
-
-
-# Another version
 
 
 @pytest.fixture
@@ -76,24 +47,37 @@ def other(tmp_path):
     return str(tmp_path / "other")
 
 
-def test_versions_take_turns_with_the_same_arguments(recipe, other, monkeypatch, capsys):
-    calls = []
+@pytest.fixture
+def calls(monkeypatch):
+    """The calls of `train_in`: versions and arguments; the other version takes twice as long."""
+    made = []
 
     def train(checkout, arguments):
-        calls.append((checkout, arguments))
+        made.append((checkout, arguments))
         return {"seconds": [1.0, 3.0] if checkout == recipe_step.HERE else [2.0, 6.0], "losses": [9.0, 8.5]}
 
     monkeypatch.setattr(recipe_step, "train_in", train)
+    return made
+
+
+def test_methods_take_turns(recipe, calls, capsys):
+    assert recipe_step.main([recipe, "--methods", "none", "direct", "--rounds", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["direct"]["rounds"] == [1.0, 1.0]
+    turns = [next(each for each in arguments if each.startswith("methods=")) for _, arguments in calls]
+    assert turns == ["methods=[none]", "methods=[direct]", "methods=[direct]", "methods=[none]"]
+
+
+def test_versions_take_turns_with_the_same_arguments(recipe, other, calls, capsys):
     quick = ["--methods", "none", "direct", "--rounds", "2", "--steps", "2"]
     assert recipe_step.main([recipe, "--before", other, *quick]) == 0
     lines = capsys.readouterr().out.splitlines()
     expected = r"{} +0\.50 of before \(0\.50 to 0\.50\); mean loss 8\.5000 before, 8\.5000 now"
     for line, method in zip(lines, ("none", "direct"), strict=True):
         assert re.fullmatch(expected.format(method), line)
-    assert [str(checkout) == other for checkout, _ in calls] == [True, False, False, True] * 2
-    for number, (_, arguments) in enumerate(calls):
-        assert arguments == calls[number // 4 * 4][1]
-        assert f"methods=[{('none', 'direct')[number // 4]}]" in arguments and "training.max_steps=2" in arguments
+    assert [str(checkout) == other for checkout, _ in calls] == [True, False] * 2 + [False, True] * 2
+    for method in ("none", "direct"):
+        own = [arguments for _, arguments in calls if f"methods=[{method}]" in arguments]
+        assert len(own) == 4 and all(each == own[0] for each in own) and "training.max_steps=2" in own[0]
 
 
 def test_an_error_of_the_other_version_is_one_line(recipe, other, tmp_path, capsys):
