@@ -143,10 +143,12 @@ def _fits(box: Sequence[float] | np.ndarray, gold: np.ndarray) -> float:
 def box_columns(
     batch: Mapping[str, Any], boxes: Sequence[Any], coverage_threshold: float = 0.5, image: int = 0
 ) -> SteeredColumns:
-    """Finds the image tokens in boxes; the rows after the last image token of an example are steered.
+    """Finds the image tokens or regions in boxes; the rows after the last image token of an example are steered.
+
+    A model that reads regions attends in both directions: all rows are steered.
 
     Args:
-        batch (`Mapping[str, Any]`): a batch of `PatchGroundingProcessor`.
+        batch (`Mapping[str, Any]`): a batch of `PatchGroundingProcessor`, or of a processor of regions.
         boxes (`Sequence`): for each of the B examples boxes (n, 4), x1, y1, x2, y2 divided by width and height of the
             original image; n may be 0, then the example is not steered.
         coverage_threshold (`float`, *optional*, defaults to 0.5): as for `PatchGroundingProcessor`.
@@ -171,4 +173,6 @@ def box_columns(
         marks = match_coverage(array, np.broadcast_to(patches, (len(array), *patches.shape)), coverage_threshold)
         kept.append(positions[example].cpu()[torch.from_numpy(marks.any(0))])
     columns = torch.nn.utils.rnn.pad_sequence(kept, batch_first=True, padding_value=-1)
-    return SteeredColumns(columns, positions.cpu().amax(1) + 1)
+    last = positions.cpu().amax(1)
+    regions = int(last.max()) >= batch["input_ids"].shape[1]  # they are no tokens
+    return SteeredColumns(columns, torch.zeros_like(last) if regions else last + 1)

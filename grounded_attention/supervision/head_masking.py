@@ -19,8 +19,11 @@ OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
 def attention_modules(model: Any) -> dict[int, Any]:
     """Finds the attention modules of the language model, by the index of their layer.
 
-    Layers without softmax attention have none. Of a layer with self-attention and cross-attention it is the first.
+    Layers without softmax attention have none. Of a layer with self-attention and cross-attention it is the first. Of
+    a model that reads regions they are the modules of `grounding_calls`.
     """
+    if blocks := _region_blocks(model):
+        return {attention.layer_idx: attention for _, attention in blocks}
     language_model = find_language_model(model)
     layers, known = language_model.config.num_hidden_layers, numbered_attention(language_model)
     modules: list[Any] = known or [each for each in language_model.modules() if hasattr(each, "layer_idx")]
@@ -95,17 +98,25 @@ def group_heads(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[
     return _by_layer(heads, {layer: count for layer, (_, count) in mixing.items()}, len(mixing))
 
 
-def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
-    """As `output_projections`, by layer of `grounding_calls`; empty for models of other projects."""
+def _region_blocks(model: Any) -> list[tuple[Any, Any]]:
+    """The blocks of `grounding_calls`, each with its attention module; none for models of other projects."""
     calls = getattr(unwrap_model(model).config, "grounding_calls", None) or ()
     crossing = any(call.query_stream != SEQUENCE for call in calls)
+    return [
+        (block, attention)
+        for block in (unwrap_model(model).modules() if calls else ())
+        for attention in block.children()
+        if hasattr(attention, "layer_idx") and getattr(attention, "is_cross_attention", False) is crossing
+    ]
+
+
+def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
+    """As `output_projections`, by layer of `grounding_calls`; empty for models of other projects."""
     mixing = {}
-    for block in unwrap_model(model).modules() if calls else ():
-        for attention in block.children():
-            if hasattr(attention, "layer_idx") and getattr(attention, "is_cross_attention", False) is crossing:
-                output = getattr(block, "output", None) or block.biOutput
-                modules = [module for name, module in output.named_children() if name.startswith("dense")]
-                mixing[attention.layer_idx] = (modules, attention.num_attention_heads)
+    for block, attention in _region_blocks(model):
+        output = getattr(block, "output", None) or block.biOutput
+        modules = [module for name, module in output.named_children() if name.startswith("dense")]
+        mixing[attention.layer_idx] = (modules, attention.num_attention_heads)
     return mixing
 
 

@@ -17,8 +17,8 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .attention_function import eager_function, reads_other_sequence
-from .head_masking import attention_modules, check_heads
-from .supervise import find_language_model
+from .head_masking import attention_modules, group_heads
+from .supervise import find_language_model, unwrap_model
 
 PREFIX = "steered_"
 STEERED = ("sdpa", "eager", "supervised_sdpa", "supervised_eager")
@@ -54,10 +54,11 @@ def steer_heads(
     those of the batch that the model reads. Beams and several sequences for each prompt are supported.
 
     Args:
-        model (`PreTrainedModel`): the model, on the back ends sdpa or eager.
+        model (`PreTrainedModel`): the model, on the back ends sdpa or eager: a decoder, or a model of this project
+            with one sequence of words and regions (VL-BERT, VisualBERT).
         heads (`Iterable[tuple[int, int]]`): pairs of layer and head, counted from 0.
         columns (`SteeredColumns` or `Tensor`): of `box_columns`; or positions (B, K), -1 for padding, then rows
-            after the last of them are steered.
+            after the last of them are steered, or all rows of a model that reads regions.
         strength (`float`): the number; each steered column gets exp(strength) times its weight before normalisation.
             Negative numbers steer away.
 
@@ -76,10 +77,11 @@ def steer_heads(
         ...     text = model.generate(torch.arange(6)[None], max_new_tokens=3, do_sample=False)
     """
     language_model = find_language_model(model)
-    grouped, modules = check_heads(model, heads), attention_modules(model)
+    grouped, modules = group_heads(model, heads), attention_modules(model)
     before = language_model.config._attn_implementation or "eager"
     _check(language_model, before, [modules[layer] for layer in grouped], strength)
-    target = _check_columns(columns)
+    reads_regions = getattr(unwrap_model(model).config, "grounding_calls", None) is not None
+    target = _check_columns(columns, reads_regions)
     language_model.set_attn_implementation(PREFIX + before)
     try:
         for layer, chosen in grouped.items():
@@ -122,7 +124,7 @@ def _slides(config: Any, module: Any) -> bool:
     return getattr(config, "sliding_window", None) is not None
 
 
-def _check_columns(columns: SteeredColumns | Tensor) -> SteeredColumns:
+def _check_columns(columns: SteeredColumns | Tensor, reads_regions: bool) -> SteeredColumns:
     positions = columns.columns if isinstance(columns, SteeredColumns) else columns
     if positions.dim() != 2 or positions.dtype != torch.int64 or (positions < -1).any():
         raise ValueError(f"columns of shape {tuple(positions.shape)} {positions.dtype}, expected (B, K) int64 from -1")
@@ -130,7 +132,8 @@ def _check_columns(columns: SteeredColumns | Tensor) -> SteeredColumns:
         return columns
     if not positions.shape[1]:
         raise ValueError("columns is empty; give at least one position for each sequence, -1 for none")
-    return SteeredColumns(columns, columns.amax(1) + 1)
+    last = columns.amax(1)
+    return SteeredColumns(columns, torch.zeros_like(last) if reads_regions else last + 1)
 
 
 def _steered_mask(module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, steering: _Steering) -> Tensor:

@@ -239,3 +239,45 @@ def test_what_cannot_be_steered_is_refused():
         with pytest.raises(ValueError, match="columns for 2 sequences, but the model reads 3"):
             model(torch.ones(3, 6, dtype=torch.long))
     assert model.config._attn_implementation == "sdpa"
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("unpad", [False, True])
+@pytest.mark.parametrize("family", ["vl_bert", "visualbert"])
+def test_steered_heads_of_region_models_look_at_the_boxes(family, unpad):
+    """In every row the steered head gives exp(strength) times the weight to the regions, before normalisation."""
+    model = REGION_FAMILIES[family][0](attn_implementation="eager")
+    inputs = region_batch(model)
+    sequence = model(**inputs, output_attentions=True).attentions[0].shape[-1]
+    positions = torch.arange(sequence)[None].expand(2, -1)[:, 6:10]
+    batch = {**inputs, "region_positions": positions, "region_image": torch.zeros(2, 4, dtype=torch.long)}
+    batch["region_candidate_mask"] = inputs["region_attention_mask"].bool()
+    columns = box_columns(batch, [inputs["region_boxes"][0, :1], inputs["region_boxes"][1, 2:3]], 0.999)
+    assert not columns.first_row.any() and 6 in columns.columns[0] and 8 in columns.columns[1]
+    expected = list(model(**inputs, output_attentions=True).attentions)
+    model.config.unpad = unpad
+    for example, places in enumerate(columns.columns):
+        expected[0][example, 1, :, places[places >= 0]] *= np.exp(2.0)
+    expected[0][:, 1] /= expected[0][:, 1].sum(-1, keepdim=True)
+    with steer_heads(model, [(0, 1)], columns, 2.0):
+        steered = model(**inputs, output_attentions=True)
+    rows = inputs["attention_mask"].bool()
+    torch.testing.assert_close(
+        steered.attentions[0][:, :, :6].movedim(1, 2)[rows], expected[0][:, :, :6].movedim(1, 2)[rows]
+    )
+    other = REGION_FAMILIES[family][0](attn_implementation="sdpa")
+    other.config.unpad = unpad
+    with steer_heads(other, [(0, 1)], columns, 2.0):
+        torch.testing.assert_close(
+            other(**inputs).last_hidden_state[:, :6][rows],
+            steered.last_hidden_state[:, :6][rows],
+            atol=1e-5,
+            rtol=1e-4,
+        )
+
+
+@pytest.mark.parametrize("family", ["vilbert", "lxmert"])
+def test_heads_between_two_streams_cannot_be_steered(family):
+    model = REGION_FAMILIES[family][0](FAMILIES[family].base_model)
+    with pytest.raises(ValueError, match="cross-attention"), steer_heads(model, [(1, 0)], torch.tensor([[0]]), 1.0):
+        pass
