@@ -15,6 +15,9 @@ examples:
   # the difference of two pictures; one head; a given answer instead of a generated one
   grounded-attention look before.png after.png "What changed?" --model runs/my_vlm --heads 14-3 --answer "a red ball"
 
+  # a video: a file, or a folder with its frames
+  grounded-attention look clip.mp4 "When does the ball fall?" --model Qwen/Qwen2.5-VL-3B-Instruct --fps 2
+
   # rows of a data set, on one page
   grounded-attention look --data lmms-lab/RefCOCO --split val --max-rows 4 --model Qwen/Qwen2.5-VL-3B-Instruct
 
@@ -80,6 +83,7 @@ def look(options: argparse.Namespace) -> str:
 def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]]:
     """Name, pictures and question of each row, or of the command line, where the name is empty."""
     from grounded_attention.processing.phrase import row_texts
+    from grounded_attention.processing.videos import FPS, is_video_file, open_video
     from grounded_attention.utils.open_images import open_image
 
     words = options.images_and_question
@@ -87,7 +91,12 @@ def _read_inputs(options: argparse.Namespace) -> list[tuple[str, list[Any], str]
         refuse_row_options(options, "split", "images", "columns", "boxes", "max_rows", "row")
         if len(words) < 2:
             raise ValueError("give images and a question, or --data")
-        return [("", [open_image(path, path) for path in words[:-1]], words[-1])]
+        videos, fps = [is_video_file(word) for word in words[:-1]], FPS if options.fps is None else options.fps
+        if options.fps is not None and not any(videos):
+            raise ValueError("--fps is for videos: give a video or a folder of frames")
+        paired = zip(words[:-1], videos, strict=True)
+        pictures = [open_video(each, fps) if video else open_image(each, each) for each, video in paired]
+        return [("", pictures, words[-1])]
     from grounded_attention.dataset_scripts.builders.llava_instruct import IMAGE_MARK
 
     if len(words) > 1:
@@ -124,12 +133,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention look", __doc__)
     add = parser.add_argument
-    words = "files of images, then the words of the user; with --data words alone (default: the text of each row)"
+    words = "files of images, videos, folders of frames, then the words of the user; with --data words alone"
+    words += " (default: the text of each row)"
     add("images_and_question", nargs="*", metavar="IMAGE ... QUESTION", help=words)
     add_source_options(parser, "pictures and texts", some=True)
     add("--model", required=True, metavar="NAME_OR_DIR", help="a vision-language model with its processor")
     add("--beside", metavar="NAME_OR_DIR", help="a second model, without --adapter and --revision, on the same page")
     add_vlm_options(parser)
+    add("--fps", type=float, metavar="N", help="frames of a video in a second (default: 2)")
     add("--answer", metavar="TEXT", help="read this answer instead of generating one")
     add("--heads", default="auto", metavar="WHICH", help="auto, all, a layer, 14-3,20-0 or heads.json (default: auto)")
     add("--form", default="plain", metavar="FORM", help=f"of {', '.join(FORMS)}, with commas (default: plain)")

@@ -34,15 +34,17 @@
     const length = (word) => word.answer * (word.span[1] - word.span[0]);
     const longest = Math.max(...lens.words.map(length));
     const state = { word: lens.words.findIndex((word) => length(word) === longest), kept: true, choice: 0 };
-    const pictures = make(box, "div", { class: "pictures" });
+    const pictures = make(box, "div", { class: lens.images.length > 2 ? "pictures many" : "pictures" });
     const drawn = lens.images.map((image, n) => {
-      const canvas = make(pictures, "canvas", { width: image.width, height: image.height, role: "img" });
+      const figure = make(pictures, "figure");
+      const canvas = make(figure, "canvas", { width: image.width, height: image.height, role: "img" });
+      const caption = lens.images.length > 1 ? make(figure, "figcaption", {}, image.label) : null;
       const { rows, columns } = lens.grids[n];
       const values = unpack(lens.maps[n], lens.choices.length * lens.words.length, rows * columns);
       const picture = new Image();
       picture.addEventListener("load", () => paint());
       picture.src = image.source;
-      return { canvas, picture, values, rows, columns, frame: lens.grids[n].frame };
+      return { canvas, caption, picture, values, rows, columns, frame: lens.grids[n].frame };
     });
     const said = make(box, "p", { class: "said", "aria-live": "polite" });
     const buttons = [];
@@ -96,18 +98,25 @@
     function paint() {
       const word = lens.words[state.word];
       buttons.forEach((button, n) => button.setAttribute("aria-pressed", String(n === state.word)));
-      drawn.forEach((one, n) => paintImage(one, n, word));
+      const cells = drawn.map((one) => one.values(state.choice * lens.words.length + state.word));
+      const tops = word ? cells.map((values) => Math.max(...values, 1e-12)) : [];
+      // Frames of a video are compared with each other: one scale.
+      drawn.forEach((one, n) => paintImage(one, n, word, cells[n], lens.frames ? Math.max(...tops) : tops[n]));
       if (!word) { said.textContent = "No words."; return; }
-      const shares = word.share.map((share, n) =>
-        (word.share.length > 1 ? `image ${n + 1}: ` : "") + `${(100 * share).toFixed(1)}%`);
-      said.textContent = `“${buttons[state.word].textContent}” gives to the image ${shares.join(", ")} of its attention.`;
+      const percent = (share) => `${(100 * share).toFixed(1)}%`, several = word.share.length > 1;
+      drawn.forEach(({ caption }, n) => {
+        if (caption) caption.textContent = `${lens.images[n].label}: ${percent(word.share[n])}`;
+      });
+      const sum = percent(word.share.reduce((one, other) => one + other, 0));
+      const most = several ? `, most to ${lens.images[word.image].label}` : "";
+      said.textContent =
+        `“${buttons[state.word].textContent}” gives to the image${several ? "s" : ""} ${sum} of its attention${most}.`;
     }
-    function paintImage({ canvas, picture, values, rows, columns, frame }, n, word) {
+    function paintImage({ canvas, picture, rows, columns, frame }, n, word, cells, top) {
       const context = canvas.getContext("2d"), { width, height } = canvas;
       if (!picture.complete || !picture.naturalWidth) return;
       context.drawImage(picture, 0, 0, width, height);
       if (!word) return;
-      const cells = values(state.choice * lens.words.length + state.word), top = Math.max(...cells, 1e-12);
       const small = document.createElement("canvas");
       small.width = columns;
       small.height = rows;
@@ -130,7 +139,7 @@
       context.setLineDash([8, 6]);
       if (n === 0) lens.boxes.forEach((said) => outline(said, "#0072b2"));
       context.setLineDash([]);
-      canvas.setAttribute("aria-label", `image ${n + 1}, coloured by the attention of a word`);
+      canvas.setAttribute("aria-label", `${lens.images[n].label}, coloured by the attention of a word`);
     }
     show(state.word, true);
   }

@@ -20,6 +20,7 @@ from grounded_attention.heads.heads_file import ChosenHeads, find_file, has_adap
 from grounded_attention.heads.maps import TokenGrid
 from grounded_attention.processing.chat_prompts import is_conversation, make_conversation
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.videos import FPS, Video, open_video
 from grounded_attention.supervision.supervise import find_calls, head_layers, unwrap_model
 from grounded_attention.utils.open_images import open_image
 
@@ -49,6 +50,7 @@ ROLLOUT_BYTES = 2**31  # of the maps of all layers
 
 Heads = Sequence[tuple[int, int]]
 GivenHeads = str | int | Path | ChosenHeads | Heads
+Pictures = list[Image.Image | Video]
 
 
 def look(
@@ -57,6 +59,8 @@ def look(
     images: Any = None,
     text: str | None = None,
     *,
+    video: Any = None,
+    fps: float = FPS,
     messages: Sequence[Mapping[str, Any]] | None = None,
     answer: str | None = None,
     heads: GivenHeads = "auto",
@@ -77,8 +81,11 @@ def look(
         processor (`ProcessorMixin` or `PatchGroundingProcessor`): its processor.
         images (image or list of images, *optional*): as for [`open_image`]; those that the messages do not hold.
         text (`str`, *optional*): words of the user about the images.
+        video (video, *optional*): a list of frames, a folder of them or a file, as for [`open_video`]; after the
+            images. Its frames are images of the result: those that the model reads together (two of Qwen) are one.
+        fps (`float`, *optional*, defaults to 2.0): frames of a video in a second.
         messages (list of messages, *optional*): a conversation instead of `text`; it ends with the user. Images may be
-            parts of it: `{"type": "image", "image": picture}` (or `url`, `path`).
+            parts of it: `{"type": "image", "image": picture}` (or `url`, `path`), or `{"type": "video", ...}`.
         answer (`str`, *optional*): an answer that is read as if the model had given it; nothing is generated.
         heads (*optional*, defaults to `"auto"`): whose attention is shown, as a mean: `"auto"` are those of a
             `heads.json` beside the model, or of the atlas that `GROUNDED_ATTENTION_ATLAS` names
@@ -106,13 +113,15 @@ def look(
         patches = PatchGroundingProcessor(processor, unwrap_model(model).config.model_type)
     if getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False):
         raise ValueError("the adapter adds virtual tokens to the prompt, whose attention is not read; LoRA adds none")
-    chat, pictures = read_chat(patches, images, text, messages)
+    chat, pictures = read_chat(images, text, messages, video, fps)
+    if again and isinstance(pictures[0], Video):
+        raise ValueError("again crops an image, but the first one is a video; give its frame as an image")
     options = {"max_new_tokens": max_new_tokens, **generation}
     lens, prompt = _look(model, patches, chat, pictures, answer, heads, forms, options)
     if not again:
         return lens
     crop = _where_to_crop(model, patches, prompt, pictures, lens.heads or heads)
-    cropped = [pictures[0], pictures[0].crop(crop), *pictures[1:]]
+    cropped = [pictures[0], cast(Image.Image, pictures[0]).crop(crop), *pictures[1:]]
     second, _ = _look(model, patches, _with_crop(chat), cropped, None, heads, forms, options)
     return replace(lens, second=second, crop=crop)
 
@@ -121,7 +130,7 @@ def _look(
     model: Any,
     patches: PatchGroundingProcessor,
     chat: Any,
-    pictures: list[Image.Image],
+    pictures: Pictures,
     answer: str | None,
     heads: GivenHeads,
     forms: tuple[str, ...],
@@ -144,6 +153,7 @@ def _look(
         raise ValueError("neither prompt nor answer has a word")
     columns = prompt.batch["region_positions"][0]
     token_images = prompt.token_images
+    images, names = _shown(patches, pictures)
     rows = sorted({row for word in whole.words for row in word.rows})
     if "rollout" in forms:
         attention = _rollout(model, whole.inputs, rows, columns)[None]
@@ -155,7 +165,7 @@ def _look(
     for number, word in enumerate(whole.words):
         weights[number, [places[row] for row in word.rows]] = 1 / max(len(word.rows), 1)
     attention = weights @ attention
-    shown = [token_images == image for image in range(len(pictures))]
+    shown = [token_images == image for image in range(len(images))]
     if "sinks" in forms:
         sinks, mean = torch.zeros_like(token_images, dtype=torch.bool), attention.mean(0)
         for tokens in shown:
@@ -168,7 +178,7 @@ def _look(
         answer=whole.texts[-1],
         words=whole.words,
         texts=whole.texts,
-        images=tuple(pictures),
+        images=images,
         heads=chosen.heads,
         heads_from=chosen.source,
         form=forms,
@@ -178,11 +188,30 @@ def _look(
         token_images=token_images.numpy(),
         boxes=_said_boxes(patches, pictures[0], whole.texts[-1]),
         box_rule=chosen.box_rule,
+        names=names,
     )
     return lens, prompt
 
 
-def _said_boxes(patches: PatchGroundingProcessor, image: Image.Image, answer: str) -> tuple[tuple[float, ...], ...]:
+def _shown(patches: PatchGroundingProcessor, pictures: Pictures) -> tuple[tuple[Image.Image, ...], tuple[str, ...]]:
+    """The images of the result, of frames that are read together the first, and their names."""
+    images: list[Image.Image] = []
+    names: list[str] = []
+    for picture in pictures:
+        if not isinstance(picture, Video):
+            images.append(picture)
+            names.append(f"image {len(images)}")
+            continue
+        for frames, time in patches.frame_steps(picture):
+            images.append(picture.frames[frames[0]])
+            numbers = f"s {frames[0] + 1}–{frames[-1] + 1}" if len(frames) > 1 else f" {frames[0] + 1}"
+            names.append(f"frame{numbers}, {time:.1f} s")
+    return tuple(images), tuple(names)
+
+
+def _said_boxes(patches: PatchGroundingProcessor, image: Any, answer: str) -> tuple[tuple[float, ...], ...]:
+    if isinstance(image, Video):
+        return ()
     try:
         return tuple(tuple(box) for box in patches.box_dialect(image).read_all(answer))
     except ValueError as error:
@@ -191,46 +220,58 @@ def _said_boxes(patches: PatchGroundingProcessor, image: Image.Image, answer: st
 
 
 def read_chat(
-    patches: PatchGroundingProcessor, images: Any, text: str | None, messages: Sequence[Mapping[str, Any]] | None
-) -> tuple[Any, list[Image.Image]]:
-    """The prompt for the processor, a text or a conversation, and its images in their order."""
+    images: Any,
+    text: str | None,
+    messages: Sequence[Mapping[str, Any]] | None,
+    video: Any = None,
+    fps: float = FPS,
+) -> tuple[Any, Pictures]:
+    """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
     given_images = [] if images is None else list(images) if isinstance(images, list | tuple) else [images]
+    given_images += [] if video is None else [open_video(video, fps)]
     if (text is None) == (messages is None):
         raise ValueError("give either text or messages")
     if messages is None:
         if not given_images:
             raise ValueError("look needs an image")
-        return text, [open_image(image, f"image {number}") for number, image in enumerate(given_images)]
+        return text, _open(given_images)
     if not is_conversation(messages) or messages[-1].get("role") == "assistant":
         raise ValueError("messages: expected a conversation that ends with the user; give its answer as `answer`")
     chat: list[dict[str, Any]] = []
     pictures: list[Any] = []
-    waiting = iter(given_images)
+    waiting = list(given_images)
     for message in messages:
         content = message.get("content")
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else list(content or ())
         read: list[dict[str, Any]] = []
         for part in parts:
-            if part.get("type") != "image":
+            kind = part.get("type")
+            if kind not in ("image", "video"):
                 read.append(dict(part))
                 continue
-            inside = next((part[key] for key in ("image", "path", "url") if part.get(key) is not None), None)
-            picture = inside if inside is not None else next(waiting, None)
+            picture = next((part[key] for key in (kind, "path", "url") if part.get(key) is not None), None)
             if picture is None:
-                raise ValueError(f"messages have more than {len(pictures)} places for images; give an image for each")
-            pictures.append(picture)
-            read.append({"type": "image"})
+                of_kind = [n for n, each in enumerate(waiting) if isinstance(each, Video) == (kind == "video")]
+                if not of_kind:
+                    raise ValueError(f"messages have more places for {kind}s than there are; give one for each")
+                picture = waiting.pop(of_kind[0])
+            pictures.append(open_video(picture, fps) if kind == "video" else picture)
+            read.append({"type": kind})
         chat.append({**message, "content": read})
-    left = list(waiting)
-    if left:
+    if waiting:
         user = next((message for message in chat if message["role"] == "user"), None)
         if pictures or user is None:
-            raise ValueError(f"messages have places for {len(pictures)} images, but there are {len(left)} more")
-        user["content"] = [*({"type": "image"} for _ in left), *user["content"]]
-        pictures = left
+            raise ValueError(f"messages have places for {len(pictures)} images, but there are {len(waiting)} more")
+        kinds = ("video" if isinstance(each, Video) else "image" for each in waiting)
+        user["content"] = [*({"type": kind} for kind in kinds), *user["content"]]
+        pictures = waiting
     if not pictures:
         raise ValueError("look needs an image")
-    return chat, [open_image(image, f"image {number}") for number, image in enumerate(pictures)]
+    return chat, _open(pictures)
+
+
+def _open(pictures: Sequence[Any]) -> Pictures:
+    return [each if isinstance(each, Video) else open_image(each, f"image {n}") for n, each in enumerate(pictures)]
 
 
 def _texts(chat: Any) -> list[str]:
@@ -343,16 +384,17 @@ def _rollout(model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns
     return rollout_rows(means, torch.tensor(list(rows), device=means[0].device))[:, columns].cpu()
 
 
-def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: list[Image.Image], heads: Heads) -> Tensor:
+def _neutral_rows(model: Any, patches: PatchGroundingProcessor, pictures: Pictures, heads: Heads) -> Tensor:
     """(K, R): the attention of the last position of the neutral prompt about the same images."""
     has_template = getattr(patches.processor, "chat_template", None) or patches.tokenizer.chat_template
-    chat: Any = make_conversation(NEUTRAL, None, len(pictures)) if has_template else NEUTRAL
+    kinds = ["video" if isinstance(each, Video) else "image" for each in pictures]
+    chat: Any = make_conversation(NEUTRAL, None, kinds) if has_template else NEUTRAL
     prompt = read_prompt(patches, chat, (), pictures)
     return _read(model, _choose(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])[1][:, 0]
 
 
 def _where_to_crop(
-    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: list[Image.Image], heads: GivenHeads
+    model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, pictures: Pictures, heads: GivenHeads
 ) -> tuple[int, int, int, int]:
     """Where the end of a prompt looks in its first image, relative to a neutral prompt, in pixels."""
     chosen, asked = _read(model, _choose(model, heads), prompt, prompt.inputs, [prompt.prompt_length - 1])
@@ -363,7 +405,7 @@ def _where_to_crop(
     settings = settings or getattr(patches.processor.image_processor, "size", None) or {}
     side = settings.get("height") or SIDE
     # The grid covers a part of the image where the model sees a part.
-    width, height = pictures[0].size
+    width, height = cast(Image.Image, pictures[0]).size
     x1, y1, x2, y2 = (edge * scale for edge, scale in zip(grid.frame, (width, height) * 2, strict=True))
     box = crop_box(grid.maps(ratio * shown).numpy(), (round(x2 - x1), round(y2 - y1)), side)
     left, top, right, bottom = (int(edge + low) for edge, low in zip(box, (x1, y1) * 2, strict=True))

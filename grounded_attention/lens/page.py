@@ -24,7 +24,7 @@ from grounded_attention.reports.report_pictures import embed
 if TYPE_CHECKING:
     from .word_maps import Lens
 
-LONGEST = 768  # pixels, longer side of a picture
+LONGEST, LONGEST_FRAME = 768, 320  # pixels, longer side of a picture, and of a frame of a video
 # Cells along an edge, and bytes of all maps of a page; with more words the grids are coarser.
 CELLS, MOST_BYTES = 32, 400_000
 HINT = (
@@ -72,7 +72,7 @@ def lens_page(lenses: Sequence[Lens], names: Sequence[str] = (), title: str = "W
 
 def _lens(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
     heads = len(lens.heads) if len(lens.heads) > 1 else 0
-    maps = max(1, (heads + 1) * len(lens.words))
+    maps = max(1, (heads + 1) * len(lens.words) * len(lens.images))
     cells = int(np.clip(np.sqrt(most_bytes / maps), 8, CELLS))
     grids = []
     for image in range(len(lens.images)):
@@ -82,11 +82,12 @@ def _lens(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
     layers = [attention.mean(0), *(attention if heads else ())]
     return {
         "name": name,
+        "frames": any(each.startswith("frame") for each in lens.names),
         "answer": lens.answer,
         "boxes": [[round(edge, 4) for edge in box] for box in lens.boxes],
         "about": f"{', '.join(lens.form)}; {_heads(lens)}",
         "texts": list(lens.texts),
-        "images": [_picture(image) for image in lens.images],
+        "images": [_picture(image, name) for image, name in zip(lens.images, lens.names, strict=True)],
         "grids": [{"rows": grid.rows, "columns": grid.columns, "frame": list(grid.frame)} for _, grid in grids],
         "choices": ["mean" if heads else "", *(f"{layer}-{head}" for layer, head in lens.heads if heads)],
         "words": [
@@ -107,9 +108,9 @@ def _lens(name: str, lens: Lens, most_bytes: int) -> dict[str, Any]:
     }
 
 
-def _picture(image: Any) -> dict[str, Any]:
-    picture = embed(image, min(LONGEST, max(image.size)))
-    return {"width": picture.width, "height": picture.height, "source": picture.source}
+def _picture(image: Any, name: str) -> dict[str, Any]:
+    picture = embed(image, min(LONGEST_FRAME if name.startswith("frame") else LONGEST, max(image.size)))
+    return {"width": picture.width, "height": picture.height, "source": picture.source, "label": name}
 
 
 def _heads(lens: Lens) -> str:

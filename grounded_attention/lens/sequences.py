@@ -17,6 +17,7 @@ from grounded_attention.heads.example_attention import find_words
 from grounded_attention.heads.reading import inputs_on
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.processing.videos import Video
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.attention_function import SupervisedAttention, layer_numbers
 from grounded_attention.supervision.method import observed_layers
@@ -68,7 +69,7 @@ class Sequenced:
 
 
 def read_prompt(
-    patches: PatchGroundingProcessor, chat: Any, texts: Sequence[str], images: list[Image.Image]
+    patches: PatchGroundingProcessor, chat: Any, texts: Sequence[str], images: Sequence[Image.Image | Video]
 ) -> Sequenced:
     """Makes the sequence of a prompt without an answer, and finds its words."""
     phrases = [
@@ -129,8 +130,8 @@ def generate(model: Any, patches: PatchGroundingProcessor, prompt: Sequenced, **
     tokenizer = patches.tokenizer
     inputs = inputs_on(prompt.inputs, model)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    image = tokenizer.convert_tokens_to_ids(patches.family.image_token(patches.processor))
-    greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[image]]}
+    pictures = tokenizer.convert_tokens_to_ids(patches.picture_tokens)
+    greedy = {"do_sample": False, "num_beams": 1, "pad_token_id": pad, "bad_words_ids": [[each] for each in pictures]}
     made = model.generate(**inputs, **greedy | options | {"return_dict_in_generate": False})
     return made[0, prompt.prompt_length :].tolist()
 

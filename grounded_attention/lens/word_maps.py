@@ -83,7 +83,8 @@ class Lens:
         answer (`str`): the answer.
         words (`tuple[Word, ...]`): the words of prompt and answer, in order.
         texts (`tuple[str, ...]`): the texts of the prompt, then the answer.
-        images (`tuple[PIL.Image.Image, ...]`): the images, upright.
+        images (`tuple[PIL.Image.Image, ...]`): the images, upright; of a video the frames, of those that the model
+            reads together the first.
         heads (`tuple[tuple[int, int], ...]`): (layer, head) of the heads that are shown; empty for `rollout`.
         heads_from (`str`): how the heads were chosen.
         form (`tuple[str, ...]`): what was done with the attention, see [`look`].
@@ -97,6 +98,7 @@ class Lens:
         boxes (`tuple[tuple[float, ...], ...]`): boxes of the first image that the answer says, in the words of the
             model's family: x1, y1, x2, y2 in [0, 1]; the page draws them.
         box_rule (`str`): how a map becomes a box: as `heads.json` says, if its heads are shown.
+        names (`tuple[str, ...]`): of each image, such as "image 1" or "frames 3–4, 1.2 s".
     """
 
     answer: str
@@ -114,6 +116,7 @@ class Lens:
     crop: tuple[int, int, int, int] | None = None
     boxes: tuple[tuple[float, ...], ...] = ()
     box_rule: str = BOX_RULE
+    names: tuple[str, ...] = ()
 
     def __getitem__(self, key: int | str | tuple[str, int]) -> WordMap:
         """The map of a word: by its number in `words`, by its text (in the answer, or else in the prompt), or by text
@@ -123,6 +126,10 @@ class Lens:
             KeyError: if no words are like this; the message names the nearest.
         """
         return self._map(self._find(key))
+
+    def maps(self, key: int | str | tuple[str, int]) -> list[WordMap]:
+        """The maps of the same words on every image, or frame of a video; `KeyError` as for `lens[key]`."""
+        return [self._map(self._find(key), image) for image in range(len(self.images))]
 
     def __iter__(self) -> Iterator[WordMap]:
         return (self._map([number]) for number in range(len(self.words)))
@@ -161,19 +168,17 @@ class Lens:
             made.append((shown, TokenGrid.of_tokens(torch.from_numpy(self.token_boxes), shown)))
         return made
 
-    def _map(self, numbers: Sequence[int], head: int | None = None) -> WordMap:
+    def _map(self, numbers: Sequence[int], image: int | None = None) -> WordMap:
         attention = torch.from_numpy(self.attention[:, list(numbers)].mean(1))
-        attention = attention if head is None else attention[head][None]
         share = self.share[list(numbers)].mean(0)
-        image = int(share.argmax())
+        image = int(share.argmax()) if image is None else image
         shown, grid = self._grids[image]
         box: GroundedBox = ground_box(attention, shown, grid, self.box_rule)
         cells = grid.maps((attention * shown).mean(0)).numpy()
         cells = cells / max(float(cells.sum()), 1e-12)
-        heads = self.heads if head is None else self.heads[head : head + 1]
         text = " ".join(self.words[number].text for number in numbers)
         size = self.images[image].size
-        return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), heads, size, box.share)
+        return WordMap(text, image, cells, grid.frame, box.box, float(share[image]), self.heads, size, box.share)
 
     def show(self, words: Sequence[int | str | tuple[str, int]] | None = None) -> Any:
         """Draws the maps of some words, by default those of the answer, or of the prompt if it has none.
@@ -222,12 +227,14 @@ class Lens:
     def to_dict(self) -> dict[str, Any]:
         """The answer and, for each word, map and box as plain values."""
         words = []
-        for word, one in zip(self.words, self, strict=True):
+        for word, one, shares in zip(self.words, self, self.share.tolist(), strict=True):
             place = {"text": word.text, "start": word.start, "end": word.end, "sentence": word.sentence}
             values = {"box": [round(edge, 5) for edge in one.box], "frame": list(one.frame), "share": one.share}
+            values["shares"] = [float(f"{share:.4g}") for share in shares]
             cells = [[float(f"{value:.4g}") for value in row] for row in one.cells.tolist()]
             words.append({**place, "answer": word.answer, "image": one.image, **values, "cells": cells})
         about = {"heads": [list(head) for head in self.heads], "heads_from": self.heads_from, "form": list(self.form)}
+        about["images"] = list(self.names)
         again = {} if self.second is None else {"crop": list(self.crop or ()), "second": self.second.to_dict()}
         about["boxes"] = [[round(edge, 5) for edge in box] for box in self.boxes]
         return {"answer": self.answer, "texts": list(self.texts), **about, "words": words, **again}

@@ -48,16 +48,16 @@ def is_conversation(value: Any) -> bool:
     return isinstance(value, Sequence) and bool(value) and isinstance(value[0], Mapping)
 
 
-def make_conversation(text: str, answer: str | None, image_count: int) -> list[dict[str, Any]]:
-    """Makes the conversation of one example: the user gives images and a text, the assistant answers."""
-    content = [*({"type": "image"} for _ in range(image_count)), {"type": "text", "text": text}]
+def make_conversation(text: str, answer: str | None, kinds: Sequence[str]) -> list[dict[str, Any]]:
+    """Makes the conversation of one example: the user gives images (or videos) and a text, the assistant answers."""
+    content = [*({"type": kind} for kind in kinds), {"type": "text", "text": text}]
     answers = [] if answer is None else [{"role": "assistant", "content": [{"type": "text", "text": answer}]}]
     return [{"role": "user", "content": content}, *answers]
 
 
-def plain_prompt(text: str, image_token: str, image_count: int) -> Prompt:
-    """Makes a prompt without a template: images first, unless the text says by image tokens where they stand."""
-    before = "" if image_token in text else image_token * image_count
+def plain_prompt(text: str, tokens: Sequence[str]) -> Prompt:
+    """Makes a prompt without a template: images first, unless the text says by their tokens where they stand."""
+    before = "" if any(token in text for token in tokens) else "".join(tokens)
     return Prompt(before + text, [PromptText(text, 0, len(before), len(before + text))])
 
 

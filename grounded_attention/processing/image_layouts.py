@@ -2,7 +2,8 @@
 """How each family of vision-language models lays out one image: its pictures, and the grid of tokens of each one.
 
 Every function `layout_<family>` makes the text that stands for an image in the prompt, as the processor of
-transformers makes it, with the boxes of its tokens.
+transformers makes it, with the boxes of its tokens. `frames_<family>` does it for a video: one layout for each step of
+its frames, with what the processor reports of the video (its grid of steps, rows and columns of patches).
 """
 
 import inspect
@@ -17,6 +18,7 @@ import torch
 from transformers.image_processing_utils import select_best_resolution
 
 from .image_frames import ImageFrame, even_intervals, pooled_intervals
+from .videos import Video
 
 # The text of a prompt that stands for one image: strings, and for each picture the boxes (n, 4) of its n tokens, or a
 # list of such parts where the picture has other tokens between its rows.
@@ -37,6 +39,7 @@ class ImageSettings:
         height (`int`): Height of the image in pixels.
         alone (`bool`): Whether the example has no other image.
         number (`int`, *optional*, defaults to 0): The place of the image among those of the example.
+        part (`str`, *optional*, defaults to `"image_processor"`): The part of the processor that reads it.
     """
 
     processor: Any
@@ -45,6 +48,7 @@ class ImageSettings:
     height: int
     alone: bool
     number: int = 0
+    part: str = "image_processor"
 
     @property
     def frame(self) -> ImageFrame:
@@ -54,7 +58,7 @@ class ImageSettings:
     def get(self, name: str, default: Any = None) -> Any:
         """Returns a setting of the image processor (None counts as missing)."""
         value = self.given.get(name)
-        value = getattr(self.processor.image_processor, name, None) if value is None else value
+        value = getattr(getattr(self.processor, self.part), name, None) if value is None else value
         return default if value is None else value
 
     def edges(self, name: str) -> dict[str, int]:
@@ -120,9 +124,8 @@ def _class_tokens(settings: ImageSettings) -> np.ndarray:
     return NO_BOX.repeat(max(0, count - (processor.vision_feature_select_strategy == "default")), axis=0)
 
 
-def layout_llava(settings: ImageSettings) -> ImageLayout:
-    if hasattr(settings.processor, "image_break_token"):  # Pixtral, whose model type is that of LLaVA
-        return layout_pixtral(settings)
+def _llava_frame(settings: ImageSettings) -> tuple[ImageFrame, int, int]:
+    """What the vision tower of LLaVA sees, and its rows and columns of patches."""
     frame, patch = settings.frame, settings.processor.patch_size
     if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
         frame = _pad_to_square(frame)
@@ -132,8 +135,19 @@ def layout_llava(settings: ImageSettings) -> ImageLayout:
         crop = settings.edges("crop_size")
         frame = frame.center_crop(crop["width"], crop["height"])
     rows, columns = frame.height // patch, frame.width // patch
-    grid = frame.crop(0, 0, columns * patch, rows * patch).grid(rows, columns)
-    return [np.concatenate([_class_tokens(settings), grid])]
+    return frame.crop(0, 0, columns * patch, rows * patch), rows, columns
+
+
+def layout_llava(settings: ImageSettings) -> ImageLayout:
+    if hasattr(settings.processor, "image_break_token"):  # Pixtral, whose model type is that of LLaVA
+        return layout_pixtral(settings)
+    frame, rows, columns = _llava_frame(settings)
+    return [np.concatenate([_class_tokens(settings), frame.grid(rows, columns)])]
+
+
+def frames_llava_next(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+    frame, rows, columns = _llava_frame(settings)
+    return [[frame.grid(rows // 2, columns // 2)] for _ in video.frames]  # the model takes means of 2 x 2 patches
 
 
 def _unpadded(settings: ImageSettings, rows: int, columns: int) -> tuple[slice, slice]:
@@ -211,6 +225,18 @@ def layout_qwen_vl(settings: ImageSettings) -> ImageLayout:
     factor = settings.get("patch_size") * settings.get("merge_size")
     height, width = qwen_size(settings)
     return [settings.frame.grid(height // factor, width // factor)]
+
+
+def frames_qwen_vl(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+    (steps, rows, columns), merge = grid, settings.get("merge_size")
+    return [[settings.frame.grid(rows // merge, columns // merge)] for _ in range(steps)]
+
+
+def frames_qwen3_vl(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+    processor = settings.processor
+    start, end = processor.vision_start_token, processor.vision_end_token
+    steps = zip(video.steps(settings.get("temporal_patch_size")), frames_qwen_vl(settings, video, grid), strict=True)
+    return [[f"<{time:.1f} seconds>{start}", *layout, end] for (_, time), layout in steps]
 
 
 def _idefics3_tiles(settings: ImageSettings) -> tuple[int, int]:

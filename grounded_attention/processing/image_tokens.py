@@ -13,6 +13,9 @@ import numpy as np
 from .image_layouts import (
     ImageLayout,
     ImageSettings,
+    frames_llava_next,
+    frames_qwen3_vl,
+    frames_qwen_vl,
     layout_aya_vision,
     layout_cohere2_vision,
     layout_deepseek_vl,
@@ -36,6 +39,7 @@ from .image_layouts import (
     picture_boxes,
 )
 from .number_arrays import to_array
+from .videos import Video
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,8 @@ class ImageTokenFamily:
         around (`tuple[str, str]`, *optional*): Names of the processor's tokens that it puts before and after an image.
         arguments (`dict`, *optional*): What the processor needs beside texts and images.
         boxes (`str`, *optional*, defaults to `"plain"`): How it writes boxes, one of [`BOX_DIALECTS`].
+        frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from [`ImageSettings`], the
+            [`Video`] and its grid of patches; `None` for a family whose videos are not read.
     """
 
     processor: str
@@ -105,6 +111,7 @@ class ImageTokenFamily:
     around: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
     boxes: str = "plain"
+    frames: Callable[[ImageSettings, Video, Any], list[ImageLayout]] | None = None
 
 
 _PAN_AND_SCAN = {
@@ -123,14 +130,16 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="llava"),
     "llava_next": ImageTokenFamily("LlavaNextProcessor", layout_llava_next, boxes="llava"),
     "vipllava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="llava"),
-    "llava_next_video": ImageTokenFamily("LlavaNextVideoProcessor", layout_llava_next, boxes="llava"),
+    "llava_next_video": ImageTokenFamily(
+        "LlavaNextVideoProcessor", layout_llava_next, boxes="llava", frames=frames_llava_next
+    ),
     "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="llava"),
-    "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl, boxes="qwen2_vl"),
-    "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="qwen2_5_vl"),
-    "qwen3_vl": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
-    "qwen3_vl_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
-    "qwen3_5": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
-    "qwen3_5_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl"),
+    "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl, boxes="qwen2_vl", frames=frames_qwen_vl),
+    "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="qwen2_5_vl", frames=frames_qwen_vl),
+    "qwen3_vl": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl", frames=frames_qwen3_vl),
+    "qwen3_vl_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl", frames=frames_qwen3_vl),
+    "qwen3_5": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl", frames=frames_qwen3_vl),
+    "qwen3_5_moe": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl", frames=frames_qwen3_vl),
     "qwen2_5_omni_thinker": ImageTokenFamily("Qwen2_5OmniProcessor", layout_qwen_vl, boxes="qwen2_5_vl"),
     "qwen3_omni_moe_thinker": ImageTokenFamily("Qwen3OmniMoeProcessor", layout_qwen_vl, boxes="qwen3_vl"),
     "glm4v": ImageTokenFamily("Glm4vProcessor", layout_qwen_vl, boxes="glm4v"),
@@ -138,15 +147,15 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "glm46v": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl, boxes="glm4v"),
     "glm_ocr": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
     "glmga": ImageTokenFamily("Glm46VProcessor", layout_qwen_vl),
-    "exaone4_5": ImageTokenFamily("Exaone4_5_Processor", layout_qwen_vl),
+    "exaone4_5": ImageTokenFamily("Exaone4_5_Processor", layout_qwen_vl, frames=frames_qwen_vl),
     "paddleocr_vl": ImageTokenFamily("PaddleOCRVLProcessor", layout_qwen_vl),
     "ernie4_5_vl_moe": ImageTokenFamily("Ernie4_5_VLMoeProcessor", layout_qwen_vl, boxes="ernie"),
     "video_llama_3": ImageTokenFamily("VideoLlama3Processor", layout_qwen_vl),
     "cosmos3_edge": ImageTokenFamily(
-        "Cosmos3EdgeProcessor", layout_qwen_vl, arguments={"return_mm_token_type_ids": True}
+        "Cosmos3EdgeProcessor", layout_qwen_vl, arguments={"return_mm_token_type_ids": True}, frames=frames_qwen3_vl
     ),
     "cohere_compass": ImageTokenFamily("CohereCompassProcessor", layout_qwen_vl),
-    "hyperclovax_vision_v2": ImageTokenFamily("HyperCLOVAXVisionV2Processor", layout_qwen_vl),
+    "hyperclovax_vision_v2": ImageTokenFamily("HyperCLOVAXVisionV2Processor", layout_qwen_vl, frames=frames_qwen_vl),
     "lfm3_vl": ImageTokenFamily("Lfm3VlProcessor", layout_qwen_vl, boxes="lfm2_vl"),
     "minimax_m3_vl": ImageTokenFamily(
         "MiniMaxM3VLProcessor", layout_qwen_vl, around=("VISION_START_TOKEN", "VISION_END_TOKEN")

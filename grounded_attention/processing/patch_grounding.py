@@ -4,9 +4,10 @@
 Shapes: B batch, N sequence, S texts of an example, T text tokens, P phrases, R image tokens.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation
 from .grounded_batch import GroundedBatch, as_batch
 from .image_layouts import ImageLayout, ImageSettings, layout_text
 from .image_tokens import (
+    IMAGE_TOKEN_FAMILIES,
     ImageTokenFamily,
     get_image_token_family,
     image_layouts,
@@ -28,6 +30,7 @@ from .patch_sequences import TokenSequence, answer_labels, region_arrays, text_a
 from .phrase_grounding import phrase_arrays
 from .region_columns import RegionColumns
 from .sequence_layouts import check_tokenizer
+from .videos import Video
 
 # The keys of a batch that are for supervision and not for the model.
 GROUNDING_KEYS = (
@@ -94,6 +97,16 @@ class PatchGroundingProcessor:
         return self.family.placeholder(self.processor)
 
     @property
+    def picture_tokens(self) -> list[str]:
+        """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too."""
+        videos = [] if self.family.frames is None else [self.processor.video_token]
+        return [self.family.image_token(self.processor), *videos]
+
+    def frame_steps(self, video: Video) -> list[tuple[range, float]]:
+        """The frames of a video that the model reads together, and when; each step is an image of `region_image`."""
+        return video.steps(getattr(self.processor.video_processor, "temporal_patch_size", None) or 1)
+
+    @property
     def tokenizer(self) -> Any:
         """The tokenizer of the model's processor."""
         return self.processor.tokenizer
@@ -146,8 +159,9 @@ class PatchGroundingProcessor:
                 without tokens come first. With a single text or conversation every other argument is that of one
                 example; the outputs have the batch dimension, with B = 1.
             text_pair (`str` or `list[str]`, *optional*): The answers of the assistant to texts, with a chat template.
-            images (list of B images, or of B lists of images, *optional*): As for [`open_image`]; `None` is an example
-                without an image.
+            images (list of B images, or of B lists of images, *optional*): As for [`open_image`], or a [`Video`]: its
+                frames are counted as images, those that the model reads together as one ([`frame_steps`]). `None` is
+                an example without an image.
             phrases (list of B lists of [`Phrase`] or mappings with its keys, *optional*): Words of the texts (the
                 text and its answer, or the texts of a conversation in order), see [`read_phrase`]. `boxes` are those
                 of the original image, `regions` indices into the image tokens; `image` is required if the example
@@ -204,10 +218,11 @@ class PatchGroundingProcessor:
         if labels:
             prompts = [end_answer(prompt, self.tokenizer, f"Example {i}") for i, prompt in enumerate(prompts)]
         inputs, specials = self._run(prompts, pictures, padding, max_length)
-        sequences = [self._read(i, prompts[i], pictures[i], inputs, specials) for i in range(len(prompts))]
+        grids = iter(np.asarray(inputs.get("video_grid_thw", ())).tolist())
+        sequences = [self._read(i, prompts[i], pictures[i], inputs, specials, grids) for i in range(len(prompts))]
         data = region_arrays([each.image_tokens for each in sequences])
         encoded, columns, data["text_positions"] = text_arrays(sequences, inputs["input_ids"].shape[1])
-        counts, shape = np.array([*map(len, pictures)]), data["region_positions"].shape
+        counts, shape = np.array([each.images for each in sequences]), data["region_positions"].shape
         cover = partial(mark_covered, threshold=self.coverage_threshold)
         tokens, every = data["region_attention_mask"].sum(axis=1), np.tile(np.arange(shape[1]), (shape[0], 1))
         regions = RegionColumns(dict(data), data["region_boxes"], tokens, every, data["region_image"], cover)
@@ -233,7 +248,7 @@ class PatchGroundingProcessor:
 
     def check_text(self, text: str, name: str) -> None:
         """Raises a ValueError if a text of a user, called `name`, has a token of an image, or one that ends texts."""
-        for token in (self.placeholder, self.family.image_token(self.processor)):
+        for token in (self.placeholder, *self.picture_tokens):
             if token in text:
                 raise ValueError(
                     f"{name}: a text has {token!r}, the model's token for an image: write these words in another way. "
@@ -245,33 +260,47 @@ class PatchGroundingProcessor:
                 f"{name}: a text has {special!r}, which would begin, end or pad it: write it in another way."
             )
 
-    def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image]) -> Prompt:
-        token = self.placeholder
+    def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image | Video]) -> Prompt:
+        token, is_video = self.placeholder, [isinstance(picture, Video) for picture in pictures]
+        if self.family.frames is None and any(is_video):
+            known = ", ".join(kind for kind, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None)
+            raise ValueError(f"{name}: videos of this type of model are not read, only of {known}; give images.")
         if answer is not None and not is_conversation(text):
             self.check_text(f"{text}\n{answer}", name)
         has_template = getattr(self.processor, "chat_template", None) or self.tokenizer.chat_template
-        if is_conversation(text) or (has_template and token not in text):
+        expected = [self.processor.video_token if video else token for video in is_video]
+        if is_conversation(text) or (has_template and not self._places.search(text)):
             if is_conversation(text) and answer is not None:
                 raise ValueError(
                     f"{name}: text_pair is given with a conversation; add the answer to the conversation."
                 )
-            conversation = text if is_conversation(text) else make_conversation(text, answer, len(pictures))
+            kinds = ["video" if video else "image" for video in is_video]
+            conversation = text if is_conversation(text) else make_conversation(text, answer, kinds)
             prompt = render_prompt(self.processor, conversation, name)
             for part in prompt.parts:
                 self.check_text(part.text, name)
         elif answer is not None:
             raise ValueError(f"{name}: text_pair needs a chat template; write one text instead.")
         else:
-            prompt = plain_prompt(text, token, len(pictures))
-        if prompt.text.count(token) != len(pictures):
+            prompt = plain_prompt(text, expected)
+        if (found := self._places.findall(prompt.text)) != expected:
             raise ValueError(
-                f"{name}: {len(pictures)} images, but the prompt has {prompt.text.count(token)} image tokens "
-                f"({token}); give one image for each."
+                f"{name}: {len(pictures)} images, but the prompt has {len(found)} image tokens ({token}); give one "
+                f"image for each: {expected}."
             )
         return prompt
 
+    @property
+    def _places(self) -> re.Pattern[str]:
+        """The places of images and videos in a prompt."""
+        return re.compile("|".join(map(re.escape, [self.placeholder, *self.picture_tokens[1:]])))
+
     def _run(
-        self, prompts: list[Prompt], pictures: list[list[Image.Image]], padding: bool | str, max_length: int | None
+        self,
+        prompts: list[Prompt],
+        pictures: list[list[Image.Image | Video]],
+        padding: bool | str,
+        max_length: int | None,
     ) -> tuple[dict[str, Any], bool]:
         """Runs the model's processor; the second value says whether the tokenizer adds special tokens."""
         start = self.tokenizer.bos_token
@@ -281,23 +310,35 @@ class PatchGroundingProcessor:
         words: dict[str, Any] = {"padding": padding, "add_special_tokens": specials, "return_tensors": "pt"}
         if max_length is not None:
             words["max_length"] = max_length
+        images = [[each for each in pictured if not isinstance(each, Video)] for pictured in pictures]
+        videos = [each for pictured in pictures for each in pictured if isinstance(each, Video)]
         inputs = self.processor(
             text=[prompt.text for prompt in prompts],
-            images=pictures if any(pictures) else None,
+            images=images if any(images) else None,
             text_kwargs=words,
             **self.family.arguments,
+            **(_video_arguments(videos) if videos else {}),
             images_kwargs={**self.family.settings, **self.image_settings, "return_tensors": "pt"},
         )
         return {name: value for name, value in inputs.items() if name != "labels"}, specials
 
     def _read(
-        self, example: int, prompt: Prompt, pictures: list[Image.Image], inputs: Mapping[str, Any], specials: bool
+        self,
+        example: int,
+        prompt: Prompt,
+        pictures: list[Image.Image | Video],
+        inputs: Mapping[str, Any],
+        specials: bool,
+        grids: Iterator[Any],
     ) -> TokenSequence:
-        """Finds the texts and the image tokens of an example in its sequence."""
+        """Finds the texts and the image tokens of an example in its sequence; `grids` are those of its videos."""
         name = f"Example {example}"
-        layouts = image_layouts(
-            self.family, self.processor, [picture.size for picture in pictures], self.image_settings
-        )
+        sizes = [picture.size for picture in pictures if not isinstance(picture, Video)]
+        of_images = iter(image_layouts(self.family, self.processor, sizes, self.image_settings))
+        layouts = [
+            self._frames(picture, next(grids, None)) if isinstance(picture, Video) else [next(of_images)]
+            for picture in pictures
+        ]
         expanded, segments = self._expand(prompt, layouts)
         encoding = self.tokenizer(expanded, add_special_tokens=specials, return_offsets_mapping=True, verbose=False)
         positions = np.flatnonzero(inputs["attention_mask"][example].numpy())
@@ -308,23 +349,31 @@ class PatchGroundingProcessor:
                 f"{len(encoding['input_ids'])} expected ones; the settings of images that this class does not know "
                 "were changed, or this version of transformers lays out image tokens in another way."
             )
-        token_id = self.tokenizer.convert_tokens_to_ids(self.family.image_token(self.processor))
-        image_tokens = place_image_tokens(positions[ids == token_id], layouts, name)
+        token_ids = self.tokenizer.convert_tokens_to_ids(self.picture_tokens)
+        flat = [layout for each in layouts for layout in each]
+        image_tokens = place_image_tokens(positions[np.isin(ids, token_ids)], flat, name)
         offsets = np.array(encoding["offset_mapping"], dtype=np.int64).reshape(-1, 2)
-        return TokenSequence(prompt, image_tokens, positions, text_spans(prompt, offsets, segments), ids)
+        spans = text_spans(prompt, offsets, segments)
+        return TokenSequence(prompt, image_tokens, positions, spans, ids, len(flat))
 
-    def _expand(self, prompt: Prompt, layouts: list[ImageLayout]) -> tuple[str, np.ndarray]:
+    def _frames(self, video: Video, grid: Any) -> list[ImageLayout]:
+        settings = ImageSettings(self.processor, {}, *video.frames[0].size, True, part="video_processor")
+        return cast(Any, self.family.frames)(settings, video, grid)
+
+    def _expand(self, prompt: Prompt, layouts: list[list[ImageLayout]]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""
-        token = self.family.image_token(self.processor)
-        inserted = [layout_text(layout, token) for layout in layouts]
-        if inserted:
-            inserted[-1] += self.family.after_images(self.processor)
         expanded, segments, place = "", [], 0
-        for part, after in zip(prompt.text.split(self.placeholder), [*inserted, self.family.prompt_end], strict=True):
+        end, after = self.family.prompt_end, self.family.after_images(self.processor)
+        for number, found in enumerate([*self._places.finditer(prompt.text), None]):
+            part = prompt.text[place : None if found is None else found.start()]
             segments.append((len(expanded), len(expanded) + len(part), place))
-            expanded += part + after
-            place += len(part) + len(self.placeholder)
-        return expanded, np.array(segments, dtype=np.int64)
+            expanded += part
+            if found is not None:
+                token = self.picture_tokens[int(found[0] != self.placeholder)]
+                expanded += "".join(layout_text(layout, token) for layout in layouts[number])
+                expanded += after if number + 1 == len(layouts) else ""
+                place = found.end()
+        return expanded + end, np.array(segments, dtype=np.int64)
 
 
 def match_coverage(gold: np.ndarray, patches: np.ndarray, threshold: float) -> np.ndarray:
@@ -369,13 +418,26 @@ def box_arrays(phrases: Sequence[Sequence[Any] | None], count: int) -> tuple[np.
     return made, images
 
 
-def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image]]:
+def _video_arguments(videos: Sequence[Video]) -> dict[str, Any]:
+    """What a processor is given for videos: all frames, and their times."""
+    about = [
+        {"fps": video.fps, "total_num_frames": len(video.frames), "frames_indices": list(range(len(video.frames)))}
+        for video in videos
+    ]
+    options = {"video_metadata": about, "return_metadata": True, "do_sample_frames": False, "return_tensors": "pt"}
+    return {"videos": [np.stack([*map(np.asarray, video.frames)]) for video in videos], "videos_kwargs": options}
+
+
+def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Image.Image | Video]]:
     """Opens the images of each example."""
     listed = [
         [] if each is None else list(each) if isinstance(each, (list, tuple)) else [each]
         for each in (images if images is not None else [None] * batch_size)
     ]
     return [
-        [open_image(image, f"Example {example}, image {index}") for index, image in enumerate(each)]
+        [
+            image if isinstance(image, Video) else open_image(image, f"Example {example}, image {index}")
+            for index, image in enumerate(each)
+        ]
         for example, each in enumerate(listed)
     ]

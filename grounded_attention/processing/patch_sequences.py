@@ -27,6 +27,7 @@ class TokenSequence:
         spans (`np.ndarray`): (S, tokens, 2) int64, the characters [start, end) of each text that a token covers;
             (-1, -1) if it covers none.
         ids (`np.ndarray`): (tokens,) int64, the tokens.
+        images (`int`): How many images the example has, with the steps of its videos.
     """
 
     prompt: Prompt
@@ -34,6 +35,7 @@ class TokenSequence:
     positions: np.ndarray
     spans: np.ndarray
     ids: np.ndarray
+    images: int
 
 
 def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.ndarray:

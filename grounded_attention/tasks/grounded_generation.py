@@ -98,7 +98,7 @@ class Chat:
         return [
             message
             for number, (prompt, answer) in enumerate(self.messages)
-            for message in make_conversation(prompt, answer, 0 if number else image_count)
+            for message in make_conversation(prompt, answer, [] if number else ["image"] * image_count)
         ]
 
     def draw_turns(self, count: int, rng: np.random.Generator) -> "Chat":

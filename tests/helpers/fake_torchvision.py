@@ -79,11 +79,11 @@ def import_with_torchvision(name: str) -> Any:
     """Imports a file of transformers that needs torchvision where transformers was imported without it."""
     if install() == "real":
         return importlib.import_module(name)
-    from transformers import image_processing_backends, image_processing_utils, image_utils
+    from transformers import image_processing_backends, image_processing_utils, image_utils, video_processing_utils
 
     lent = {key: module for key, module in sys.modules.items() if key.split(".")[0] == "torchvision"}
     try:
-        for module in (image_processing_backends, image_processing_utils):
+        for module in (image_processing_backends, image_processing_utils, video_processing_utils):
             module.tvF = lent["torchvision.transforms.v2.functional"]  # type: ignore[attr-defined]
         vars(image_utils).update(InterpolationMode=InterpolationMode, pil_to_tensor=pil_to_tensor)
         modes = {image_utils.PILImageResampling[each.name]: each for each in InterpolationMode if "_" not in each.name}

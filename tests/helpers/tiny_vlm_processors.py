@@ -213,3 +213,19 @@ def make_processor(
 def placeholder(processor: Any) -> str:
     """The token that stands for an image in a prompt."""
     return get_image_token_family(processor).placeholder(processor)
+
+
+def add_videos(processor: Any, model_type: str) -> Any:
+    """Gives a processor a part for videos, on torchvision or its stand-in, and their places in its chat template."""
+    names = {"cosmos3_edge": "cosmos3_edge.Cosmos3Edge", "llava_next_video": "llava_next_video.LlavaNextVideo"}
+    newer = any(model_type.startswith(each) for each in ("qwen3_vl", "qwen3_5"))
+    folder, prefix = names.get(model_type, "qwen3_vl.Qwen3VL" if newer else "qwen2_vl.Qwen2VL").split(".")
+    file = import_with_torchvision(f"transformers.models.{folder}.video_processing_{folder}")
+    grid = {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": (20 if folder == "qwen2_vl" else 120) * 64}}
+    crop = {"size": {"shortest_edge": TILE}, "crop_size": SQUARE}
+    settings = crop if folder == "llava_next_video" else grid  # newer ones count the pixels of all frames
+    type(processor).video_processor = getattr(file, f"{prefix}VideoProcessor")(**settings, resample=0)
+    if processor.chat_template is not None:
+        place = f"{{% elif part['type'] == 'video' %}}{{{{ '{processor.video_token}' }}}}{{% else %}}"
+        processor.chat_template = processor.chat_template.replace("{% else %}", place)
+    return processor

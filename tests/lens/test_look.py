@@ -21,26 +21,43 @@ from grounded_attention.lens.sequences import (
     read_prompt,
     read_rows,
 )
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.videos import open_video
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_model, make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, make_tokenizer, type_of
+from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor, make_tokenizer, type_of
 
 TEXT = "what is the small cat near two red balls ?"
 FAMILIES = [name for name in PROCESSORS if type_of(name) == name]
+VIDEOS = [name for name in FAMILIES if IMAGE_TOKEN_FAMILIES[name].frames is not None]
 
 
 def picture(width=56, height=40, seed=0):
     return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (height, width, 3), dtype=np.uint8))
 
 
+def clip(count=5):
+    return open_video([picture(seed=seed) for seed in range(count)], 2.0)
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rows_equal_eager_generation(family):
     """The own row of each generated token and the rows of the prompt, against maps of generate."""
     model, processor = make_pair(family)
+    compare_with_eager(model, processor, family, [picture()])
+
+
+@pytest.mark.parametrize("family", VIDEOS)
+def test_rows_about_a_video_equal_eager_generation(family):
+    processor = add_videos(make_processor(family), family)
+    compare_with_eager(make_model(family, processor.tokenizer), processor, family, [picture(), clip()])
+
+
+def compare_with_eager(model, processor, family, pictures):
     patches = PatchGroundingProcessor(processor, family)
-    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    prompt = read_prompt(patches, TEXT, [TEXT], pictures)
     special = [token for token in processor.tokenizer.all_special_ids if token is not None]
     options = {"max_new_tokens": 5, "min_new_tokens": 5, "suppress_tokens": special}
     ids = generate(model, patches, prompt, **options)
@@ -104,6 +121,31 @@ def test_words_of_several_images_and_turns():
     before = [number for number, word in enumerate(lens.words) if word.sentence == 0]
     assert np.allclose(lens.share[before, 1], 0), "words before the second image cannot see it"
     assert lens.images[1].size == (40, 64)
+
+
+def test_a_video_has_a_map_for_each_step_of_its_frames(tmp_path):
+    processor = add_videos(make_processor("qwen3_vl"), "qwen3_vl")
+    model = make_model("qwen3_vl", processor.tokenizer)
+    frames = [picture(seed=seed) for seed in range(5)]
+    lens = look(model, processor, picture(30, 50), TEXT, video=frames, fps=4, answer="a dog", form="relative")
+    assert lens.names == ("image 1", "frames 1–2, 0.1 s", "frames 3–4, 0.6 s", "frame 5, 1.0 s")
+    assert [image.size for image in lens.images] == [(30, 50), *[(56, 40)] * 3]
+    maps = lens.maps("dog")
+    assert [one.image for one in maps] == [0, 1, 2, 3]
+    assert [one.share for one in maps] == pytest.approx(lens.share[-1].tolist())
+    assert maps[2].map.shape == (40, 56)
+    assert lens["dog"].share == max(one.share for one in maps)
+    lens.save(tmp_path / "lens.html")
+    lens.save(tmp_path / "lens.json")
+    assert json.loads((tmp_path / "lens.json").read_text())["images"] == list(lens.names)
+
+    parts = [{"type": "video", "video": frames[:4]}, {"type": "image"}, {"type": "text", "text": TEXT}]
+    other = look(model, processor, frames[0], messages=[{"role": "user", "content": parts}], answer="a dog")
+    assert other.names == ("frames 1–2, 0.2 s", "frames 3–4, 1.2 s", "image 3")
+    with pytest.raises(ValueError, match="again crops an image"):
+        look(model, processor, None, TEXT, video=frames, again=True)
+    with pytest.raises(ValueError, match="videos of this type of model are not read"):
+        look(*make_pair("llava"), None, TEXT, video=frames)
 
 
 def test_bytes_of_one_character_belong_to_it():

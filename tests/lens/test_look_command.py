@@ -11,8 +11,12 @@ from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main
 from grounded_attention.commands.vlm_options import read_heads
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.videos import open_video
 from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava
+from tests.helpers.tiny_vlm_models import make_model
+from tests.helpers.tiny_vlm_processors import add_videos, make_processor
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +100,28 @@ def test_a_turn_about_two_pictures(folder, tmp_path, capsys):
     assert [run_look(capsys, *given, *each)[1].partition("\n")[0] for each in inputs] == [
         "row 0, what is this ?: a cat", "a cat",
     ]  # fmt: skip
+
+
+def test_a_folder_of_frames_is_a_video(tmp_path, capsys, monkeypatch):
+    processor = add_videos(make_processor("qwen2_5_vl"), "qwen2_5_vl")
+    model = make_model("qwen2_5_vl", processor.tokenizer)
+    monkeypatch.setattr(
+        "grounded_attention.commands.vlm_options.load_vlm", lambda options: (model, PatchGroundingProcessor(processor))
+    )
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for number in range(9, 12):  # in the order of numbers, not of letters
+        Image.new("RGB", (50, 40), (20 * number,) * 3).save(frames / f"{number}.png")
+    given = [frames, "what is this ?", "--model", "qwen", "--answer", "a cat", "--output", tmp_path / "lens.html"]
+    found = json.loads(run_look(capsys, *given, "--fps", 1, "--json")[1])
+    assert found["images"] == ["frames 1–2, 0.5 s", "frame 3, 2.0 s"]
+    assert all(len(word["shares"]) == 2 for word in found["words"])
+    assert [each.getpixel((0, 0))[0] for each in open_video(frames).frames] == [180, 200, 220]
+    (tmp_path / "clip.mp4").write_bytes(b"no video")
+    Image.new("RGB", (40, 50)).save(frames / "12.png")
+    for wrong in ([frames], [tmp_path / "clip.mp4"], [tmp_path], [frames / "9.png", "--fps", 2]):
+        status, _, error = run_look(capsys, *wrong, *given[1:])
+        assert status == 2 and error.count("\n") == 1, wrong
 
 
 @pytest.mark.parametrize(

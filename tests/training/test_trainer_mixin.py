@@ -130,6 +130,7 @@ def test_wrong_arguments(tmp_path):
         ({"phrases": [{"words": "a horse", "boxes": []}]}, "row 0 of the batch, phrase 0: the phrase 'a horse' is"),
         ({"phrases": [{"words": "is", "boxes": []}], "completion": "is"}, "2 times in the texts: give sentence"),
         ({"completion": None}, "row 0 of the batch has the columns .*; expected messages, or prompt and completion"),
+        ({"video": ["clip.mp4"]}, "row 0 of the batch has a video"),
         ({"prompt": None, "messages": [{"role": "assistant", "content": "a dog"}]}, "row 0 of the batch has images"),
     ],
 )

@@ -203,6 +203,8 @@ def _conversation(row: Row, image_count: int, name: str) -> list[dict[str, Any]]
         raise ValueError(f"{name} has the columns {', '.join(row)}; expected messages, or prompt and completion")
     messages = [{**message, "content": _parts(message.get("content"))} for message in turns]
     parts = [part for message in messages for part in message["content"]]
+    if row.get("video") is not None or row.get("videos") is not None or any(part["type"] == "video" for part in parts):
+        raise ValueError(f"{name} has a video, from which models do not learn here; give frames as `images`")
     written = sum(part["text"].count(PLACE) for part in parts if part["type"] == "text")
     if not any(part["type"] == "image" for part in parts) and not (written and written == image_count):
         first = next((message for message in messages if message["role"] == "user"), None)

@@ -1,0 +1,99 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Tokens of videos: changed pixels of a frame change the tokens of this frame whose boxes have these pixels."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from transformers import video_utils
+
+from grounded_attention.processing import videos
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.processing.videos import open_video
+from grounded_attention.supervision.supervise import find_language_model
+from tests.helpers.tiny_vlm_models import make_model, unmix_patches
+from tests.helpers.tiny_vlm_processors import add_videos, make_processor
+from tests.helpers.tiny_vlm_relatives import PATCH
+
+FAMILIES = [name for name, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None]
+WIDTH, HEIGHT, COUNT = 53, 37, 5
+
+
+def make_frames(count=COUNT, seed=0):
+    return np.random.default_rng(seed).integers(0, 120, (count, HEIGHT, WIDTH, 3), dtype=np.uint8)
+
+
+def as_video(frames, fps=2.0):
+    return open_video([*frames], fps)
+
+
+def embedded(model, patches, video):
+    """What the language model reads, (N, D), and the batch; an image stands before the video."""
+    image = Image.fromarray(make_frames(1, 9)[0])
+    batch = patches("what is here ?", images=[image, video])
+    seen = []
+    hook = find_language_model(model).register_forward_pre_hook(
+        lambda module, args, kwargs: seen.append(kwargs["inputs_embeds"][0]), with_kwargs=True
+    )
+    with torch.no_grad(), hook:
+        model(**patches.model_inputs(batch))
+    return seen[0], batch
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pixels_of_a_frame_change_its_tokens(family):
+    processor = add_videos(make_processor(family, resample=0), family)
+    model = make_model(family, processor.tokenizer)
+    unmix_patches(model)
+    patches = PatchGroundingProcessor(processor, family)
+    frames = make_frames()
+    before, batch = embedded(model, patches, as_video(frames))
+    positions, of = batch["region_positions"][0], batch["region_image"][0]
+    boxes = batch["region_boxes"][0].numpy().astype(float) * ([WIDTH, HEIGHT] * 2)
+    steps = [step for step, _ in patches.frame_steps(as_video(frames))]
+    assert of.unique().tolist() == [*range(1 + len(steps))]
+    generator = np.random.default_rng(3)
+    required_count = 0
+    for number, step in enumerate(steps, 1):
+        of_step = (of == number).numpy()
+        sides = (boxes[of_step, 2:] - boxes[of_step, :2]).max(0) / (PATCH * 2)  # of two merged patches
+        for frame in step:
+            token = generator.choice(np.flatnonzero(of_step))
+            x1, y1 = np.ceil(boxes[token, :2] - 1e-4).astype(int)
+            x2, y2 = np.floor(boxes[token, 2:] + 1e-4).astype(int)
+            x2 += int(generator.integers(0, 9))
+            changed = frames.copy()
+            changed[frame, y1:y2, x1:x2] = 255 - changed[frame, y1:y2, x1:x2]
+            after, _ = embedded(model, patches, as_video(changed))
+            differs = ((after - before).abs().amax(-1) > 1e-5).numpy()
+            assert not np.delete(differs, positions.numpy()).any()
+            row = differs[positions.numpy()]
+            shared = np.minimum(boxes[:, 2:], [x2, y2]) - np.maximum(boxes[:, :2], [x1, y1])
+            required = of_step & (shared > sides + 1e-3).all(1)
+            allowed = of_step & (shared > 1e-3).all(1)
+            assert not (required & ~row).any() and not (row & ~allowed).any(), (frame, required, row)
+            required_count += required.sum()
+    assert required_count >= COUNT
+
+
+def test_what_is_no_video_is_refused(tmp_path):
+    (tmp_path / "clip.mp4").write_bytes(b"no video")
+    (tmp_path / "frames").mkdir()
+    for wrong in ([], make_frames(1), "nothing", tmp_path / "clip.mp4", tmp_path / "frames", 7):
+        with pytest.raises(ValueError, match=r"^video"):
+            open_video(wrong)
+    with pytest.raises(ValueError, match="fps=0"):
+        open_video([*make_frames()], 0)
+
+
+def test_a_file_is_decoded_by_an_installed_library(tmp_path, monkeypatch):
+    (tmp_path / "clip.mp4").write_bytes(b"a video")
+    about = video_utils.VideoMetadata(total_num_frames=10, fps=8.0, frames_indices=[0, 5])
+    monkeypatch.setattr(videos, "find_spec", lambda name: name == "av")
+    monkeypatch.setattr(video_utils, "load_video", lambda path, fps, backend: (make_frames(2), about))
+    video = open_video(tmp_path / "clip.mp4", 2)
+    assert len(video.frames) == 2 and video.fps == pytest.approx(1.6)
+    monkeypatch.setattr(video_utils, "load_video", lambda *given, **named: 1 / 0)
+    with pytest.raises(ValueError, match=r"clip\.mp4.*pyav"):
+        open_video(tmp_path / "clip.mp4")
