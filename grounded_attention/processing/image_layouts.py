@@ -210,8 +210,8 @@ def qwen_size(settings: ImageSettings) -> tuple[int, int]:
         known = {
             "factor": factor,
             "patch_size": factor,
-            "min_pixels": size.get("shortest_edge"),
-            "max_pixels": size.get("longest_edge"),
+            "min_pixels": settings.get("min_image_tokens", size.get("shortest_edge")),
+            "max_pixels": settings.get("max_image_tokens", size.get("longest_edge")),
             "max_tokens": settings.get("max_image_tokens"),
             "num_frames": frames,
             "temporal_factor": frames,
@@ -225,6 +225,20 @@ def layout_qwen_vl(settings: ImageSettings) -> ImageLayout:
     factor = settings.get("patch_size") * settings.get("merge_size")
     height, width = qwen_size(settings)
     return [settings.frame.grid(height // factor, width // factor)]
+
+
+def layout_glm5_next(settings: ImageSettings) -> ImageLayout:
+    """Resized without change of its shape, and padded to full patches at the right and below."""
+    factor, (height, width) = settings.get("patch_size") * settings.get("merge_size"), qwen_size(settings)
+    scale = min(height / settings.height, width / settings.width)
+    if settings.height * settings.width >= factor**2 * settings.get("min_image_tokens"):
+        scale = min(1.0, scale)
+    edges = [
+        max(1, min(most, math.floor(edge * scale)))
+        for most, edge in ((width, settings.width), (height, settings.height))
+    ]
+    frame = settings.frame.resize(*edges).crop(0, 0, width, height)
+    return [frame.grid(height // factor, width // factor)]
 
 
 def frames_qwen_vl(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:

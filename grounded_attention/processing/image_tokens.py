@@ -21,6 +21,7 @@ from .image_layouts import (
     layout_deepseek_vl,
     layout_gemma3,
     layout_gemma4,
+    layout_glm5_next,
     layout_granite_docling,
     layout_hunyuan_vl,
     layout_idefics3,
@@ -133,6 +134,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llava_next_video": ImageTokenFamily(
         "LlavaNextVideoProcessor", layout_llava_next, boxes="llava", frames=frames_llava_next
     ),
+    "video_llava": ImageTokenFamily("VideoLlavaProcessor", layout_llava, boxes="llava"),
     "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="llava"),
     "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl, boxes="qwen2_vl", frames=frames_qwen_vl),
     "qwen2_5_vl": ImageTokenFamily("Qwen2_5_VLProcessor", layout_qwen_vl, boxes="qwen2_5_vl", frames=frames_qwen_vl),
@@ -154,6 +156,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "cosmos3_edge": ImageTokenFamily(
         "Cosmos3EdgeProcessor", layout_qwen_vl, arguments={"return_mm_token_type_ids": True}, frames=frames_qwen3_vl
     ),
+    "cosmos3_omni": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl", frames=frames_qwen3_vl),
+    "qwen4_exp": ImageTokenFamily("Qwen3VLProcessor", layout_qwen_vl, boxes="qwen3_vl", frames=frames_qwen3_vl),
+    "glm5_next": ImageTokenFamily("Glm5NextProcessor", layout_glm5_next, boxes="glm4v"),
     "cohere_compass": ImageTokenFamily("CohereCompassProcessor", layout_qwen_vl),
     "hyperclovax_vision_v2": ImageTokenFamily("HyperCLOVAXVisionV2Processor", layout_qwen_vl, frames=frames_qwen_vl),
     "lfm3_vl": ImageTokenFamily("Lfm3VlProcessor", layout_qwen_vl, boxes="lfm2_vl"),
@@ -164,6 +169,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "muse_spark": ImageTokenFamily("MuseSparkProcessor", layout_qwen_vl, around=_IMAGE_START_END),
     "minicpmv4_6": ImageTokenFamily("MiniCPMV4_6Processor", layout_minicpmv, boxes="minicpm"),
     "minicpmv4_7": ImageTokenFamily("MiniCPMV4_7Processor", layout_minicpmv, boxes="minicpm"),
+    "minicpm_ocr": ImageTokenFamily("MiniCPMOcrProcessor", layout_minicpmv, boxes="minicpm"),
     "idefics3": ImageTokenFamily("Idefics3Processor", layout_idefics3),
     "smolvlm": ImageTokenFamily("SmolVLMProcessor", layout_idefics3),
     "granite_docling": ImageTokenFamily("GraniteDoclingProcessor", layout_granite_docling),
@@ -201,6 +207,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "cohere2_vision": ImageTokenFamily("Cohere2VisionProcessor", layout_cohere2_vision, around=_BOI_EOI),
     "ovis2": ImageTokenFamily("Ovis2Processor", layout_ovis2, image_token=Token("<IMG_ATOM>")),
     "mistral3": ImageTokenFamily("PixtralProcessor", layout_pixtral),
+    "mistral_large4": ImageTokenFamily("PixtralProcessor", layout_pixtral),
     "lighton_ocr": ImageTokenFamily("LightOnOcrProcessor", layout_pixtral),
     "gemma4": ImageTokenFamily("Gemma4Processor", layout_gemma4, around=_BOI_EOI, boxes="gemma4"),
     "gemma4_unified": ImageTokenFamily("Gemma4UnifiedProcessor", layout_gemma4, around=_BOI_EOI, boxes="gemma4"),
@@ -239,10 +246,11 @@ _REASONS = {
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
-    "its layout was not written yet": (
-        "cosmos3_omni", "dots3_note", "glm5_next", "granite4_vision", "inkling2",
-        "inkling_mm_model", "minicpm_ocr", "mistral_large4", "molmo2",
-        "nemotron_h_omni", "qwen4_exp", "step3p7", "video_llava",
+    "its image tokens gather windows of patches (learned queries, attention); needed: the boxes of the windows": (
+        "granite4_vision", "molmo2",
+    ),
+    "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
+        "dots3_note", "inkling2", "inkling_mm_model", "nemotron_h_omni", "step3p7",
     ),
 }  # fmt: skip
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}

@@ -108,7 +108,7 @@ def type_of(key: str) -> str:
 
 
 # Not in an older transformers, or there with other processors or with configurations that refuse their own defaults.
-_NEWER = {"aya_vision", "cohere2_vision", "ernie4_5_vl_moe", "janus", "llama4", "ovis2", "paddleocr_vl"}
+_NEWER = {"aya_vision", "cohere2_vision", "ernie4_5_vl_moe", "janus", "llama4", "ovis2", "paddleocr_vl", "video_llava"}
 _KNOWN_TYPES = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES} - (
     _NEWER if version.parse(transformers.__version__) < version.parse("5.23") else set()
 )
@@ -218,7 +218,7 @@ def placeholder(processor: Any) -> str:
 def add_videos(processor: Any, model_type: str) -> Any:
     """Gives a processor a part for videos, on torchvision or its stand-in, and their places in its chat template."""
     names = {"cosmos3_edge": "cosmos3_edge.Cosmos3Edge", "llava_next_video": "llava_next_video.LlavaNextVideo"}
-    newer = any(model_type.startswith(each) for each in ("qwen3_vl", "qwen3_5"))
+    newer = model_type.startswith(("qwen3_vl", "qwen3_5", "qwen4", "cosmos3"))
     folder, prefix = names.get(model_type, "qwen3_vl.Qwen3VL" if newer else "qwen2_vl.Qwen2VL").split(".")
     file = import_with_torchvision(f"transformers.models.{folder}.video_processing_{folder}")
     grid = {**GRID, "size": {"shortest_edge": 4 * 64, "longest_edge": (20 if folder == "qwen2_vl" else 120) * 64}}

@@ -95,6 +95,16 @@ DELTA = {
     "linear_value_head_dim": 8,
     "layer_types": ["linear_attention", "full_attention"],
 }
+LATENT = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 4,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 8,
+    "index_head_dim": 8,
+    "index_n_heads": 2,
+    "index_topk": 512,
+}
 GRID = {"patch_size": PATCH, "merge_size": 2, "size": {"shortest_edge": 4 * 64, "longest_edge": 30 * 64}}
 FRAMES = {**GRID, "size": {"shortest_edge": 8 * 64, "longest_edge": 60 * 64}}  # counted twice: two equal frames
 GLM_VISION = {**QWEN_VISION, "image_size": 32, "rope_parameters": {"rope_type": "axial", "rope_theta": 10000.0}}
@@ -138,6 +148,21 @@ def _grid(vision: dict[str, Any], text: dict[str, Any] | None = None, image: str
 
 RELATIVES: dict[str, Relative] = {
     "qwen3_vl_moe": _grid(QWEN3_VISION, EXPERTS, folder="qwen3_vl"),
+    "cosmos3_omni": _grid(QWEN3_VISION, folder="qwen3_vl"),
+    "qwen4_exp": _grid(
+        QWEN3_VISION,
+        {**EXPERTS, **DELTA, "layer_types": ["linear_attention", "indexed_attention"], "hc_lowrank": 4,
+         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 512,
+         "indexer_compress_ratio": 4},
+        folder="qwen3_vl",
+    ),
+    "glm5_next": _grid(
+        GLM_VISION,
+        {**EXPERTS, **LATENT, "qk_rope_head_dim": 0, "num_key_value_heads": 4, "linear_num_heads": 2,
+         "linear_head_dim": 8, "layer_types": ["linear_attention", "indexed_attention"]},
+        image="glm5_next.Glm5Next",
+        settings={"patch_size": PATCH, "merge_size": 2, "min_image_tokens": 6, "max_image_tokens": 30},
+    ),
     "qwen3_5": _grid({**QWEN3_VISION}, DELTA, folder="qwen3_vl"),
     "qwen3_5_moe": _grid({**QWEN3_VISION}, {**EXPERTS, **DELTA}, folder="qwen3_vl"),
     "glm4v": _grid(GLM_VISION, image="glm4v.Glm4v", settings=FRAMES),
@@ -201,6 +226,12 @@ RELATIVES: dict[str, Relative] = {
         out_hidden_size=128,
         projector_hidden_size=32,
     ),
+    "video_llava": Relative(
+        "video_llava.VideoLlava",
+        CROP,
+        {"text_config": LLAMA, "vision_config": {**CLIP, "image_size": 24}},
+        CLASS_TOKEN,
+    ),
     "vipllava": Relative(
         "clip.CLIP",
         CROP,
@@ -223,6 +254,14 @@ RELATIVES: dict[str, Relative] = {
         folder="pixtral",
         processor="PixtralProcessor",
         model_type="llava",
+    ),
+    "mistral_large4": Relative(
+        "pixtral.Pixtral",
+        {"size": {"longest_edge": 64}, "patch_size": PATCH},
+        {"text_config": {**TEXT, **EXPERTS, **LATENT, "num_key_value_heads": 4}, "vision_config": PIXTRAL,
+         "spatial_merge_size": 2},
+        {**BREAKS, "patch_size": PATCH, "spatial_merge_size": 2},
+        folder="pixtral",
     ),
     "mistral3": Relative(
         "pixtral.Pixtral",
@@ -340,14 +379,17 @@ RELATIVES: dict[str, Relative] = {
         projector_hidden_size=32,
         audio_config={"hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "out_hidden_size": 32},
     ),
-    **dict.fromkeys(
-        ("minicpmv4_6", "minicpmv4_7"),
-        Relative(
-            "minicpmv4_6.MiniCPMV4_6",
+    **{
+        name: Relative(
+            image,
             {"patch_size": PATCH, "scale_resolution": 32, "max_slice_nums": 6},
             {"text_config": {**TEXT, **DELTA, "model_type": "qwen3_5_text"},
              "vision_config": {**VISION, "insert_layer_id": 0},
              "insert_layer_id": 0},
-        ),
-    ),
+        )
+        for name, image in (
+            ("minicpmv4_6", "minicpmv4_6.MiniCPMV4_6"), ("minicpmv4_7", "minicpmv4_6.MiniCPMV4_6"),
+            ("minicpm_ocr", "minicpm_ocr.MiniCPMOcr"),
+        )
+    },
 }  # fmt: skip

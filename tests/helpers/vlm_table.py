@@ -26,6 +26,7 @@ COLUMNS = {
         "test_pixels_inside_a_box_change_the_tokens",
         "torchvision",
     ),
+    "videos": ("tests/processing/test_videos.py", "test_pixels_of_a_frame_change_its_tokens", None),
     "heads": ("tests/heads/test_heads.py", "test_scores_equal_loops_over_eager_maps", None),
     "look, generate": ("tests/lens/test_look.py", "test_rows_equal_eager_generation", None),
     "steer": ("tests/supervision/test_head_changes.py", "test_reported_rows_are_steered_too", None),
@@ -40,6 +41,8 @@ result of tests on a tiny model with random weights and the processors of transf
 - **boxes**: pixels changed inside a box of the image change exactly the image tokens with this box, for odd sizes and
   several images. Image processors are those on PIL and on torchvision (resizing in torch, where torchvision cannot be
   imported); "none": transformers has no such one.
+- **videos**: pixels changed in a frame change exactly the tokens of this frame (or of a pair that is read together)
+  whose box has them; empty where videos are not read.
 - **heads**: the scores of every head equal loops over eager maps.
 - **look, generate**: the rows of prompt and answer equal those of `generate(output_attentions=True)`.
 - **steer**: a steered head gives exp(strength) times the weight to chosen image tokens, before normalisation.

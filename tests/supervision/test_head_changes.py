@@ -40,9 +40,9 @@ def test_masked_heads_are_those_whose_weights_are_zero(model_type):
     with mask_heads(model, HEADS):
         masked = model(**inputs).logits
     torch.testing.assert_close(model(**inputs).logits, plain, rtol=0, atol=0)
-    width = attention_modules(model)[1].head_dim
     module = attention_modules(model)[1]
     weight = (getattr(module, "o_proj", None) or module.out_proj).weight
+    width = weight.shape[1] // model.config.get_text_config().num_attention_heads
     for _, head in HEADS:
         weight[:, head * width : (head + 1) * width] = 0
     torch.testing.assert_close(masked, model(**inputs).logits, atol=1e-5, rtol=1e-4)
