@@ -285,8 +285,12 @@ def image_layouts(
         if array.shape != (2,) or (array < 1).any():
             raise ValueError(f"image {image}: size {size!r}, expected (width, height) in pixels.")
         width, height = (int(edge) for edge in array)
-        layout = family.layout(ImageSettings(processor, settings, width, height, len(sizes) == 1, image))
-        start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
+        try:
+            layout = family.layout(ImageSettings(processor, settings, width, height, len(sizes) == 1, image))
+            start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
+        except (AttributeError, KeyError, TypeError) as error:
+            known = f"does not lay out images as {family.processor} does ({error}); give another model type"
+            raise ValueError(f"{type(processor).__name__} {known}.") from error
         layouts.append([start, *layout, end])
     return layouts
 

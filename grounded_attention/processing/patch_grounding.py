@@ -99,8 +99,8 @@ class PatchGroundingProcessor:
     @property
     def picture_tokens(self) -> list[str]:
         """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too."""
-        videos = [] if self.family.frames is None else [self.processor.video_token]
-        return [self.family.image_token(self.processor), *videos]
+        video = None if self.family.frames is None else getattr(self.processor, "video_token", None)
+        return [self.family.image_token(self.processor), *([] if video is None else [video])]
 
     def frame_steps(self, video: Video) -> list[tuple[range, float]]:
         """The frames of a video that the model reads together, and when; each step is an image of `region_image`."""
@@ -262,7 +262,7 @@ class PatchGroundingProcessor:
 
     def _prompt(self, name: str, text: Any, answer: str | None, pictures: list[Image.Image | Video]) -> Prompt:
         token, is_video = self.placeholder, [isinstance(picture, Video) for picture in pictures]
-        if self.family.frames is None and any(is_video):
+        if len(self.picture_tokens) == 1 and any(is_video):
             known = ", ".join(kind for kind, family in IMAGE_TOKEN_FAMILIES.items() if family.frames is not None)
             raise ValueError(f"{name}: videos of this type of model are not read, only of {known}; give images.")
         if answer is not None and not is_conversation(text):

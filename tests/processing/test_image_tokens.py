@@ -22,6 +22,7 @@ from grounded_attention.processing.image_tokens import (
     get_image_token_family,
     locate_image_tokens,
 )
+from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_models import make_model, unmix_patches
 from tests.helpers.tiny_vlm_processors import PROCESSORS, image_backends, make_processor, placeholder, type_of
@@ -186,6 +187,13 @@ def test_a_model_that_is_not_known_is_refused():
         get_image_token_family(None, "blip-2")
     with pytest.raises(ValueError, match="str: the image tokens of this processor are not known"):
         locate_image_tokens("processor", [[1]], [[]])
+
+
+@pytest.mark.parametrize("model_type", ["qwen2_vl", "llama4", "minicpmv4_6", "cohere2_vision", "mistral3", "gemma4"])
+def test_a_processor_of_another_type_is_refused(model_type):
+    patches = PatchGroundingProcessor(make_processor("llava"), model_type)
+    with pytest.raises(ValueError):
+        patches("a dog", images=[Image.new("RGB", (20, 30))])
 
 
 def test_another_number_of_tokens_is_refused():
