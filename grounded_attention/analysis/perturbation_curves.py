@@ -89,7 +89,6 @@ class PerturbationCurves:
     def save(self, folder: str | Path) -> Path:
         """Writes perturbation.json (areas, curves, facts) and perturbation.csv; returns the folder."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         curves = [{"map": n, "order": o, "accuracy": self.curve(n, o).tolist()} for n, o in self.curves]
         content = {
             "about": self.about,

@@ -104,7 +104,6 @@ def _plain(estimates: Figures) -> dict[str, dict[str, dict[str, float]]]:
 
 def write(estimates: Figures, settings: Settings, sources: Sequence[str], folder: Path) -> None:
     """Writes the figures; those of probes on the Hub also as the Hub reads them."""
-    folder.mkdir(parents=True, exist_ok=True)
     about = {**asdict(settings), "probes": list(sources), "figures": _plain(estimates)}
     write_text(folder / f"suite_{settings.suite}.json", to_json(about, indent=2) + "\n")
     date = datetime.now(UTC).isoformat(timespec="seconds")
@@ -122,6 +121,5 @@ def write(estimates: Figures, settings: Settings, sources: Sequence[str], folder
         for name, each in figures.items()
     ]
     if entries:
-        (folder / ".eval_results").mkdir(exist_ok=True)
         text = yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
         write_text(folder / ".eval_results" / f"{settings.suite}.yaml", text)

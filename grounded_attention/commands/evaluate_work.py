@@ -201,7 +201,6 @@ def write(parts: Sequence[Scored], data: PreparedData, options: argparse.Namespa
     name = Path(options.checkpoint or Path(options.predictions).stem)
     folder = Path(options.output or Path("runs", "evaluation", f"{options.task}_{'_'.join(name.parts[-2:])}"))
     page = build_report(to_report(parts, data, options))
-    folder.mkdir(parents=True, exist_ok=True)
     about = {"scored": options.checkpoint or options.predictions, "task": options.task, "data_dir": options.data_dir}
     about |= {"regions": options.regions, "tracks": options.track, "set": options.set, "seed": options.seed}
     write_json(folder / "metrics.json", {**about, "limit": options.limit, "splits": metrics(parts)})

@@ -57,7 +57,6 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
     """Writes the arrays that the help of the command lists."""
     import numpy as np
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as draft, draft.open("wb") as file:
         np.savez(
             file,
@@ -85,7 +84,6 @@ def export(options: argparse.Namespace) -> str:
     if options.view is not None:
         write_bertviz(example, options.output, options.view)
     elif options.output.suffix == ".html":
-        options.output.parent.mkdir(parents=True, exist_ok=True)
         write_text(options.output, explorer_page({Path(options.model).name: [example]}))
     else:
         write_arrays(example, options.output)

@@ -453,7 +453,6 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
     if not PartialState().is_main_process:
         return None
     folder = output_folder(options)
-    folder.mkdir(parents=True, exist_ok=True)
     measured = {
         "about": {**about(options, loaded, regions), "heads": heads.source},
         "boxes": [asdict(score) for score in scores],

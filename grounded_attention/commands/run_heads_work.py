@@ -388,7 +388,6 @@ def work(options: argparse.Namespace) -> str:
         rankings = {name: measured.ranking for name, measured in methods.items()}
         rows, figures = measure_answers(run, rankings, options.questions, options)
         answers = (rows, write_answers(rows, rankings)[1], figures)
-    folder.mkdir(parents=True, exist_ok=True)
     print("figures and page", file=sys.stderr)
     for warning in write(run, methods, folder, relations, answers):
         print(warning, file=sys.stderr)

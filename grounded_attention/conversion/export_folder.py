@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from grounded_attention.utils.whole_files import write_text
+from grounded_attention.utils.whole_files import make_folder, write_text
 
 from . import EXPORT_FORMATS
 from .export_graph import export_graph, output_names, require_onnx, write_int8, write_onnx
@@ -51,7 +51,7 @@ def write_export(
     check_request(output, form, int8)
     inputs = export_inputs(model)
     program = export_graph(model, inputs, attentions)
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
         fresh = Path(scratch) / "new"
         file = fresh / FILES[form]

@@ -7,6 +7,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -130,7 +131,7 @@ def _describe_safetensors(path: Path) -> str:
 
 
 def _explain_load_error(path: Path) -> str:
-    names = sorted(set(_list_globals(path)))
+    names = sorted(_list_globals(path))
     if names:
         return (
             f"reading it would run code ({name_some(f'`{name}`' for name in names)}); no code was run. "
@@ -139,17 +140,17 @@ def _explain_load_error(path: Path) -> str:
     return "not a file of torch.save, or damaged. Expected the file of the original code (.model, .th)."
 
 
-def _list_globals(path: Path) -> Iterator[str]:
-    """Yields functions and classes in a pickle, except those of torch, from its instructions."""
-    try:
-        pickles = _open_pickles(path)
-        for name in _scan(pickles):
+def _list_globals(path: Path) -> set[str]:
+    """Functions and classes in a pickle, except those of torch, from its instructions."""
+    found = set()
+    # A damaged file may raise any error; names found before it are kept.
+    with suppress(Exception), bounded(path, path.stat().st_size):
+        for name in _scan(_open_pickles(path)):
             module, _, rest = name.partition(".")
             name = f"{_MODULES.get(module, module)}.{rest}"
             if _NAME.fullmatch(name) and not _HARMLESS.fullmatch(name):
-                yield name
-    except Exception:  # a damaged file may raise any error; names found before it are kept
-        return
+                found.add(name)
+    return found
 
 
 def _open_pickles(path: Path) -> BinaryIO:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from grounded_attention.utils.bundle import SOURCE_NAMES
+from grounded_attention.utils.whole_files import make_folder
 
 from .errors import CheckpointError, name_some
 from .keys import Conversion
@@ -45,7 +46,7 @@ def check_output(output: Path, force: bool, inputs: tuple[Path, ...] = ()) -> No
 
 def write_model(model: PreTrainedModel, record: Mapping[str, Any], output: Path) -> None:
     """Writes a Hub directory with `record` as conversion.json, atomically."""
-    output.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(output.parent)
     with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as scratch:
         fresh, old = Path(scratch) / "new", Path(scratch) / "old"
         try:

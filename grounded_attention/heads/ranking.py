@@ -148,7 +148,6 @@ class HeadRanking:
         from .figures import ranking_figure
 
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / TABLE, self.to_markdown())
         effects = None if self.ablation is None else self.ablation.estimates
         ranking_figure(self.reported_on, self.heads, folder / FIGURE, effects)

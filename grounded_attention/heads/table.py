@@ -420,7 +420,6 @@ class HeadTable:
     def save_content(self, content: Mapping[str, Any], folder: str | Path) -> Path:
         """Writes `content` as `heads.json`, beside the counts of this table."""
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         arrays, index = _pack(self.counted)
         packed = io.BytesIO()
         np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]

@@ -51,7 +51,6 @@ def write_bertviz(example: ExampleAttention, path: str | Path, view: str = "head
     tokens = [token.replace("<", "‹") for token in inputs.tokens]
     drawn = draw(inputs.attention, tokens, inputs.sentence_b_start, prettify_tokens=False, html_action="return")
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     head = '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>bertviz</title>'
     require = '<script src="https://cdnjs.cloudflare.com/ajax/libs/require.js/2.3.6/require.min.js"></script>'
     write_text(path, f"{head}{require}</head><body>\n{drawn.data}\n</body></html>\n")

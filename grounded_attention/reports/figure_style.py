@@ -29,7 +29,6 @@ def save(figure: Figure, path: str | Path) -> Figure:
     kind = path.suffix.lower()
     if kind not in _METADATA:
         raise ValueError(f"{path}: unknown file type {kind!r}; expected one of {', '.join(sorted(_METADATA))}")
-    path.parent.mkdir(parents=True, exist_ok=True)
     _show_as_it_is(figure)
     with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
         figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])

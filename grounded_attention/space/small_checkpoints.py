@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import registration as registration  # registers the families with AutoModel
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+from grounded_attention.utils.whole_files import make_folder
 
 # The configuration, the tokenizer and the processor; the classes come from the package.
 SUFFIXES, WEIGHTS = (".json", ".jinja"), "model.safetensors"
@@ -29,7 +30,7 @@ def write_small(source: Path, target: Path) -> int:
         known = ", ".join([*FAMILIES, *IMAGE_TOKEN_FAMILIES])
         raise ValueError(f"{source}: a model of type {kind}; expected one of {known}")
     loader = AutoModel if kind in FAMILIES else AutoModelForImageTextToText
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}_") as place:
         whole, small = Path(place) / "whole", Path(place) / "small"
         small.mkdir()

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
-from .bounded_files import FileError
-
 MEMORY, SECONDS = 2**30, 10.0  # above what the process has, and of computing
-PER_BYTE, PER_SECOND = 16, 4 * 2**20  # more memory and time for the bytes of a file
+PER_BYTE, PER_SECOND = 8, 4 * 2**20  # more memory and time for the bytes of a file
 _LOCK, _INSIDE = threading.Lock(), [0]
+
+
+class FileError(ValueError):
+    """A file cannot be read; the message names it, the place and the problem."""
 
 
 class _TooLong(Exception):

@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from .whole_files import make_folder
+
 LOCK = ".lock"
 POLL = 0.2  # seconds between two attempts
 BEGIN = b'{"process"'  # of the content of a lock; a killed process leaves less
@@ -30,7 +32,7 @@ class FolderInUse(ValueError):
 
 def require_locks(folder: str | os.PathLike[str]) -> None:
     """Raises an error where the locks of other libraries do not work: some wait for ever without a word."""
-    os.makedirs(folder, exist_ok=True)
+    make_folder(folder)
     with suppress(ImportError), tempfile.TemporaryFile(dir=folder) as file:
         import fcntl
 

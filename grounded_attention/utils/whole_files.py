@@ -24,9 +24,13 @@ DRAFT = ".partial"
 def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
     """Context that yields the path of a draft to write, and renames it to `path` if the block succeeds.
 
+    The folder is made if it is not there.
+
     Each process has its own draft, so two processes can write the same file; the last one wins.
     """
     path = Path(path)
+    if not path.parent.exists():
+        make_folder(path.parent)
     _check_replaceable(path)
     draft = path.with_name(f"{path.name}.{os.getpid()}{DRAFT}")
     try:
@@ -71,6 +75,16 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Writes a JSON file atomically, see `whole_file`."""
     write_text(path, json.dumps(content, indent=1))
+
+
+def make_folder(folder: str | os.PathLike[str]) -> None:
+    """Makes a folder, and those above it, if it is not there; unlike `exist_ok=True`, passes over no other error."""
+    if not os.path.isdir(folder):
+        try:
+            os.makedirs(folder)
+        except FileExistsError:  # another process was faster, or it is a file
+            if not os.path.isdir(folder):
+                raise
 
 
 def delete_folder(folder: str | os.PathLike[str]) -> None:

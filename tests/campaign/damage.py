@@ -20,7 +20,8 @@ from .reader import OUT, SLOW, Reader, digest_of_output
 from .readers import READERS
 from .sandbox import run_apart
 
-SECONDS = 30  # for one file
+SECONDS = 30  # of computing for one file
+WAITING = 300  # on a machine that does other work too
 MEMORY = 3 << 30  # bytes that reading one file may take beyond what the process has
 BATCH = 25  # cases in one process
 # Lines say nothing of each other: fewer lines are a whole file, unless the last one has no end.
@@ -75,13 +76,13 @@ def run_cases(folder: Path, base: Path, chosen: Sequence[Case]) -> list[Verdict]
         batch = [case for case in chosen[len(verdicts) :][:BATCH] if case.reader == reader]
         place = folder / "damage"
         shutil.rmtree(place, ignore_errors=True)
-        ended = run_apart(partial(_batch, base, batch), place, seconds=SECONDS * (len(batch) + 2))
+        ended = run_apart(partial(_batch, base, batch), place, seconds=WAITING * (len(batch) + 2))
         notes = place / "verdicts.jsonl"
         done = [json.loads(line) for line in notes.read_text().splitlines()] if notes.exists() else []
         assert done or (place / "begun").exists(), f"{reader}: the sound files are not read:\n{ended.out}{ended.err}"
         verdicts += [Verdict(case, *each) for case, each in zip(batch, done, strict=False)]
         if len(done) < len(batch):
-            hung = ended.status in (None, -signal.SIGALRM)
+            hung = ended.status in (None, -signal.SIGALRM, -signal.SIGPROF)
             verdicts.append(Verdict(batch[len(done)], "hang" if hung else "crash", f"status {ended.status}"))
     return verdicts
 
@@ -98,8 +99,10 @@ def _batch(base: Path, batch: Sequence[Case]) -> int:
     Path("begun").touch()
     with open("verdicts.jsonl", "a", buffering=1) as notes:
         for case in batch:
-            signal.alarm(SECONDS)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            signal.alarm(WAITING)
             kind, words = _judge(reader, sound, case, expected)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.alarm(0)
             notes.write(json.dumps([kind, words[-400:]]) + "\n")
     return 0

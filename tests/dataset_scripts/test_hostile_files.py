@@ -9,7 +9,9 @@ import pickle
 import resource
 import signal
 import struct
+import time
 import tracemalloc
+import zipfile
 import zlib
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -40,6 +42,7 @@ from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 from grounded_attention.dataset_scripts.regions.files import read_json as read_region_manifest
 from grounded_attention.dataset_scripts.regions.readers import READERS, read_regions
 from grounded_attention.dataset_scripts.rows import grounded_rows
+from grounded_attention.dataset_scripts.rows.box_texts import find_mentions, words_asked_for
 from grounded_attention.processing.chat_prompts import render_prompt
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml
@@ -280,6 +283,27 @@ def parquet_of(path):
     return lambda: list(grounded_rows(path))
 
 
+def header_of(path):
+    """A header that claims 4 GB, in a file that has them on no disk."""
+    path.write_bytes(b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 100))
+    os.truncate(path, 2**32)
+    return lambda: load_npy(path)
+
+
+def torch_of(path):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x/data.pkl", "w") as file:
+        for _ in range(1000):
+            file.write(b"N" * 2**20)
+    return lambda: read_checkpoint(path)
+
+
+def run_of(path):
+    """A run length of a million digits, which would take quadratic time."""
+    path.write_text(json.dumps({"image": "a.png", "caption": "a", "mask": {"counts": "o" * 2**20, "size": [4, 5]}}))
+    Image.new("RGB", (5, 4)).save(path.with_name("a.png"))
+    return lambda: list(grounded_rows(path))
+
+
 TEMPLATES = {
     "large": "{% set ns = namespace(t='x') %}{% for i in range(50) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
     "endless": "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}"
@@ -299,6 +323,9 @@ FILES = {
     "refs(unc).p": refs_of,
     "deep(unc).p": deep_refs_of,
     "rows.parquet": parquet_of,
+    "header.npy": header_of,
+    "model.th": torch_of,
+    "runs.jsonl": run_of,
     **dict.fromkeys(TEMPLATES, template_of),
     **{name: lambda path, content=content: lambda: loads(content) for name, content in PICKLES.items()},
 }
@@ -311,8 +338,42 @@ def test_a_file_that_would_fill_the_memory(tmp_path, name, monkeypatch):
     monkeypatch.setattr(bounded_reading, "SECONDS", 2.0)
     begin = os.times().children_user
     found, peak = peak_of(FILES[name](tmp_path / name))
-    assert "to read" in found or "damaged" in found, found
+    assert any(mark in found for mark in ("to read", "damaged", "not a NumPy array", "no end")), found
     assert peak < 1.3 * 2**28 and os.times().children_user - begin < 8
+
+
+def test_json_of_many_empty_objects_is_bounded(tmp_path, monkeypatch):
+    """Each byte of it becomes twenty."""
+    monkeypatch.setattr(bounded_reading, "MEMORY", 2**25)
+    monkeypatch.setattr(bounded_reading, "PER_BYTE", 1)
+    path = tmp_path / "rows.json"
+    path.write_text('{"rows": [' + "{}," * 2**23 + "{}]}")
+    found, _ = peak_of(lambda: list(grounded_rows(path)))
+    assert "rows.json" in found and "memory" in found, found
+
+
+MARKS = (
+    "[",
+    "0.1, ",
+    " ",
+    "<object>",
+    "<points",
+    "<|begin_of_box|>",
+    '{"bbox_2d": [',
+    '{"',
+    "<ref>",
+    "“",
+    "<|vision_start|>",
+)
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_text_of_many_marks_takes_no_quadratic_time(mark):
+    """Marks of boxes without their ends, each of which could be looked for from the next one on again."""
+    begin = time.process_time()
+    for find in (find_mentions, words_asked_for):
+        find(mark * (100_000 // len(mark)))
+    assert time.process_time() - begin < 10
 
 
 def test_usual_pickles_are_far_below_the_bounds():

@@ -5,7 +5,7 @@ import errno
 import json
 import os
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 import torch
@@ -16,6 +16,7 @@ from grounded_attention.utils import whole_files
 from grounded_attention.utils.whole_files import (
     DRAFT,
     delete_folder,
+    make_folder,
     whole_file,
     write_bytes,
     write_json,
@@ -90,6 +91,27 @@ def test_a_place_where_nothing_can_be_written_is_named(old):
     with pytest.raises(NotADirectoryError) as error:
         write_text(old / "below", "new")
     assert str(error.value.filename).startswith(str(old / "below"))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("write", [make_folder, lambda folder: write_text(folder / "file", "new")])
+def test_an_error_in_making_a_folder_is_raised(old, monkeypatch, number, write):
+    def refuse(path, *_):
+        raise OSError(number, os.strerror(number), os.fspath(path))
+
+    monkeypatch.setattr(os, "mkdir", refuse)
+    write(old.parent)  # it is there, so nothing is made
+    with pytest.raises(OSError) as error:
+        write(old.parent / "new" / "folder")
+    assert error.value.errno == number and str(old.parent / "new") in str(error.value.filename)
+
+
+@pytest.mark.parametrize("later", [True, False])
+def test_a_folder_that_another_process_makes_first_is_taken(old, monkeypatch, later):
+    answers = iter([False, later])
+    monkeypatch.setattr(os.path, "isdir", lambda _: next(answers))
+    with nullcontext() if later else pytest.raises(FileExistsError):
+        make_folder(old.parent)
 
 
 def test_durable_content_is_on_the_disk_before_it_takes_its_place_and_the_folder_after(old, monkeypatch):

@@ -216,7 +216,6 @@ class Rows(LocalBuilder):
         content = picture if isinstance(picture, bytes) else picture["bytes"]
         name = str(picture_digest(content))
         folder = Path(self._output_dir, KEPT)
-        folder.mkdir(exist_ok=True)
         if not (folder / name).exists():
             write_bytes(folder / name, content)
         return os.path.join(self._place(), KEPT, name)

@@ -33,6 +33,7 @@ MAX_BYTES = 512 << 20
 # The pickled form of `numpy.dtype`: booleans, numbers, fixed-length texts, objects. No records, no dates.
 DTYPE = re.compile(r"b1|[iu][1248]|f[248]|c8|c16|[SU]\d{1,9}|O[48]?")
 MAX_DIMENSIONS = 32
+MAX_HEADER = 1 << 16  # of a .npy file; NumPy refuses more than 10,000 bytes
 HINT = "pickles that may run code are not read"
 LAST_CODE_POINT = 0x10FFFF
 
@@ -100,11 +101,14 @@ def read_npy(file: BinaryIO, name: str | os.PathLike[str]) -> Any:
 
 
 def _npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
-    version = np.lib.format.read_magic(file)
+    head = io.BytesIO(file.read(MAX_HEADER))  # NumPy reads as many bytes as a header claims, and then refuses it
+    version = np.lib.format.read_magic(head)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
     if read is None:
         raise ValueError(f"version {version} of the format")
-    return read(file)
+    header = read(head)
+    file.seek(head.tell())
+    return header
 
 
 class _Unpickler(pickle.Unpickler):

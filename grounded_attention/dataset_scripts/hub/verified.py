@@ -8,6 +8,7 @@ from pathlib import Path
 from huggingface_hub import constants
 
 from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.utils.whole_files import make_folder
 
 
 def verify_once(folder: Path, name: str, kind: str, verify: Callable[[], None]) -> None:
@@ -23,5 +24,5 @@ def verify_once(folder: Path, name: str, kind: str, verify: Callable[[], None]) 
     except DataError as error:
         hint = f"delete {folder.parents[1]} and download again; if the error stays, the pushed table is damaged"
         raise DataError(str(error), where=name, hint=hint) from error
-    mark.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(mark.parent)
     mark.touch()

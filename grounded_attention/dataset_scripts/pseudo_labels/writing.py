@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.manifests import describe_changes, sha256
 from grounded_attention.dataset_scripts.regions.files import lock_file
-from grounded_attention.utils.whole_files import delete_folder, whole_file
+from grounded_attention.utils.whole_files import delete_folder, make_folder, whole_file
 
 from .files import KIND, MANIFEST, PARTIAL, PARTS, SHARDS, read_manifest, shard_name
 from .rows import SCHEMA, CaptionLabels, check_labels, to_arrow
@@ -54,7 +54,7 @@ class PseudoLabelWriter:
 
     def begin(self) -> None:
         """Creates or continues the folder and locks it; for the first process of a run."""
-        (self.path / PARTS).mkdir(parents=True, exist_ok=True)
+        make_folder(self.path / PARTS)
         partial = self.path / PARTIAL
         if not partial.exists():
             if strays := sorted(self.path.glob(SHARDS)):

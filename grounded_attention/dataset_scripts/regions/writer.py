@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.utils.safe_paths import refuse_links
-from grounded_attention.utils.whole_files import whole_file
+from grounded_attention.utils.whole_files import make_folder, whole_file
 
 from .files import (
     INDEX,
@@ -100,7 +100,7 @@ class RegionTableWriter:
         self._lock = self._begin(resume)
 
     def _begin(self, resume: bool) -> IO[Any]:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         refuse_links(self.path)
         partial = self.path / PARTIAL
         if (self.path / MANIFEST).exists():

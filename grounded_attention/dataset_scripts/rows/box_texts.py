@@ -22,6 +22,7 @@ STEPS_999 = (Reading("xyxy", 999.0),)
 # The same key has pixels in Qwen2.5-VL, thousandths in Qwen3-VL, shares in Kimi-VL: the numbers must tell.
 OPEN_SCALE = (Reading("xyxy", PIXELS), Reading("xyxy", 1000.0), Reading("xyxy", 1.0))
 KOSMOS_CELLS = 32
+LONGEST_ITEM = 2**16  # characters of a box in JSON
 
 
 @dataclass
@@ -89,7 +90,8 @@ _DEEPSEEK = (_between(r"<\|ref\|>", r"<\|/ref\|>"), _between(r"<\|det\|>", r"<\|
 
 
 def _marked(words: str, box: str, readings: tuple[Reading, ...]) -> Callable[[str], Iterator[Mention]]:
-    pattern = re.compile(rf"(?:{words})?((?:[\s,;:]*{box})+)", re.DOTALL)
+    # Not from within blanks on, which would take quadratic time.
+    pattern = re.compile(rf"(?:{words}|(?<![\s,;:]))((?:[\s,;:]*{box})+)", re.DOTALL)
     inner = re.compile(box, re.DOTALL)
 
     def find(text: str) -> Iterator[Mention]:
@@ -135,7 +137,7 @@ def _strip(text: str, place: tuple[int, int] | None) -> tuple[int, int] | None:
 
 def _kosmos(text: str) -> Iterator[Mention]:
     """`<phrase> words</phrase><object><patch_index_0044><patch_index_0863></object>`: cells of a 32 x 32 grid."""
-    pattern = re.compile(rf"(?:{_between('<phrase>', '</phrase>')}\s*)?<object>(.*?)</object>", re.DOTALL)
+    pattern = re.compile(rf"(?:{_between('<phrase>', '</phrase>')}\s*)?{_between('<object>', '</object>')}", re.DOTALL)
     for match in pattern.finditer(text):
         cells = [int(each) for each in re.findall(r"<patch_index_(\d{4})>", match[2])]
         boxes = [RawBox(_cell_box(*pair), SHARES) for pair in zip(cells[::2], cells[1::2], strict=False)]
@@ -161,16 +163,16 @@ def _paligemma(text: str) -> Iterator[Mention]:
 
 def _florence(text: str) -> Iterator[Mention]:
     """`words<loc_1><loc_2><loc_3><loc_4>`, x first: the middle of 1,000 steps; several boxes follow one another."""
-    pattern = re.compile(r"([^<>]*)((?:<loc_\d+>)+)")
-    for match in pattern.finditer(text):
-        numbers = [value + 0.5 for value in _values(match[2].replace("<loc_", " "))]
-        place = _strip(text, match.span(1)) if match[1].strip() else None
-        yield Mention(_sized(numbers, THOUSANDTHS), match.span(2), place)
+    for match in re.finditer(r"(?:<loc_\d+>)+", text):
+        numbers = [value + 0.5 for value in _values(match[0].replace("<loc_", " "))]
+        begin = max(text.rfind(mark, 0, match.start()) for mark in "<>") + 1
+        place = _strip(text, (begin, match.start())) if text[begin : match.start()].strip() else None
+        yield Mention(_sized(numbers, THOUSANDTHS), match.span(), place)
 
 
 def _molmo(text: str) -> Iterator[Mention]:
     """`<point x="61.5" y="40.4" alt="words">words</point>` in percent; `<points coords="1 1 453 512">` in 1000."""
-    pattern = re.compile(r"<(points?|tracks)\b([^>]*)>(.*?)</\1>", re.DOTALL)
+    pattern = re.compile(r"<(points?|tracks)\b([^<>]*)>((?:(?!<\1\b).)*?)</\1>", re.DOTALL)
     for match in pattern.finditer(text):
         place, coords = _strip(text, match.span(3)), re.search(r'coords="([^"]*)"', match[2])
         if coords is None:
@@ -187,7 +189,7 @@ def _molmo(text: str) -> Iterator[Mention]:
 
 def _glm(text: str) -> Iterator[Mention]:
     """`<|begin_of_box|>[[x1, y1, x2, y2]]<|end_of_box|>` in thousandths; the marks also wrap plain answers."""
-    for match in re.finditer(r"<\|begin_of_box\|>(.*?)<\|end_of_box\|>", text, re.DOTALL):
+    for match in re.finditer(_between(r"<\|begin_of_box\|>", r"<\|end_of_box\|>"), text, re.DOTALL):
         inner = list(_json(match[1], THOUSANDTHS))
         if inner:
             for each in inner:
@@ -209,13 +211,13 @@ def _json(text: str, known: tuple[Reading, ...] = ()) -> Iterator[Mention]:
     start = end = -1
     while (start := text.find("{", max(start + 1, end))) >= 0:
         try:
-            item, stop = json.JSONDecoder().raw_decode(text, start)
+            item, size = json.JSONDecoder().raw_decode(text[start : start + LONGEST_ITEM])
         except (ValueError, RecursionError):
             continue
         key = next((key for key in _BOX_KEYS if isinstance(item.get(key), list)), None)
         if key is None:
             continue
-        end = stop
+        end = start + size
         readings = known or OPEN_SCALE
         if key == "box_2d" and not known:  # Gemini, Gemma 4
             readings = (Reading("yxyx", 1000.0),)
@@ -306,19 +308,21 @@ _ASKED = re.compile(
     r"\s+with grounding|\s+and (?:its|their) (?:box|bounding)|[?.!\n]|$)",
     re.IGNORECASE,
 )
-_QUOTED = re.compile(r"[\"“](.+?)[\"”]")
+_QUOTED = re.compile(r"[\"“]([^“\n]+?)[\"”]")
 _REGION_OF = re.compile(
     r"(?:sentence describes|description|expression|phrase|instruction|object|target)\s*:\s*|given description\.\s+",
     re.I,
 )
-_PLACEHOLDER = re.compile(r"<(?:image|img)>|<\|?image_?\d*\|?>|<\|vision_start\|>.*?<\|vision_end\|>|<grounding>")
+_PLACEHOLDER = re.compile(
+    r"<(?:image|img)>|<\|?image_?\d*\|?>|<\|vision_start\|>[^<\n]*(?:<(?!\|vision)[^<\n]*)*<\|vision_end\|>|<grounding>"
+)
 
 
 def words_asked_for(question: str) -> tuple[int, int] | None:
     """The words of a question that a box answers: after a colon, in quotation marks or in `<ref>`, the object of
     "find" or "where is", or all of it; characters of the question."""
-    for mark in (r"<ref>(.*?)</ref>", r"<\|object_ref_start\|>(.*?)<\|object_ref_end\|>", r"<\|ref\|>(.*?)<\|/ref\|>"):
-        if match := re.search(mark, question, re.DOTALL):
+    for words, *_ in (_REF, _QWEN, _DEEPSEEK):
+        if match := re.search(words, question, re.DOTALL):
             return _trim(question, match.span(1))
     if match := _REGION_OF.search(question):
         end = question.find("\n", match.end())

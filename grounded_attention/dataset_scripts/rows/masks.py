@@ -14,6 +14,7 @@ from grounded_attention.utils.open_images import open_image
 from .raw import RowError, plain, structured
 
 MASK_NAMES = ("mask", "segmentation", "rle", "polygon", "polygons", "segments")
+MAX_SHIFT = 8  # groups of 5 bits of a run length
 Corners = tuple[float, float, float, float]
 # Pixels (H, W), or polygons of which each is (corners, 2) in pixels.
 Mask = np.ndarray | list[np.ndarray]
@@ -120,8 +121,8 @@ def _decompress(text: str) -> list[int]:
         value = shift = 0
         more = True
         while more:
-            if place >= len(text):
-                raise ValueError(f"run lengths that are cut after {text[-20:]!r}")
+            if place >= len(text) or shift > MAX_SHIFT:
+                raise ValueError(f"run lengths that are cut or have no end after {text[:place][-20:]!r}")
             bits = ord(text[place]) - 48
             value |= (bits & 0x1F) << (5 * shift)
             more = bool(bits & 0x20)

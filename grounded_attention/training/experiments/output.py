@@ -89,7 +89,6 @@ def open_output(recipe: Recipe) -> Path:
         if recipe.overwrite:
             delete_run(output)
         _continue_longer(output, _wanted(recipe))
-        output.mkdir(parents=True, exist_ok=True)
         write_json(output / RECIPE, _wanted(recipe))
     state.wait_for_everyone()
     return output

@@ -22,6 +22,7 @@ from grounded_attention.training.recipes.model_family import head_class, process
 from grounded_attention.training.recipes.recipe import Model, Recipe
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
+from grounded_attention.utils.whole_files import make_folder
 
 from .prepared_data import PreparedData
 
@@ -39,7 +40,7 @@ def draw_pictures(
     """
     task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
     rows = _rows_to_show(data, recipe, "test")
-    directory.mkdir(parents=True, exist_ok=True)
+    make_folder(directory)
     shown: list[dict[str, list[WordAttention]]] = [{} for _ in rows]
     paths = {row["image_id"]: path for row, path in rows}
     captions = [next(entity_examples([row])) for row, _ in rows]
@@ -127,6 +128,5 @@ def _word(phrase: Mapping[str, Any], boxes: np.ndarray, weights: np.ndarray, gol
 
 def _draw(row: Mapping[str, Any], image: Path, words: dict[str, list[WordAttention]], directory: Path) -> Path:
     path = path_below(directory, f"{row['image_id']}.png")
-    path.parent.mkdir(parents=True, exist_ok=True)  # an id may have a folder
     method_comparison_figure(open_image(image), row["caption1"], words, path)
     return path

@@ -14,6 +14,7 @@ from accelerate import PartialState
 from grounded_attention.training.publish.hub import on_main_process
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.locks import FolderInUse, folder_lock
+from grounded_attention.utils.whole_files import make_folder
 
 
 def join_processes(training: Mapping[str, Any]) -> None:
@@ -39,7 +40,7 @@ def only_process(output: Path) -> Iterator[None]:
     """
 
     def take() -> None:
-        output.mkdir(parents=True, exist_ok=True)
+        make_folder(output)
         hint = "wait for it, or give another output_dir"
         held.enter_context(folder_lock(output, doing="trains here", hint=hint))
 

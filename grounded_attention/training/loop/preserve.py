@@ -186,7 +186,6 @@ def saved_fisher(path: Path, estimate: Callable[[], Mapping[str, Tensor]]) -> di
     """Reads the file; if it does not exist, estimates the information and writes it atomically first."""
     if not path.is_file():
         weights = {name: value.cpu().contiguous() for name, value in estimate().items()}
-        path.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(path) as draft:
             save_file(weights, draft)
     return load_file(path)

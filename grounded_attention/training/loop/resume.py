@@ -28,7 +28,7 @@ from transformers import PreTrainedModel, TrainingArguments
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.project import PACKAGE
-from grounded_attention.utils.whole_files import write_json
+from grounded_attention.utils.whole_files import make_folder, write_json
 
 
 def prepare_resume(trainer: Any, checkpoint: Path) -> None:
@@ -176,7 +176,7 @@ class UnloggedLosses:
         numbers = json.dumps([self.logged, self.last_step, self.taken, self.skipped, list(self.parts)])
         tensors = {TOTAL: self.loss, **{f"part {name}": value for name, value in self.parts.items()}}
         tensors = {name: value.detach().cpu().clone() for name, value in tensors.items()}
-        checkpoint.mkdir(parents=True, exist_ok=True)  # with `save_only_model` the first process alone has made it
+        make_folder(checkpoint)  # with `save_only_model` the first process alone has made it
         save_file(tensors, checkpoint / FILE.format(rank=rank), metadata={"numbers": numbers})
 
     @classmethod

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils.progress import LINE, Progress, clock, read_progress, report_to
+from grounded_attention.utils.whole_files import make_folder
 
 from .progress import plain_bars
 
@@ -154,7 +155,7 @@ def _run_logged(work: Callable[[J], Any], job: J, threads: int, note: Path) -> N
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     torch.set_num_threads(threads)
     threadpool_limits(threads)
-    job.directory.mkdir(parents=True, exist_ok=True)
+    make_folder(job.directory)
     report_to(note, job.name)
     with _output_to(job.directory / LOG):
         plain_bars()

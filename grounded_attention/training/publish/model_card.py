@@ -106,9 +106,7 @@ def write_card(trained: Trained, data: PreparedData, directory: Path) -> Path:
         card.save(draft)
     entries = eval_entries(trained.figures, *_measured_on(trained.recipe, data))
     if entries:
-        path = directory / EVAL_RESULTS
-        path.parent.mkdir(exist_ok=True)
-        write_text(path, yaml.safe_dump(entries, sort_keys=False))
+        write_text(directory / EVAL_RESULTS, yaml.safe_dump(entries, sort_keys=False))
     return directory / CARD
 
 

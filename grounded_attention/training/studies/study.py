@@ -197,7 +197,6 @@ def _run_cell(cell: Cell, experiment: Experiment) -> None:
     spent, runs = before.get("spent", 0.0), before.get("runs", 0) + 1
     record: dict[str, Any] = {"fingerprint": cell.fingerprint, "runs": runs, "spent": spent}
     if main:
-        cell.directory.mkdir(parents=True, exist_ok=True)
         write_json(cell.directory / RECORD, record)
     begun = time.monotonic()
     try:
