@@ -18,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 
 # The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
+STRIP = 256  # rows of a picture with transparency that are drawn together
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
@@ -214,10 +215,13 @@ def _orientation(picture: Image.Image) -> int:
 def _convert(picture: Image.Image) -> Image.Image:
     if picture.mode in SIXTEEN_BIT_MODES:
         picture = Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))
-    if picture.has_transparency_data:
-        picture = picture.convert("RGBA")
-        picture = Image.alpha_composite(Image.new("RGBA", picture.size, BACKGROUND), picture)
-    return picture.copy() if picture.mode == "RGB" else picture.convert("RGB")
+    if not picture.has_transparency_data:
+        return picture.copy() if picture.mode == "RGB" else picture.convert("RGB")
+    drawn = Image.new("RGB", picture.size)
+    for top in range(0, picture.height, STRIP):  # at once, a large picture would be in memory four times
+        part = picture.crop((0, top, picture.width, min(top + STRIP, picture.height))).convert("RGBA")
+        drawn.paste(Image.alpha_composite(Image.new("RGBA", part.size, BACKGROUND), part).convert("RGB"), (0, top))
+    return drawn
 
 
 def _from_array(image: Any, name: str) -> Image.Image:

@@ -41,7 +41,8 @@ def files(tmp_path_factory):
     save_llava(folder / "llava")
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache")
-        assert run(folder, "--output", folder / "ranked", "--ablate", 2, "--split", "test", "--explore", 2) == 0
+        given = ["--ablate", 2, "--split", "test", "--explore", 2, "--cpu"]
+        assert run(folder, "--output", folder / "ranked", *given) == 0
         yield folder
 
 

@@ -7,6 +7,7 @@ import random
 import struct
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.files import read_json
 from grounded_attention.dataset_scripts.regions.reader_arrow import read_frcnn_vg
+from grounded_attention.dataset_scripts.regions.reader_h5 import read_h5
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
 from grounded_attention.dataset_scripts.regions.writer import intact_rows
 
@@ -171,3 +173,13 @@ def test_a_damaged_row_is_named(tmp_path):
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"table, image image1: damaged row.*import the features again"):
         RegionTable(folder)["image1"]
+
+
+def test_an_entry_of_hdf5_without_its_link_is_refused(tmp_path, monkeypatch):
+    """What h5py says of a name whose bytes are damaged; the error is that of a damaged file."""
+    path = tmp_path / "a.h5"
+    with h5py.File(path, "w") as file:
+        file.create_group("7")
+    monkeypatch.setattr(h5py.Group, "get", lambda *_, **__: None)
+    with pytest.raises(DataError, match=r"a\.h5: damaged HDF5 file"):
+        list(read_h5(path, 8))

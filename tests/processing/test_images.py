@@ -181,6 +181,19 @@ def test_damaged_metadata_do_not_matter(tmp_path):
     assert open_image(path).size == (6, 4)
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_pixels_are_drawn_over_white_in_strips(monkeypatch, mode):
+    monkeypatch.setattr("grounded_attention.utils.open_images.STRIP", 3)
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 5, 4), np.uint8)
+    picture = Image.fromarray(pixels).convert("RGBA" if mode == "P" else mode)
+    if mode == "P":
+        picture = picture.convert("RGB").quantize(7)
+        picture.info["transparency"] = bytes([0, 90, 255, 30])
+    whole = picture.convert("RGBA")
+    expected = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole).convert("RGB")
+    np.testing.assert_array_equal(open_image(picture), expected)
+
+
 def test_damaged_and_foreign_files_are_named(tmp_path):
     whole = save(tmp_path / "whole.jpg", picture(64, 64))
     cut, text, empty = tmp_path / "cut.jpg", tmp_path / "text.jpg", tmp_path / "empty.png"

@@ -68,7 +68,10 @@ def read_h5(path: Path, feature_size: int = FEATURE_SIZE) -> Iterator[SourceReco
 
 def _own(group: Any, name: str, path: Path | None = None) -> Any:
     """An entry of a group; refuses one whose bytes may be those of another file, which would get into the table."""
-    found = getattr(group.get(name, getclass=True, getlink=True), "__name__", "nothing")
+    link = group.get(name, getclass=True, getlink=True)
+    if link is None:  # of a name with damaged bytes
+        raise KeyError(name)
+    found = link.__name__
     entry = group[name] if found == "HardLink" else None
     if entry is not None:
         virtual, external = getattr(entry, "is_virtual", False), getattr(entry, "external", None)
