@@ -99,8 +99,11 @@ class PatchGroundingProcessor:
     @property
     def picture_tokens(self) -> list[str]:
         """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too."""
-        video = None if self.family.frames is None else getattr(self.processor, "video_token", None)
-        return [self.family.image_token(self.processor), *([] if video is None else [video])]
+        image, video = self.family.image_token(self.processor), getattr(self.processor, "video_token", None)
+        read = self.family.frames is not None and video is not None
+        # A tokenizer without the token would give that of unknown words.
+        known = read and self.tokenizer.convert_tokens_to_ids(video) not in (None, self.tokenizer.unk_token_id)
+        return [image, video] if known else [image]
 
     def frame_steps(self, video: Video) -> list[tuple[range, float]]:
         """The frames of a video that the model reads together, and when; each step is an image of `region_image`."""
