@@ -100,9 +100,10 @@ class PatchGroundingProcessor:
     def picture_tokens(self) -> list[str]:
         """The tokens of image tokens in a sequence: of images, and of videos, in whose prompts it is the place too."""
         image, video = self.family.image_token(self.processor), getattr(self.processor, "video_token", None)
-        read = self.family.frames is not None and video is not None
+        if self.family.frames is None or video is None:
+            return [image]
         # A tokenizer without the token would give that of unknown words.
-        known = read and self.tokenizer.convert_tokens_to_ids(video) not in (None, self.tokenizer.unk_token_id)
+        known = self.tokenizer.convert_tokens_to_ids(video) not in (None, self.tokenizer.unk_token_id)
         return [image, video] if known else [image]
 
     def frame_steps(self, video: Video) -> list[tuple[range, float]]:
