@@ -109,7 +109,7 @@ def test_shipped_files_are_flat_and_import_beside_or_below_themselves():
 
 
 def test_test_modules_import_no_test_module():
-    """What two of them need is a helper's, in tests/helpers."""
+    """What two of them need lies beside them, or in tests/helpers if they are of several folders."""
     tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
     assert Path(__file__).stem in tests
     for path in (ROOT / "tests").rglob("*.py"):

@@ -48,7 +48,7 @@ def push(directory: Path, repo: HubRepo, tokenizer: str | None = None) -> str:
     if not any(directory.glob("*.safetensors")) or not (adapter or (directory / "config.json").is_file()):
         raise ValueError(
             f"{directory} contains no model (config.json and safetensors, as save_pretrained writes) and no finished "
-            "region table or pseudo-labels"
+            "region table or pseudo-labels; for rows see `grounded-attention data push`, for the page `space push`"
         )
     if adapter:
         complete_adapter_card(directory)

@@ -16,7 +16,7 @@ from transformers import AutoModel, AutoProcessor
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import VisualGroundingPipeline
-from tests.helpers.older_checkpoints import KNOWN, scores, ten_steps
+from tests.conformance.older_checkpoints import KNOWN, scores, ten_steps
 from tests.helpers.project_files import ROOT
 from tests.helpers.run_elsewhere import run_elsewhere
 
@@ -37,7 +37,7 @@ print(json.dumps(found))
 def older(request, tmp_path_factory):
     """The folder with the checkpoints, and what they computed."""
     folder = tmp_path_factory.mktemp("older")
-    command = [request.param, "-m", "tests.helpers.older_checkpoints", str(folder)]
+    command = [request.param, "-m", "tests.conformance.older_checkpoints", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return folder, json.loads((folder / "made.json").read_text())

@@ -22,8 +22,8 @@ from grounded_attention.modeling import (
     VisualBERTForVisualQuestionAnswering,
     VLBertForVGP,
 )
-from tests.helpers.key_lists import read_key_list
-from tests.helpers.resnet_checkpoints import make_resnet_checkpoint
+from tests.conversion.key_lists import read_key_list
+from tests.conversion.resnet_checkpoints import make_resnet_checkpoint
 from tests.helpers.vl_bert_checkpoints import (
     KEY_LISTS,
     TINY,

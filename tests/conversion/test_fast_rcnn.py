@@ -10,7 +10,7 @@ import torch
 from grounded_attention.commands.convert import main
 from grounded_attention.conversion.fast_rcnn import FAST_RCNN, ImageRules, explain_image_key
 from grounded_attention.modeling import FastRCNNConfig, FastRCNNFeatures
-from tests.helpers.resnet_checkpoints import DEPTHS, IMAGE, WIDTHS, list_image_shapes, make_resnet_checkpoint
+from tests.conversion.resnet_checkpoints import DEPTHS, IMAGE, WIDTHS, list_image_shapes, make_resnet_checkpoint
 from tests.helpers.vl_bert_parity import image_weight
 
 

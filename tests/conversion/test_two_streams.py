@@ -17,7 +17,7 @@ from grounded_attention.modeling import (
     ViLBertForPreTraining,
     ViLBertForReferringExpression,
 )
-from tests.helpers.key_lists import read_key_list
+from tests.conversion.key_lists import read_key_list
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 
 HEADS = {"num_attention_heads": 4, "v_num_attention_heads": 3, "bi_num_attention_heads": 2}

@@ -13,8 +13,8 @@ from grounded_attention.conversion.lxmert import LXMERT
 from grounded_attention.conversion.vilbert import VILBERT
 from grounded_attention.conversion.visualbert import VISUALBERT
 from grounded_attention.conversion.vl_bert import VL_BERT
-from tests.helpers.key_lists import read_key_list
-from tests.helpers.resnet_checkpoints import make_resnet_checkpoint
+from tests.conversion.key_lists import read_key_list
+from tests.conversion.resnet_checkpoints import make_resnet_checkpoint
 from tests.helpers.vl_bert_checkpoints import vgp_checkpoint
 
 FIRST = ("module.", "_orig_mod.", "model.", "_fsdp_wrapped_module.")

@@ -12,7 +12,7 @@ from grounded_attention.commands.builder_options import parse_options
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
-from tests.helpers.entities_files import write_vgp
+from tests.dataset_scripts.entities_files import write_vgp
 
 PAIRS = [("1", "A man", "An old man", 2), ("1", "A man", "a giraffe", 2)]
 

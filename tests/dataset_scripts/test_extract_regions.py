@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.regions.extraction_run import PARTS
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.utils.boxes import box_iou
-from tests.helpers.stub_extractor import Extractor, extract
+from tests.dataset_scripts.stub_extractor import Extractor, extract
 from tests.helpers.tiny_backbone import save_backbone
 from tests.helpers.tiny_detectors import save_detector
 from tests.helpers.two_processes import launch
@@ -219,7 +219,7 @@ import sys
 import torch
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
 from grounded_attention.utils.boxes import box_iou
-from tests.helpers.stub_extractor import Extractor, extract
+from tests.dataset_scripts.stub_extractor import Extractor, extract
 extract(sys.argv[1], sys.argv[2], Extractor(slow=float(sys.argv[3])))
 torch.distributed.destroy_process_group()
 """

@@ -9,7 +9,7 @@ from grounded_attention.dataset_scripts.builders.flickr30k_entities import (
 )
 from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_unrelated
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from tests.helpers.entities_files import CAPTIONS, box, write_annotation, write_entities
+from tests.dataset_scripts.entities_files import CAPTIONS, box, write_annotation, write_entities
 
 
 def build(data_dir, cache, **options):

@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.hub.dataset_card import write_card
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNDECLARED, generated_scenes
 from grounded_attention.dataset_scripts.scenes.dataset import write_scenes
-from tests.helpers.entities_files import write_vgp
+from tests.dataset_scripts.entities_files import write_vgp
 from tests.helpers.own_rows import card_of, python
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from PIL import Image
 
 from grounded_attention import grounded_rows
 from grounded_attention.dataset_scripts.files.errors import DataError
-from tests.helpers.probe_rows import FALSE, PROBES, TRUE
+from tests.dataset_scripts.probe_rows import FALSE, PROBES, TRUE
 
 
 @pytest.fixture

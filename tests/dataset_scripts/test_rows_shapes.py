@@ -12,8 +12,8 @@ from PIL import Image
 from grounded_attention import grounded_rows, read_phrase
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.rows import SHAPES, UnclearBoxes
-from tests.helpers.expected_rows import texts_of
-from tests.helpers.probe_rows import PROBES
+from tests.dataset_scripts.expected_rows import texts_of
+from tests.dataset_scripts.probe_rows import PROBES
 from tests.helpers.project_files import ROOT
 
 # Shapes that have no boxes at all.

@@ -4,7 +4,7 @@
 import pytest
 
 from grounded_attention import grounded_rows
-from tests.helpers.expected_rows import compare, open_expected
+from tests.dataset_scripts.expected_rows import compare, open_expected
 from tests.helpers.project_files import ROOT
 
 PLACES = [place for top in ROOT.parents if (place := top / "shared" / "rows").is_dir()][:1]

@@ -23,7 +23,7 @@ from grounded_attention.dataset_scripts.builders.vgp_pairs import (
     seeded,
 )
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from tests.helpers.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
+from tests.dataset_scripts.entities_files import CAPTIONS, write_entities, write_typology, write_vgp
 
 TYPOLOGY, BINARY = KINDS["typology"], KINDS["binary"]
 ALTERNATION, FORWARD, REVERSE, EQUIVALENCE, INDEPENDENCE = range(5)

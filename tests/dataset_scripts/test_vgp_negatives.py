@@ -6,7 +6,7 @@ from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.builders.vgp_pairs import nearest_negatives, nearest_rows, random_negatives
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable, RegionTableWriter
-from tests.helpers.entities_files import write_vgp
+from tests.dataset_scripts.entities_files import write_vgp
 
 BOXES = np.array([[0, 0, 0.5, 0.5], [0, 0, 1, 1]], dtype=np.float32)
 

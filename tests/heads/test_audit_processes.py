@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from grounded_attention.heads.table import AuditResult
-from tests.helpers.audit_steps import BATCHES, run_audit, run_rankings
+from tests.heads.audit_steps import BATCHES, run_audit, run_rankings
 from tests.helpers.two_processes import run_two
 
 
@@ -19,7 +19,7 @@ def one_process():
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory):
     output = tmp_path_factory.mktemp("two")
-    run_two("tests.helpers.audit_steps", output)
+    run_two("tests.heads.audit_steps", output)
     return output
 
 

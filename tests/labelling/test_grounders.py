@@ -16,9 +16,9 @@ from grounded_attention.modeling.caption_phrases import find_phrases
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.boxes import box_iou
 from tests.helpers.tiny_detectors import save_detector, tiny_owlv2
-from tests.helpers.tiny_florence import let_write, tiny_florence
 from tests.helpers.tiny_pipeline import BOXES, CAPTION, features, load
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor
+from tests.labelling.tiny_florence import let_write, tiny_florence
 
 CAPTIONS = {"a red ball and a dog": ["a red ball", "a dog"], "A cat.": ["A cat"], "dog dog": ["dog", "dog"]}
 

@@ -31,7 +31,7 @@ def loaded(tmp_path_factory):
     """What the processors make of two texts, in a process of its own: transformers looks for torchvision once."""
     folder = tmp_path_factory.mktemp("hub")
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "tests.helpers.hub_processor_steps", str(folder)]
+    command = [sys.executable, "-m", "tests.processing.hub_processor_steps", str(folder)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])

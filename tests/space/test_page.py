@@ -10,7 +10,7 @@ from PIL import Image
 from grounded_attention.space.loading import Captures
 from grounded_attention.space.settings import SCENES, SMALL_VLM, SpaceSettings, read_scenes
 from tests.helpers.browser import open_browser
-from tests.helpers.space_pages import serve
+from tests.space.space_pages import serve
 
 VIEW = "#grounded-view"
 # The view, and the script of both its buttons and the pictures.

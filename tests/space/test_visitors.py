@@ -14,7 +14,7 @@ from PIL import Image
 
 from grounded_attention.space import page as page_module
 from grounded_attention.space.settings import SMALL_VLM, SpaceSettings
-from tests.helpers.space_pages import serve
+from tests.space.space_pages import serve
 
 VISITORS = 20
 NAME = next(iter(SMALL_VLM))

@@ -19,11 +19,11 @@ from grounded_attention.training.loop.resume import (
 from grounded_attention.training.loop.trainer import unit_names
 from grounded_attention.training.publish.hub import model_files
 from grounded_attention.training.recipes.recipe import RecipeError
-from tests.helpers.elastic_steps import ALONE, LARGE, STEPS, STOP, TOGETHER, elastic_trainer, train
 from tests.helpers.not_finite import spoil_gradient, spoil_loss
 from tests.helpers.tiny_trainer import assert_same
 from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.two_processes import run_two
+from tests.training.elastic_steps import ALONE, LARGE, STEPS, STOP, TOGETHER, elastic_trainer, train
 
 CHECKPOINT = f"checkpoint-{STOP}"
 
@@ -44,7 +44,7 @@ def two(tmp_path_factory, one):
     output = tmp_path_factory.mktemp("two")
     for name in ("two", "continued", "shared", "loss", "gradient", "sharded", "sharded_continued"):
         (output / name).mkdir()
-    (output / "stderr").write_text(run_two("tests.helpers.elastic_steps", output, one))
+    (output / "stderr").write_text(run_two("tests.training.elastic_steps", output, one))
     return output
 
 

@@ -44,7 +44,7 @@ def pushed(tmp_path_factory):
             steps += [{**common, "weights": f"{name} third", "clear": True}]
         (folder / "steps.json").write_text(json.dumps(steps))
         environment = {**hub.environment(folder / "home"), "PYTHONPATH": str(ROOT)}
-        script = "from tests.helpers.push_on_hub import main; main()"
+        script = "from tests.training.push_on_hub import main; main()"
         done = run_python(script, [folder / "steps.json"], cwd=ROOT, env=environment)
         assert done.returncode == 0, done.stderr[-3000:]
         lines = [json.loads(line) for line in done.stdout.splitlines()]

@@ -14,7 +14,11 @@ from grounded_attention.training.experiments.start_model import check_preserve, 
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.preserve import estimate_fisher
 from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, RecipeError
-from tests.helpers.preserve_steps import (
+from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.helpers.tiny_trainer import assert_same, logged, weights
+from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+from tests.helpers.two_processes import run_two
+from tests.training.preserve_steps import (
     SECTIONS,
     load_start,
     preservation_of,
@@ -22,10 +26,6 @@ from tests.helpers.preserve_steps import (
     run_case,
     save_start,
 )
-from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
-from tests.helpers.tiny_trainer import assert_same, logged, weights
-from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
-from tests.helpers.two_processes import run_two
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ CASES = [f"{name}:{split}" for name in SECTIONS for split in ("4:1", "2:2")]
 @pytest.fixture(scope="module")
 def two_processes(tmp_path_factory, start):
     output = tmp_path_factory.mktemp("two")
-    run_two("tests.helpers.preserve_steps", output, start, *CASES)
+    run_two("tests.training.preserve_steps", output, start, *CASES)
     return output
 
 

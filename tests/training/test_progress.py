@@ -14,9 +14,9 @@ from grounded_attention.training.loop import side_by_side
 from grounded_attention.training.loop.side_by_side import run_side_by_side
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.utils import progress
-from tests.helpers.progress_jobs import Job, die
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
 from tests.helpers.warm_python import WarmProcess, run_python
+from tests.training.progress_jobs import Job, die
 
 ROOT = Path(__file__).parents[2]
 # Two jobs side by side, then a phase in this process.
@@ -24,7 +24,7 @@ SCRIPT = """
 import sys
 from multiprocessing import get_context
 from pathlib import Path
-from tests.helpers.progress_jobs import Job, count_to_four
+from tests.training.progress_jobs import Job, count_to_four
 from grounded_attention.utils import progress
 from grounded_attention.training.loop import side_by_side
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 
 from grounded_attention.training.loop.checkpoint import is_complete, rotate, step_of
 from grounded_attention.training.loop.resume import UnloggedLosses
-from tests.helpers.resume_steps import assert_equal_bits, train_and_continue, trainer_of
 from tests.helpers.tiny_trainer import weights
 from tests.helpers.two_processes import launch
+from tests.training.resume_steps import assert_equal_bits, train_and_continue, trainer_of
 
 CASES = {
     "plain": {},
@@ -42,7 +42,7 @@ def test_continued_from_any_checkpoint(tmp_path, case):
 def test_two_processes_continue_equally(tmp_path):
     """Alone, with loader workers, and with losses between two logs."""
     script = (
-        "import sys; from pathlib import Path; from tests.helpers.resume_steps import main; main(Path(sys.argv[1]))"
+        "import sys; from pathlib import Path; from tests.training.resume_steps import main; main(Path(sys.argv[1]))"
     )
     for process in launch(script, tmp_path):
         _, errors = process.communicate(timeout=600)

@@ -10,15 +10,15 @@ import pytest
 
 from grounded_attention.commands.user_errors import explain_error
 from grounded_attention.training.loop.side_by_side import run_side_by_side
-from tests.helpers.progress_jobs import Job, divide_by_zero, give_a_wrong_share, note_threads
 from tests.helpers.warm_python import WarmProcess
+from tests.training.progress_jobs import Job, divide_by_zero, give_a_wrong_share, note_threads
 
 PARENT = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background inherit that it is ignored
 from pathlib import Path
 from grounded_attention.training.loop.side_by_side import run_side_by_side
-from tests.helpers.progress_jobs import Job, sleep_long
+from tests.training.progress_jobs import Job, sleep_long
 list(run_side_by_side([Job(Path(sys.argv[1]))], 1, sleep_long))
 """
 

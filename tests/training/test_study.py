@@ -23,8 +23,8 @@ from grounded_attention.training.studies.study import (
 )
 from grounded_attention.training.studies.study_cells import plan_cells
 from grounded_attention.training.studies.study_recipe import load_study
-from tests.helpers.studies import Experiment, results, study_of
 from tests.helpers.tiny_scenes import run_train, tiny_recipe, tiny_scenes
+from tests.training.studies import Experiment, results, study_of
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 STUDIES = [path for path in sorted(RECIPES.glob("*/*.yaml")) if "study" in read_recipe(path)]

@@ -10,7 +10,7 @@ from PIL import Image
 from grounded_attention.modeling.configuration_lxmert import LXMERTConfig
 from grounded_attention.training.recipes.recipe import RecipeError
 from grounded_attention.training.studies.study import run_study
-from tests.helpers.studies import Experiment, content, results, study_of
+from tests.training.studies import Experiment, content, results, study_of
 
 STARTS = {
     "lxmert": {"model": {"family": "lxmert"}, "data": {"limit": {"train": 50}}},

@@ -13,10 +13,10 @@ from grounded_attention.supervision import supervise
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import Collator
 from grounded_attention.training.loop.preserve import estimate_fisher
-from tests.helpers.preserve_steps import SECTIONS, preserving_trainer, save_start
 from tests.helpers.tiny_pipeline import example
 from tests.helpers.tiny_trainer import logged, make_method, make_trainer
 from tests.helpers.tiny_vgp import tiny_model, tiny_processor, tiny_rows, tiny_table
+from tests.training.preserve_steps import SECTIONS, preserving_trainer, save_start
 
 
 def batch_of(rows=3):

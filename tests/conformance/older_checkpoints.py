@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Checkpoints of all families as the transformers of this Python saves them, and what they compute there.
 
-`python -m tests.helpers.older_checkpoints FOLDER`
+`python -m tests.conformance.older_checkpoints FOLDER`
 """
 
 import json
