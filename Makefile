@@ -42,7 +42,7 @@ vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with 
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 	for name in none direct; do \
-	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes --card runs/vlm_scenes/$$name || exit 1; \
+	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes_8000 --card runs/vlm_scenes/$$name || exit 1; \
 	done
 
 .PHONY: pointer
@@ -58,18 +58,18 @@ families-vlm: $(INSTALLED)  ## test every vision-language model type of the inst
 families: $(INSTALLED)  ## VL-BERT, VisualBERT, ViLBERT and LXMERT of equal size on scenes, and LXMERT's studies (an hour)
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/families_scenes.yaml
 
-# Labels of the training captions of data/scenes; a finished folder only prints its statistics.
-LABEL = $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entities --data-dir data/scenes --split train \
-  --images data/scenes/flickr30k-images --regions data/scenes/regions --phrases given --num-proc 2 --quiet
+# Labels of the training captions of data/scenes_8000; a finished folder only prints its statistics.
+LABEL = $(BIN)/grounded-attention data pseudo-ground --captions flickr30k_entities --data-dir data/scenes_8000 --split train \
+  --images data/scenes_8000/flickr30k-images --regions data/scenes_8000/regions --phrases given --num-proc 2 --quiet
 
 .PHONY: table3
 table3: $(INSTALLED)  ## how much data grounding in pre-training saves, and how good labels must be (under two hours)
-	$(BIN)/grounded-attention data scenes --output data/scenes --images 8000 --seed 0 --num-proc 2
+	$(BIN)/grounded-attention data scenes --output data/scenes_8000 --images 8000 --seed 0 --num-proc 2
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table3_scenes.yaml
-	$(LABEL) --grounder scenes --wrong 0.2 --boxes-per-phrase 9 --output data/scenes/wrong_20
-	$(LABEL) --grounder scenes --wrong 0.4 --boxes-per-phrase 9 --output data/scenes/wrong_40
+	$(LABEL) --grounder scenes --wrong 0.2 --boxes-per-phrase 9 --output data/scenes_8000/wrong_20
+	$(LABEL) --grounder scenes --wrong 0.4 --boxes-per-phrase 9 --output data/scenes_8000/wrong_40
 	$(BIN)/grounded-attention train table3_grounder
-	$(LABEL) --grounder runs/table3_grounder/direct --output data/scenes/grounder
+	$(LABEL) --grounder runs/table3_grounder/direct --output data/scenes_8000/grounder
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/scenes/table3_labels.yaml
 
 .PHONY: transfer

@@ -19,10 +19,10 @@ COLOURS = {
     "gray": "gray grey",
 }
 SHAPES = {
-    "ball": "ball balls sphere spheres",
-    "cube": "cube cubes box boxes block blocks",
-    "cone": "cone cones funnel funnels",
-    "cylinder": "cylinder cylinders tube tubes can cans",
+    "ball": "ball balls sphere spheres circle circles",
+    "cube": "cube cubes box boxes block blocks square squares",
+    "cone": "cone cones funnel funnels triangle triangles",
+    "cylinder": "cylinder cylinders tube tubes can cans rectangle rectangles",
     "star": "star stars",
     "cross": "cross crosses plus pluses",
     "ring": "ring rings hoop hoops",

@@ -82,9 +82,9 @@ def test_results_have_the_agreed_schema(first):
 def test_the_table_the_curves_and_the_pictures_are_there(first):
     table = (first / "table.md").read_text()
     assert table.count("\n|") >= len(METHODS) + 3
-    drawn = [first / f"{name}.png" for name in ("loss_curves", "heads", "layers")]
-    drawn += list((first / "pictures").iterdir())
-    assert len(drawn) == 4
+    drawn = [first / f"{name}.png" for name in ("start_heads", "loss_curves", "heads", "layers")]
+    drawn += [*first.glob("pictures/*.png"), *first.glob("pictures/start/*.png")]
+    assert len(drawn) == 6
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
     for name in METHODS:
         history = json.loads((first / name / "history.json").read_text())

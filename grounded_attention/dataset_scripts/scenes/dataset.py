@@ -84,7 +84,7 @@ from .writers_refcoco import ReferredImage
 from .writers_vqa import QuestionedImage
 
 # Increase it when the same seed gives other files than before.
-VERSION = 4
+VERSION = 5
 MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.

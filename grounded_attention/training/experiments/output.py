@@ -28,6 +28,7 @@ from .measuring import BEFORE_FILE, TEXT_ONLY
 ASIDE = ("resume", "overwrite", "output_dir", "pictures", "card", "workers")
 RECIPE = "recipe.json"
 PICTURES = "pictures"
+START_HEADS = "start_heads.json"
 SPLIT = "split.json"  # digests of the rows of a source, and the images that are held out if it has no validation split
 # Keys that `preserve` had: a run writes what holds now, so that earlier runs and cells of studies stay usable.
 SETTLED = {"distillation_of": "hidden_states", "temperature": 1.0, "fisher_batches": 16}
@@ -47,7 +48,8 @@ WRITTEN = (
     "results.json",
     "run.html",
     SPLIT,
-    "start_heads.json",
+    START_HEADS,
+    "start_heads.png",
     "table.md",
 )
 

@@ -14,16 +14,18 @@ from grounded_attention.heads.attention_grounding import phrase_attention
 from grounded_attention.heads.example_attention import ExampleAttention, capture_examples
 from grounded_attention.heads.examples import entity_examples
 from grounded_attention.modeling.attention_calls import layer_labels
-from grounded_attention.reports.figures import WordAttention, method_comparison_figure
+from grounded_attention.reports.figures import WordAttention, heads_figure, method_comparison_figure
 from grounded_attention.supervision.supervise import find_calls
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.tracking import PictureTracking, tracks_pictures
+from grounded_attention.training.publish.hub import START
 from grounded_attention.training.recipes.model_family import head_class, processor_class
 from grounded_attention.training.recipes.recipe import Model, Recipe
 from grounded_attention.utils.open_images import open_image
 from grounded_attention.utils.safe_paths import path_below
 from grounded_attention.utils.whole_files import make_folder
 
+from .output import PICTURES
 from .prepared_data import PreparedData
 
 WORDS_SHOWN = 4
@@ -57,6 +59,20 @@ def draw_pictures(
     for (row, path), words in zip(rows, shown, strict=True):
         _draw(row, path, words, directory)
     return captured if captions else {}
+
+
+def show_start(measured: Mapping[str, Any], model: Any, processor: Any, recipe: Recipe, data: PreparedData) -> str:
+    """Draws the heads of the start model, and what it attends to in validation images; returns a line about them."""
+    output, accuracy = Path(recipe.output_dir), np.array(measured["accuracy"])
+    layer, head = np.unravel_index(np.nanargmax(accuracy), accuracy.shape)
+    labels = layer_labels(find_calls(model))
+    figure = output / "start_heads.png"
+    heads_figure({START: accuracy}, measured["chance"], figure, labels)
+    drawn = draw_examples(model, processor, recipe, data, START, int(layer), output / PICTURES / START)
+    return (
+        f"start: its best head, {layer}-{head}, is right for {np.nanmax(accuracy):.1%} of the words of {measured['rows']} "
+        f"training rows; chance {measured['chance']:.1%}. Open {', '.join(map(str, [figure, *drawn[:1]]))}"
+    )
 
 
 def track_pictures(trainer: Trainer, recipe: Recipe, data: PreparedData, name: str) -> None:
