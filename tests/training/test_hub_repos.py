@@ -79,11 +79,11 @@ def test_scenes_without_held_out_combinations_have_the_identity_of_older_runs():
         load_recipe(find_recipe("scenes_vgp"), overrides) for overrides in ([], ["data.scenes.held_out=true"])
     )
     for found in (identity(plain), identity(plain)["start"]):
-        assert found["data"]["scenes"] == {"images": 8000, "seed": 0}
+        assert found["data"]["scenes"] == {"images": 4000, "seed": 0}
     for found in (identity(plain), identity(plain)["start"]):
         assert "pseudo_labels" not in found["data"]
     for found in (identity(held_out), identity(held_out)["start"]):
-        assert found["data"]["scenes"] == {"images": 8000, "seed": 0, "held_out": True}
+        assert found["data"]["scenes"] == {"images": 4000, "seed": 0, "held_out": True}
     assert plain.data.scenes.held_out is False
 
 
