@@ -108,8 +108,8 @@ def test_supervised_attention_finds_what_the_phrases_name(captures, scene):
 
 
 def test_unknown_words_are_named(captures, scene):
-    found = captures.grounded(scene[0], "a red helicopter and triangles", next(iter(captures.settings.models)))
-    assert "“helicopter”, “triangles” (it knows cone" in found.notes[0]
+    found = captures.grounded(scene[0], "a red helicopter and hexagons", next(iter(captures.settings.models)))
+    assert "“helicopter”, “hexagons” (it knows rectangle" in found.notes[0]
 
 
 def test_a_small_copy_gives_the_same_attention(captures, scene, tmp_path):
