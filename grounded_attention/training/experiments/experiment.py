@@ -21,7 +21,14 @@ from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.publish.hub import START, HubPush, HubRepo, prepare_repos
 from grounded_attention.training.publish.model_card import Trained, progress_card, write_card
 from grounded_attention.training.recipes.places import check_places
-from grounded_attention.training.recipes.recipe import Model, Preserve, Recipe, RecipeError, is_quiet, recipe_key_errors
+from grounded_attention.training.recipes.recipe import (
+    Model,
+    Preserve,
+    Recipe,
+    RecipeError,
+    is_quiet,
+    recipe_key_errors,
+)
 from grounded_attention.utils.progress import named
 from grounded_attention.utils.whole_files import write_json
 

@@ -70,8 +70,9 @@ def show_start(measured: Mapping[str, Any], model: Any, processor: Any, recipe: 
     heads_figure({START: accuracy}, measured["chance"], figure, labels)
     drawn = draw_examples(model, processor, recipe, data, START, int(layer), output / PICTURES / START)
     return (
-        f"start: its best head, {layer}-{head}, is right for {np.nanmax(accuracy):.1%} of the words of {measured['rows']} "
-        f"training rows; chance {measured['chance']:.1%}. Open {', '.join(map(str, [figure, *drawn[:1]]))}"
+        f"start: its best head, {layer}-{head}, is right for {np.nanmax(accuracy):.1%} of the words of "
+        f"{measured['rows']} training rows; chance {measured['chance']:.1%}. "
+        f"Open {', '.join(map(str, [figure, *drawn[:1]]))}"
     )
 
 
