@@ -48,6 +48,7 @@ from grounded_attention.dataset_scripts.regions.table import Regions, RegionTabl
 from grounded_attention.utils.bounded_files import MAX_PROCESSES, MAX_SEED
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import phase
+from grounded_attention.utils.whole_files import make_folder
 
 from . import (
     MIN_IMAGES,
@@ -131,7 +132,7 @@ def write_scenes(
     manifest = finished_manifest(root, identity, force)
     if manifest is not None and {GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT} <= manifest.keys():
         return manifest
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
         return _write_missing(root, images, seed, num_proc, force, held_out)
 
@@ -329,7 +330,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
 
 def _write_files(root: Path, files: Mapping[str, str | bytes]) -> None:
     for path, content in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        make_folder((root / path).parent)
         (root / path).write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
 
 

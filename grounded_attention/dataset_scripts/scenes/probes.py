@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.whole_files import write_text
+from grounded_attention.utils.whole_files import make_folder, write_text
 
 from .annotators import RELATION_WORDS
 from .captions import Caption, caption_holds
@@ -44,7 +44,7 @@ def scene_probe(root: Path, kind: str) -> Path:
             record = scene_record(seed, number, images, told.get(HELD_OUT, False))
             about = {"image": f"../flickr30k-images/{record.image_id}.jpg", "image_id": record.image_id}
             rows += [{**about, **row} for row in make(record, random.Random(f"{seed}/{kind}/{number}"))]
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         write_text(path, "".join(json.dumps(row) + "\n" for row in rows))
     return path
 

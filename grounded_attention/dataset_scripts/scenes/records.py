@@ -18,7 +18,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.locks import LOCK
 from grounded_attention.utils.safe_paths import refuse_links
-from grounded_attention.utils.whole_files import DRAFT, write_text
+from grounded_attention.utils.whole_files import DRAFT, make_folder, write_text
 
 from . import annotators
 from .captions import Caption, caption_holds
@@ -161,7 +161,7 @@ def described(content: dict[str, Any]) -> dict[str, Any]:
 
 def begin(root: Path, identity: dict[str, Any]) -> None:
     """Marks the folder as incomplete and removes the files of an earlier run."""
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     refuse_links(root)
     write_text(root / PARTIAL, json.dumps(described(identity)) + "\n")
     (root / MANIFEST).unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from PIL import Image, ImageDraw
 
 from grounded_attention.utils.locks import folder_lock
 from grounded_attention.utils.progress import phase
-from grounded_attention.utils.whole_files import write_bytes, write_text
+from grounded_attention.utils.whole_files import make_folder, write_bytes, write_text
 
 from . import screens, writers_llava
 from .dataset import check_arguments, mapper
@@ -50,7 +50,7 @@ def write_screens(
     check_arguments(count, seed, num_proc)
     drawn = "large screens" if large else "screens"
     root, identity = Path(output), {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}
-    root.mkdir(parents=True, exist_ok=True)
+    make_folder(root)
     with folder_lock(root, doing="draws these screens", hint="wait for it", wait=True):
         manifest = finished_manifest(root, identity, force)
         if manifest is None:
