@@ -41,6 +41,7 @@ MODEL_INPUTS = (
     "mm_token_type_ids",
     "moe_mm_token_type_ids",
     "pixel_values",
+    "pixel_values_images",
     "pixel_attention_mask",
     "image_sizes",
     "image_grid_thw",

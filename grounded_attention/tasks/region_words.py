@@ -33,6 +33,8 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
     other words are those of the same batch of one process, so with accumulation or more processes the loss is another.
     """
     states = outputs.hidden_states[0].float()
+    if states.dim() == 4:  # hyper-connections: equal copies in several streams
+        states = states.mean(2)
     used = _grounded(batch)
     gold = batch["phrase_regions"].to(states)
     regions = (gold @ _at(states, batch["region_positions"]))[used] / gold.sum(-1, keepdim=True)[used]

@@ -308,6 +308,7 @@ def test_an_adapter_has_heads_of_its_own(files, tmp_path, capsys):
     content = json.loads((files / "ranked" / "heads.json").read_text())
     for folder, head in ((base, 0), (adapter, 3)):
         content["chosen"] = [{**content["chosen"][0], "layer": 1, "head": head}]
+        content["box_rule"] = "otsu"  # that of heads without a file
         (folder / "heads.json").write_text(json.dumps(content))
     image = Image.open(picture(files))
     expected = VisualGroundingPipeline(model, processor=processor, heads=[(1, 3)], task="visual-grounding")
