@@ -4,6 +4,6 @@
 import os
 
 # Waiting OpenMP threads sleep instead of spinning. Spinning threads make a two-thread run many times slower when
-# another process uses a core (6.65 times on two busy cores). torch reads the variable when it is imported, and this
-# file runs before the imports of any command.
+# another process uses a core. torch reads the variable when it is imported, and this file runs before the imports of
+# any command.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")

@@ -3,6 +3,7 @@
 
 import json
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -230,5 +231,11 @@ def test_the_recipe_of_make_train_runs_in_an_empty_folder(tmp_path, monkeypatch,
     small += ["training.max_steps=1", "start.training.max_steps=1", "training.warmup_steps=0"]
     monkeypatch.setattr(sys, "argv", ["train.py", str(recipe), *small])
     assert train.main() == 0, capsys.readouterr().err
+    measured = json.loads((tmp_path / "runs" / "scenes_vgp" / "start_heads.json").read_text())["accuracy"]
+    best = max((accuracy, layer, head) for layer, row in enumerate(measured) for head, accuracy in enumerate(row))
+    pattern = r"start: its best head, (\d)-(\d), is right for ([\d.]+)%.* Open (\S+), (\S+)"
+    said = re.search(pattern, capsys.readouterr().out)
+    assert measured[int(said[1])][int(said[2])] == best[0] == pytest.approx(float(said[3]) / 100, abs=6e-4)
+    assert Path(said[4]).is_file() and Path(said[5]).is_file()
     assert (tmp_path / "data" / "scenes" / "vocab.txt").exists()
     assert (tmp_path / "runs" / "scenes_vgp" / "table.md").read_text().count("direct") >= 2
