@@ -42,7 +42,7 @@ vlm: $(INSTALLED)  ## a small vision-language model on scenes, without and with 
 	$(BIN)/accelerate launch $(ONE_PROCESS) train.py recipes/vlm/vlm_scenes.yaml
 	$(BIN)/grounded-attention run-heads runs/vlm_scenes
 	for name in none direct; do \
-	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes_8000 --card runs/vlm_scenes/$$name || exit 1; \
+	  $(BIN)/grounded-attention evaluate runs/vlm_scenes/$$name --suite evidence --probe data/scenes_8000 --limit 300 --card runs/vlm_scenes/$$name || exit 1; \
 	done
 
 .PHONY: pointer
