@@ -2,7 +2,8 @@
 """The decoders of `benchmarks.gpu`: a Qwen2.5-VL of the shape of the 3B model, with random bfloat16 weights.
 
 Pairs of ways take turns: a LoRA step with and without direct supervision, a forward pass whose rows of all heads are
-read (`heads`) and a plain one, an answer that is read (`look`) and a plain one.
+read (`heads`) and a plain one, an answer that is read (`look`) and a plain one. `maps` is a forward pass with eager
+attention and all its maps, what `heads` and `look` do without; 7,300 tokens have too many for a card.
 """
 
 from collections.abc import Callable
@@ -16,16 +17,17 @@ from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.lens.sequences import reading
 from grounded_attention.supervision import get_method
-from grounded_attention.supervision.supervise import supervise
+from grounded_attention.supervision.supervise import find_language_model, supervise
 
 GRIDS = {"cuda": ((30, 50), (73, 100)), "cpu": ((4, 6),)}  # rows and columns of image tokens: 1,500 and 7,300
-TEXT, PHRASES, ANSWER, IMAGE, PATCHES = 64, 8, 32, 5, 2
+MAPPED = 2000  # image tokens: for more, maps are not made
+TEXT, PHRASES, ANSWER, IMAGE, PATCHES = 64, 8, 100, 5, 2
 TEXT_CONFIG = {"hidden_size": 2048, "intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16}
 TEXT_CONFIG |= {"num_key_value_heads": 2, "vocab_size": 151936, "max_position_embeddings": 16384}
 VISION_CONFIG = {"hidden_size": 1280, "intermediate_size": 3420, "depth": 32, "num_heads": 16}
 TINY_TEXT = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
 TINY_VISION = {"hidden_size": 16, "intermediate_size": 16, "depth": 1, "num_heads": 2}
-PAIRS = {"LoRA, direct": "LoRA", "heads": "forward", "look": "answer"}  # way -> the plain way
+PAIRS = {"LoRA, direct": "LoRA", "heads": "forward", "look": "answer", "maps": "forward"}  # way -> the plain way
 
 
 def make_model(device: str) -> Any:
@@ -111,7 +113,15 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
     def forward() -> Any:
         return observer.model(**inputs, use_cache=False)
 
-    return {
+    @torch.no_grad()
+    def maps() -> None:
+        language = find_language_model(model)
+        usual = language.config._attn_implementation
+        language.set_attn_implementation("eager")
+        model(**inputs, use_cache=False, output_attentions=True)
+        language.set_attn_implementation(usual)
+
+    ways = {
         "LoRA": step,
         "LoRA, direct": supervised,
         "forward": forward,
@@ -119,3 +129,4 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
         "answer": answer,
         "look": look,
     }
+    return ways | ({"maps": maps} if len(places) <= MAPPED else {})
