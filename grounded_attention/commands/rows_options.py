@@ -18,13 +18,7 @@ def add_rows_options(add: Any) -> None:
 
 
 def add_source_options(parser: argparse.ArgumentParser, takes: str, some: bool = False) -> None:
-    """Adds `--data` and its options, without those that the parser has already.
-
-    Args:
-        parser: The parser.
-        takes: What the command takes of the rows.
-        some: Whether it takes one row by default, from `--row` on, and not all.
-    """
+    """Adds `--data` and its options, without those that the parser has already."""
     known = {name for action in parser._actions for name in action.option_strings}
 
     def add(*names: str, **settings: Any) -> None:
@@ -42,12 +36,7 @@ def add_source_options(parser: argparse.ArgumentParser, takes: str, some: bool =
 
 
 def read_columns(words: Sequence[str]) -> dict[str, Any]:
-    """
-    Reads `--columns`; several columns, or names of classes, are separated by commas.
-
-    Raises:
-        ValueError: for a word without `=`.
-    """
+    """Reads `--columns`; several columns, or names of classes, are separated by commas."""
     columns: dict[str, Any] = {}
     for word in words:
         name, equals, value = word.partition("=")

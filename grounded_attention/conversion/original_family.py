@@ -74,16 +74,7 @@ class OriginalFamily(ABC):
         return {}
 
     def convert_state_dict(self, state_dict: Mapping[str, torch.Tensor]) -> Conversion:
-        """
-        Renames an original state dict; every key is converted, or skipped with a reason.
-
-        Args:
-            state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
-
-        Raises:
-            CheckpointError: if the file belongs to another family, has a duplicate key, uses an unsupported option,
-            has two different copies of a tensor, or has a tensor with NaN or infinite numbers.
-        """
+        """Renames an original state dict; every key is converted, or skipped with a reason."""
         check_family(state_dict, self.title, (self.title, *self.accepted), self.expected)
         wrappers = find_wrappers(self.wrappers, state_dict)
         keys = strip_wrappers(wrappers, state_dict)
@@ -112,18 +103,9 @@ class OriginalFamily(ABC):
     def build_model(
         self, state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
-        """
-        Makes our model with the weights of an original checkpoint, and a record of every tensor.
+        """Makes our model with the weights of an original checkpoint, and a record of every tensor.
 
         Optional missing weights are initialised with seed 0; the random state of the caller does not change.
-
-        Args:
-            state_dict (`Mapping[str, torch.Tensor]`): the original weights, with or without wrappers.
-            given (`Mapping[str, Any]`, *optional*): config fields that the shapes do not determine.
-
-        Raises:
-            CheckpointError: if the weights belong to another family, are incomplete, or do not have the configured
-            sizes. OverrideError: if a given field is unknown or contradicts the file.
         """
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, overrides or {})

@@ -244,18 +244,7 @@ def rows_at_once(model: Any, layers: int, columns: int) -> int:
 def read_rows(
     model: Any, inputs: Mapping[str, Any], rows: Sequence[int], columns: Tensor, layers: Iterable[int] | None = None
 ) -> dict[int, Tensor]:
-    """Reads the attention of some rows of one sequence, without attention maps.
-
-    Args:
-        model (`PreTrainedModel`): a decoder, in evaluation mode.
-        inputs (`Mapping[str, Any]`): what the model reads, of one sequence.
-        rows (`Sequence[int]`): Q positions.
-        columns (`Tensor`): (R,) int64, positions.
-        layers (`Iterable[int]`, *optional*): the layers to read; all that have heads over the sequence by default.
-
-    Returns:
-        `dict[int, Tensor]`: layer -> (H, Q, R) float32 on the CPU.
-    """
+    """Layer -> attention (H, Q, R) float32 of Q rows to R columns of one sequence, read without attention maps."""
     inner = unwrap_model(model)
     base = getattr(inner, "base_model", inner)
     device = next(inner.parameters()).device

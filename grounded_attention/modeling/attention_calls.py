@@ -14,21 +14,11 @@ DIRECTION_STREAMS = {"text_to_region": (TEXT, REGIONS), "region_to_text": (REGIO
 
 
 class AttentionCall(NamedTuple):
-    """
-    One call of an attention module.
+    """One call of an attention module."""
 
-    Args:
-        name (`str`): the name for users, such as `"layer 3"` or `"cross 3"`, counted from 0. The two directions of a
-            co-attention are two calls with the same name; calls with the same name read the same states.
-        query_stream (`str`): the stream of the queries: `"text"`, `"regions"`, or `"sequence"` for text and regions
-            together.
-        key_stream (`str`): the stream of the keys, with the same values.
-        num_heads (`int`): number of attention heads.
-    """
-
-    name: str
-    query_stream: str
-    key_stream: str
+    name: str  # for users, such as `"cross 3"`, from 0; calls of one name (both directions) read the same states
+    query_stream: str  # `"text"`, `"regions"`, or `"sequence"` for both together
+    key_stream: str  # the stream of the keys, with the same values
     num_heads: int
 
     @property

@@ -15,28 +15,16 @@ from ..processing.phrase import Phrase
 
 @dataclass(eq=False)
 class GroundingItem:
-    """
-    A caption, its phrases and the regions of its image; n regions.
-
-    Args:
-        caption (`str`): the text.
-        phrases (`list[Phrase]`): spans of the caption.
-        image (`PIL.Image.Image`, *optional*): the image, if it is needed.
-        size (`tuple[int, int]`, *optional*): width and height in pixels; required if boxes are given.
-        boxes (`np.ndarray` of shape `(n, 4)`, *optional*): `(x1, y1, x2, y2)` divided by width and height, float32.
-        features (`np.ndarray` of shape `(n, D)`, *optional*): region features.
-        scores (`list[float]`, *optional*): the detector's score of each region.
-        labels (`Sequence[str | None]`): the detector's class of each region.
-    """
+    """A caption, its phrases and the regions of its image; n regions."""
 
     caption: str
-    phrases: list[Phrase]
-    image: Image.Image | None = None
-    size: tuple[int, int] | None = None
-    boxes: np.ndarray | None = None
-    features: np.ndarray | None = None
-    scores: list[float] | None = None
-    labels: Sequence[str | None] = ()
+    phrases: list[Phrase]  # spans of the caption
+    image: Image.Image | None = None  # the image, if it is needed
+    size: tuple[int, int] | None = None  # width and height in pixels; required if boxes are given
+    boxes: np.ndarray | None = None  # (n, 4): `(x1, y1, x2, y2)` divided by width and height, float32
+    features: np.ndarray | None = None  # (n, D): region features
+    scores: list[float] | None = None  # the detector's score of each region
+    labels: Sequence[str | None] = ()  # the detector's class of each region
 
     @property
     def known_boxes(self) -> np.ndarray:

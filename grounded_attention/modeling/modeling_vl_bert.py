@@ -120,17 +120,7 @@ _PIXEL_ARGS = """
 
 
 def embed_coordinates(boxes: torch.Tensor, dim: int, form: str) -> torch.Tensor:
-    """
-    Sinusoidal embedding of boxes (VL-BERT public code; section 3.2 of the paper for `form="corner"`).
-
-    Args:
-        boxes (`torch.Tensor` of shape `(..., 4)`): `(x1, y1, x2, y2)` divided by image width and height, in [0, 1].
-        dim (`int`): wavelengths per coordinate, from 1 up to, but not including, 1000.
-        form (`str`): `"center"` embeds centre, width and height, `"corner"` the four numbers.
-
-    Returns:
-        `torch.Tensor` of shape `(..., 8 * dim)`, float32: sines then cosines, coordinate after coordinate.
-    """
+    """Sinusoidal embedding (..., 8 * dim) of boxes (..., 4) (public code; section 3.2 of the paper for `"corner"`)."""
     boxes = boxes.float()
     if form == "center":
         top_left, bottom_right = boxes[..., :2], boxes[..., 2:]

@@ -155,18 +155,11 @@ _CHOICE_REGIONS = {
 
 
 class Choices(NamedTuple):
-    """
-    The sizes of a multiple-choice batch. Reshapes inputs for the base model, with one row per choice.
+    """The sizes of a multiple-choice batch. Reshapes inputs for the base model, with one row per choice."""
 
-    Args:
-        batch_size (`int`): B.
-        num_choices (`int`): C.
-        text_length (`int`): T.
-    """
-
-    batch_size: int
-    num_choices: int
-    text_length: int
+    batch_size: int  # B
+    num_choices: int  # C
+    text_length: int  # T
 
     @classmethod
     def find(cls, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> "Choices":

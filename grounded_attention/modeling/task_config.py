@@ -37,30 +37,15 @@ def _check_number(name: str, value: Any, signed: bool) -> None:
 
 @dataclass(frozen=True)
 class RegionTargets:
-    """
-    What a family predicts of masked regions in pre-training.
-
-    Args:
-        classes (`bool`, *optional*, defaults to `True`): the class of the detector.
-        attributes (`bool`, *optional*, defaults to `False`): its attribute.
-        features (`bool`, *optional*, defaults to `False`): its feature.
-        num_negative (`int`, *optional*): the feature is chosen among this many others; if not given, it is regressed.
-        background (`bool`, *optional*, defaults to `True`): whether class 0 may be the background; if not, the option
-            `background` of the task has no effect.
-        separate_heads (`bool`, *optional*, defaults to `False`): each target has its own output (`region_logits`,
-            `attribute_logits`, `predicted_features`); otherwise `region_logits` is the only one.
-        normalizer (`float`, *optional*): with separate heads, the factor of losses that are counted over all regions,
-            whose classes and attributes are weighted by the confidence of the detector (LXMERT public code). If not
-            given, only predicted regions are counted.
-    """
+    """What a family predicts of masked regions in pre-training."""
 
     classes: bool = True
-    attributes: bool = False
-    features: bool = False
-    num_negative: int | None = None
-    background: bool = True
-    separate_heads: bool = False
-    normalizer: float | None = None
+    attributes: bool = False  # its attribute
+    features: bool = False  # its feature
+    num_negative: int | None = None  # the feature is chosen among this many others; if not given, it is regressed
+    background: bool = True  # whether class 0 may be the background, see the option `background` of the task
+    separate_heads: bool = False  # `region_logits`, `attribute_logits`, `predicted_features` are three outputs
+    normalizer: float | None = None  # factor of losses over all regions, weighted by the detector (LXMERT public code)
 
 
 @strict

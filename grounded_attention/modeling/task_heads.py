@@ -220,18 +220,10 @@ class VGPHeads(PhraseHeads):
         self.box_head = BoxHead(config) if config.box_layer is not None else None
 
     def encode_for_vgp(self, encoder: nn.Module, *args: Any, **kwargs: Any) -> tuple[Any, torch.Tensor | None]:
-        """
-        Runs the encoder and the box head.
+        """Runs the encoder and the box head.
 
         With a box head the hidden states are recorded, and are therefore computed with padding. Hidden states that
         were not requested (`output_hidden_states`: all, or those of some indices) are removed from the output.
-
-        Args:
-            encoder (`nn.Module`): the base model.
-            args, kwargs: inputs of the base model.
-
-        Returns:
-            `tuple`: the output of the encoder, and the predicted boxes `(B, T, 4)`, or `None` without a box head.
         """
         if self.box_head is None:
             return encoder(*args, return_dict=True, **kwargs), None

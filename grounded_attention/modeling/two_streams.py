@@ -215,18 +215,11 @@ def cross_calls(number: int, num_heads: int) -> tuple[AttentionCall, AttentionCa
 
 
 class RegionInputs(NamedTuple):
-    """
-    What the regions' stream embeds.
+    """What the regions' stream embeds."""
 
-    Args:
-        features (`torch.Tensor` of shape `(B, R, F)`): at least one column.
-        boxes (`torch.Tensor` of shape `(B, R, 4)`): corners in [0, 1].
-        mask (`torch.BoolTensor` of shape `(B, R)`): true for regions.
-    """
-
-    features: torch.Tensor
-    boxes: torch.Tensor
-    mask: torch.Tensor
+    features: torch.Tensor  # (B, R, F): at least one column
+    boxes: torch.Tensor  # (B, R, 4): corners in [0, 1]
+    mask: torch.Tensor  # (B, R): true for regions
 
 
 def check_two_stream_regions(

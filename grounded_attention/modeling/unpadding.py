@@ -21,18 +21,11 @@ _PACKING = "_packing"
 
 
 class Packing(NamedTuple):
-    """
-    The positions of the valid columns of a batch.
+    """The positions of the valid columns of a batch."""
 
-    Args:
-        places (`torch.LongTensor` of shape `(M,)`): their indices in the batch flattened to `(B * N)`, ascending.
-        batch_size (`int`): B.
-        length (`int`): N.
-    """
-
-    places: torch.Tensor
-    batch_size: int
-    length: int
+    places: torch.Tensor  # (M,): their indices in the batch flattened to `(B * N)`, ascending
+    batch_size: int  # B
+    length: int  # N
 
     def pack(self, states: torch.Tensor) -> torch.Tensor:
         """The valid columns of `(B, N, ...)` as `(1, M, ...)`."""

@@ -13,34 +13,21 @@ MARK = "\ue0ff"
 
 @dataclass(frozen=True)
 class PromptText:
-    """A text that a user wrote, in a prompt.
-
-    Args:
-        text (`str`): The text.
-        first (`int`): The first character that is in the prompt; templates remove blanks at both ends.
-        start (`int`): The position of this character in the prompt.
-        end (`int`): The position in the prompt after the last character.
-        answer (`bool`, *optional*, defaults to `False`): Whether it is a text of the assistant.
-    """
+    """A text that a user wrote, in a prompt."""
 
     text: str
-    first: int
-    start: int
-    end: int
-    answer: bool = False
+    first: int  # The first character that is in the prompt; templates remove blanks at both ends
+    start: int  # The position of this character in the prompt
+    end: int  # The position in the prompt after the last character
+    answer: bool = False  # Whether it is a text of the assistant
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt before the processor inserts image tokens.
+    """A prompt before the processor inserts image tokens."""
 
-    Args:
-        text (`str`): The prompt; one token stands for an image.
-        parts (`list[PromptText]`): The texts in it, in order.
-    """
-
-    text: str
-    parts: list[PromptText]
+    text: str  # The prompt; one token stands for an image
+    parts: list[PromptText]  # The texts in it, in order
 
 
 def is_conversation(value: Any) -> bool:

@@ -14,17 +14,12 @@ SMALLEST_OVERLAP = 1e-9
 
 @dataclass(frozen=True)
 class ImageFrame:
-    """A picture made from an image, and the area of the image that it shows.
-
-    Args:
-        width (`int`): Width of the picture in pixels.
-        height (`int`): Height of the picture in pixels.
-        box (`tuple`, *optional*, defaults to `(0, 0, 1, 1)`): The area x1, y1, x2, y2 of the original image, divided
-            by its width and height. What lies outside [0, 1] is padding.
-    """
+    """A picture made from an image, and the area of the image that it shows."""
 
     width: int
     height: int
+    # The area x1, y1, x2, y2 of the original image, divided by its width and height. What lies outside [0, 1] is
+    # padding
     box: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
 
     def resize(self, width: int, height: int) -> "ImageFrame":

@@ -30,25 +30,15 @@ NO_BOX = np.full((1, 4), np.nan)
 
 @dataclass(frozen=True)
 class ImageSettings:
-    """What the layout of one image depends on.
-
-    Args:
-        processor (`ProcessorMixin`): The processor of the model.
-        given (`Mapping[str, Any]`): Settings of this call, which replace those of the image processor.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        alone (`bool`): Whether the example has no other image.
-        number (`int`, *optional*, defaults to 0): The place of the image among those of the example.
-        part (`str`, *optional*, defaults to `"image_processor"`): The part of the processor that reads it.
-    """
+    """What the layout of one image depends on."""
 
     processor: Any
-    given: Mapping[str, Any]
-    width: int
-    height: int
-    alone: bool
-    number: int = 0
-    part: str = "image_processor"
+    given: Mapping[str, Any]  # Settings of this call, which replace those of the image processor
+    width: int  # Width of the image in pixels
+    height: int  # Height of the image in pixels
+    alone: bool  # Whether the example has no other image
+    number: int = 0  # The place of the image among those of the example
+    part: str = "image_processor"  # The part of the processor that reads it
 
     @property
     def frame(self) -> ImageFrame:

@@ -18,24 +18,15 @@ IGNORED = -100  # label of tokens that are not learned
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """One example after the processor: its prompt, its image tokens, and the tokens of its texts.
+    """One example after the processor: its prompt, its image tokens, and the tokens of its texts."""
 
-    Args:
-        prompt (`Prompt`): The prompt, with S texts.
-        image_tokens (`ImageTokens`): The image tokens.
-        positions (`np.ndarray`): (tokens,) int64, the position of each token in the padded sequence.
-        spans (`np.ndarray`): (S, tokens, 2) int64, the characters [start, end) of each text that a token covers;
-            (-1, -1) if it covers none.
-        ids (`np.ndarray`): (tokens,) int64, the tokens.
-        images (`int`): How many images the example has, with the steps of its videos.
-    """
-
-    prompt: Prompt
+    prompt: Prompt  # The prompt, with S texts
     image_tokens: ImageTokens
-    positions: np.ndarray
+    positions: np.ndarray  # (tokens,) int64, the position of each token in the padded sequence
+    # (S, tokens, 2) int64, the characters [start, end) of each text that a token covers; (-1, -1) if it covers none
     spans: np.ndarray
-    ids: np.ndarray
-    images: int
+    ids: np.ndarray  # (tokens,) int64, the tokens
+    images: int  # How many images the example has, with the steps of its videos
 
 
 def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.ndarray:

@@ -33,25 +33,15 @@ REGIONS_CUT = "regions cut"
 
 @dataclass
 class FlatPhrases:
-    """The F phrases of a batch in one row.
+    """The F phrases of a batch in one row."""
 
-    Args:
-        example (`np.ndarray`): (F,) int64, the example of each phrase.
-        row (`np.ndarray`): (F,) int64, its row in the example.
-        text (`np.ndarray`): (F,) int64, the index of its text.
-        start (`np.ndarray`): (F,) int64, its first character.
-        end (`np.ndarray`): (F,) int64, the character after its last one.
-        records (`list[Phrase]`): The phrases.
-        kind (`str`, *optional*, defaults to `"phrase"`): The word for a phrase in errors.
-    """
-
-    example: np.ndarray
-    row: np.ndarray
-    text: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    records: list[Phrase]
-    kind: str = "phrase"
+    example: np.ndarray  # (F,) int64, the example of each phrase
+    row: np.ndarray  # (F,) int64, its row in the example
+    text: np.ndarray  # (F,) int64, the index of its text
+    start: np.ndarray  # (F,) int64, its first character
+    end: np.ndarray  # (F,) int64, the character after its last one
+    records: list[Phrase]  # The phrases
+    kind: str = "phrase"  # The word for a phrase in errors
 
     def name(self, index: int) -> str:
         """Returns the name of phrase `index` in errors."""
@@ -113,19 +103,7 @@ def phrase_arrays(
     match: BoxMatch,
     images: np.ndarray,
 ) -> tuple[dict[str, np.ndarray], list[list[DroppedPhrase]]]:
-    """
-    Makes the arrays `phrase_...` of a batch, and the report of dropped phrases.
-
-    Args:
-        inputs (`Mapping[str, Any]`): `phrases` and `phrase_pairs`, as in the processor's call.
-        texts (`list[list[str]]`): S lists of B texts.
-        encoded (`EncodedTexts`): the pieces of the texts.
-        columns (`TextColumns`): their columns.
-        length (`int`): T.
-        regions (`RegionColumns`, *optional*): the regions of the batch.
-        match (`BoxMatch`): finds the regions of boxes.
-        images (`np.ndarray`): (B,) int64, the number of images of each example.
-    """
+    """Makes the arrays `phrase_...` of a batch of T columns, and the report of dropped phrases."""
     if inputs["phrases"] is None:
         if inputs["phrase_pairs"] is not None:
             raise ValueError("phrase_pairs are given without phrases; they are indices into them.")

@@ -19,46 +19,27 @@ WHOLE_IMAGE = (0.0, 0.0, 1.0, 1.0)
 
 @dataclass
 class GivenRegions:
-    """The regions of a batch as given, after all checks.
+    """The regions of a batch as given, after all checks."""
 
-    Args:
-        features (`list`, *optional*): B arrays (n, D), None for an example without an image; None if the model
-            computes features.
-        boxes (`np.ndarray`): (B, G, 4) float32, normalised.
-        counts (`np.ndarray`): (B,) int64, number of regions.
-        has_image (`np.ndarray`): (B,) bool.
-        images (`np.ndarray`): (B, G) int64, the image of each region.
-    """
-
+    # B arrays (n, D), None without an image; None if the model makes features
     features: list[np.ndarray | None] | None
-    boxes: np.ndarray
-    counts: np.ndarray
-    has_image: np.ndarray
-    images: np.ndarray
+    boxes: np.ndarray  # (B, G, 4) float32, normalised
+    counts: np.ndarray  # (B,) int64, number of regions
+    has_image: np.ndarray  # (B,) bool
+    images: np.ndarray  # (B, G) int64, the image of each region
 
 
 @dataclass
 class RegionColumns:
-    """The padded region part of a batch.
+    """The padded region part of a batch."""
 
-    Args:
-        arrays (`dict[str, np.ndarray]`): `region_features` (B, R, D) float32 if features were given, `region_boxes`
-            (B, R, 4) float32, `region_attention_mask` and `region_image` (B, R) int64, and `region_candidate_mask`
-            (B, R) bool.
-        given_boxes (`np.ndarray`): (B, G, 4) float32, the normalised boxes of all given regions, including dropped
-            ones.
-        counts (`np.ndarray`): (B,) int64, number of given regions.
-        columns (`np.ndarray`): (B, G) int64, the column of each region in `arrays`, -1 for a dropped one.
-        images (`np.ndarray`): (B, G) int64, the image of each given region.
-        cover (`Callable`, *optional*): For regions that cover what the model sees of an image, so that a box without
-            one is in a part that was cut: marks the gold regions (n, G), by the share of them that is covered.
-    """
-
-    arrays: dict[str, np.ndarray]
-    given_boxes: np.ndarray
-    counts: np.ndarray
-    columns: np.ndarray
-    images: np.ndarray
+    arrays: dict[str, np.ndarray]  # the keys of the batch: `region_features` (B, R, D), `region_boxes` (B, R, 4), ...
+    given_boxes: np.ndarray  # (B, G, 4) float32, the normalised boxes of all given regions, including dropped ones
+    counts: np.ndarray  # (B,) int64, number of given regions
+    columns: np.ndarray  # (B, G) int64, the column of each region in `arrays`, -1 for a dropped one
+    images: np.ndarray  # (B, G) int64, the image of each given region
+    # For regions that cover what the model sees of an image, so that a box without one is in a part that was cut:
+    # marks the gold regions (n, G), by the share of them that is covered
     cover: Callable[[np.ndarray], np.ndarray] | None = None
 
 

@@ -35,19 +35,13 @@ IGNORED_CONFIG_KEYS = {"_name_or_path", "name_or_path", "_commit_hash", "transfo
 
 @dataclass(eq=False)
 class Detections:
-    """The boxes that a detector found in one image; n boxes, C columns.
+    """The boxes that a detector found in one image; n boxes, C columns."""
 
-    Args:
-        boxes (`torch.Tensor`): (n, 4) float32, x1 y1 x2 y2 in pixels of the image, as the detector returns them.
-        scores (`torch.Tensor`): (n,) float32.
-        classes (`torch.Tensor`): (n,) int64, indices into the detector's label names.
-        class_probs (`torch.Tensor`, *optional*): (n, C) float32, if the detector returns one distribution over its
-            classes and "no object"; "no object" is column 0, class c is column c + 1.
-    """
-
-    boxes: Tensor
-    scores: Tensor
-    classes: Tensor
+    boxes: Tensor  # (n, 4) float32, x1 y1 x2 y2 in pixels of the image, as the detector returns them
+    scores: Tensor  # (n,) float32
+    classes: Tensor  # (n,) int64, indices into the detector's label names
+    # (n, C) float32, if the detector returns one distribution over its classes and "no object"; "no object" is column
+    # 0, class c is column c + 1
     class_probs: Tensor | None = None
 
     def __len__(self) -> int:
@@ -67,15 +61,7 @@ class BoxSource(Protocol):
     provenance: dict[str, Any]
 
     def detect(self, images: Sequence[Image.Image], image_ids: Sequence[str] | None = None) -> list[Detections]:
-        """Finds the boxes of images.
-
-        Args:
-            images (sequence of `Image.Image`): RGB images.
-            image_ids (sequence of `str`, *optional*): Their ids, for sources that store boxes by id.
-
-        Returns:
-            `list[Detections]`: One entry for each image.
-        """
+        """Finds the boxes of RGB images; `image_ids` are for sources that store boxes by id."""
 
 
 class RegionDetector:

@@ -17,33 +17,19 @@ from .region_selection import clip_boxes, select_regions, widen_boxes
 
 @dataclass(eq=False)
 class DetectedRegions:
-    """The regions of one image; n regions, D feature values, C columns.
-
-    Args:
-        image_id (`str`, *optional*): Id of the image, if given.
-        width (`int`): Width of the image in pixels.
-        height (`int`): Height of the image in pixels.
-        boxes (`np.ndarray`): (n, 4) float32, x1 y1 x2 y2 divided by width and height, in [0, 1]; at least one, best
-            first.
-        scores (`np.ndarray`): (n,) float32.
-        classes (`np.ndarray`): (n,) int32, indices into `label_names`.
-        features (`np.ndarray`, *optional*): (n, D) float32; None without a feature model.
-        class_probs (`np.ndarray`, *optional*): (n, C) float32, if the detector returns a distribution: "no object" is
-            column 0, class c is column c + 1.
-        label_names (`list[str]`): The detector's label of each class; may be empty.
-        provenance (`Mapping`, *optional*): Detector, feature model and options, see [`RegionExtractor`]; None if
-            unknown.
-    """
+    """The regions of one image; n regions, D feature values, C columns."""
 
     image_id: str | None
     width: int
     height: int
-    boxes: np.ndarray
-    scores: np.ndarray
-    classes: np.ndarray
-    features: np.ndarray | None
+    boxes: np.ndarray  # (n, 4) float32, x1 y1 x2 y2 divided by width and height, in [0, 1]; at least one, best first
+    scores: np.ndarray  # (n,) float32
+    classes: np.ndarray  # (n,) int32, indices into `label_names`
+    features: np.ndarray | None  # (n, D) float32; None without a feature model
+    # (n, C) float32, if the detector returns a distribution: "no object" is column 0, class c is column c + 1
     class_probs: np.ndarray | None
-    label_names: list[str]
+    label_names: list[str]  # The detector's label of each class; may be empty
+    # Detector, feature model and options, see [`RegionExtractor`]; None if unknown
     provenance: Mapping[str, Any] | None = None
 
     def __len__(self) -> int:

@@ -15,18 +15,11 @@ import numpy as np
 
 @dataclass(frozen=True)
 class SequenceLayout:
-    """The text part of an input sequence.
+    """The text part of an input sequence."""
 
-    Args:
-        name (`str`): The name of the layout, by which a task selects it.
-        pieces (`tuple`): From left to right, `(piece, token type)`. A piece is the index of a text, or the name of a
-            special token of the tokenizer, such as `"cls_token"`.
-        text_end (`str`, *optional*): The end of the last text; it is added if missing.
-    """
-
-    name: str
-    pieces: tuple[tuple[int | str, int], ...]
-    text_end: str = ""
+    name: str  # The name of the layout, by which a task selects it
+    pieces: tuple[tuple[int | str, int], ...]  # (index of a text or name of a special token, token type)
+    text_end: str = ""  # The end of the last text; it is added if missing
 
     @cached_property
     def text_count(self) -> int:
@@ -64,33 +57,20 @@ SEQUENCE_LAYOUTS = {
 
 @dataclass
 class EncodedTexts:
-    """Word pieces of every text, without special tokens.
+    """Word pieces of every text, without special tokens."""
 
-    Args:
-        ids (`np.ndarray`): (S, B, L) int64, 0 past a text's end.
-        spans (`np.ndarray`): (S, B, L, 2) int64, the characters [start, end) of each piece.
-        lengths (`np.ndarray`): (S, B) int64, pieces of each text.
-    """
-
-    ids: np.ndarray
-    spans: np.ndarray
-    lengths: np.ndarray
+    ids: np.ndarray  # (S, B, L) int64, 0 past a text's end
+    spans: np.ndarray  # (S, B, L, 2) int64, the characters [start, end) of each piece
+    lengths: np.ndarray  # (S, B) int64, pieces of each text
 
 
 @dataclass
 class TextColumns:
-    """The padded text part of a batch.
+    """The padded text part of a batch."""
 
-    Args:
-        arrays (`dict[str, np.ndarray]`): `input_ids`, `attention_mask` and `token_type_ids`, each (B, T) int64; for
-            layouts with an answer also `answer_positions` (B,) int64, its column, -1 for an example without one.
-        kept (`np.ndarray`): (S, B) int64, number of pieces of each text that stay.
-        first (`np.ndarray`): (S, B) int64, column of the first piece of each text.
-    """
-
-    arrays: dict[str, np.ndarray]
-    kept: np.ndarray
-    first: np.ndarray
+    arrays: dict[str, np.ndarray]  # (B, T) int64; `answer_positions` (B,), -1 for an example without
+    kept: np.ndarray  # (S, B) int64, number of pieces of each text that stay
+    first: np.ndarray  # (S, B) int64, column of the first piece of each text
 
 
 def get_layouts(names: str | Sequence[str] | None, text_counts: Sequence[int]) -> list[SequenceLayout]:

@@ -35,18 +35,7 @@ def rows_page(
     counts: Sequence[tuple[str, Mapping[Any, int]]],
     dropped: Sequence[tuple[str, int, str]],
 ) -> str:
-    """Builds the page.
-
-    Args:
-        title (`str`): the name of the data.
-        about (`Sequence[tuple[str, str]]`): (name, text) lines below the heading.
-        sides (`Mapping[str, Sequence[Mapping]]`): heading -> rows of `grounded_rows`; two stand side by side.
-        counts (`Sequence[tuple[str, Mapping]]`): name of what is counted -> value -> number.
-        dropped (`Sequence[tuple[str, int, str]]`): reason, number and examples of what is left out.
-
-    Returns:
-        `str`: HTML in one file that loads nothing.
-    """
+    """Builds the page: HTML in one file that loads nothing; two `sides` stand side by side."""
     drawn = [
         f'<section><h2>{escape(heading)}</h2><div class="rows">{"".join(map(_figure, rows))}</div></section>'
         for heading, rows in sides.items()

@@ -127,11 +127,7 @@ class Actor(SoftAttention):
         return {"name": self.name, **{name: self.options[name] for name in read}, "dropout": self.dropout}
 
     def prepare(self, model: Any) -> None:
-        """Gives the model its head, unless it has one.
-
-        Raises:
-            ValueError: if the model is an adapter, or its width is no multiple of 8.
-        """
+        """Gives the model its head, unless it has one; refuses an adapter, and a width that is no multiple of 8."""
         inner = unwrap_model(model)
         if hasattr(model, "peft_config"):
             raise ValueError("method 'actor': an adapter does not save its head: train without model.adapter")

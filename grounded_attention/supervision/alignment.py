@@ -20,18 +20,11 @@ _ROW_MULTIPLE = 2
 
 @dataclass(frozen=True)
 class GroundingTargets:
-    """The rows of one direction that have a target.
+    """The rows of one direction that have a target."""
 
-    Args:
-        rows (`Tensor`): (B, Q) int64, token indices (text to region) or region indices (region to text); -1 is
-            padding.
-        columns (`Tensor`): (B, K) int64, all regions including the whole image, or all text tokens; -1 is padding.
-        gold (`Tensor`): (B, Q, K) bool, the columns that a row should attend to; at least one in each row that is not
-            padding.
-    """
-
-    rows: Tensor
-    columns: Tensor
+    rows: Tensor  # (B, Q) int64, token indices (text to region) or region indices (region to text); -1 is padding
+    columns: Tensor  # (B, K) int64, all regions including the whole image, or all text tokens; -1 is padding
+    # (B, Q, K) bool, the columns that a row should attend to; at least one in each row that is not padding
     gold: Tensor
 
 

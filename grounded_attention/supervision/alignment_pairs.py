@@ -23,19 +23,12 @@ _PAIR_MULTIPLE = 8
 
 @dataclass(frozen=True)
 class AlignmentMatrix:
-    """The alignment matrix of each example.
+    """The alignment matrix of each example."""
 
-    Args:
-        matches (`Tensor`): (B, M, R) bool, the pairs that belong together.
-        allowed (`Tensor`): (B, M, R) bool, the pairs that may be drawn.
-        weights (`Tensor`): (B, M, R) float32, the confidence of each entry.
-        phrases (`Tensor`): (B, M, L) int64, the text columns of the tokens of each row in order, -1 for padding.
-    """
-
-    matches: Tensor
-    allowed: Tensor
-    weights: Tensor
-    phrases: Tensor
+    matches: Tensor  # (B, M, R) bool, the pairs that belong together
+    allowed: Tensor  # (B, M, R) bool, the pairs that may be drawn
+    weights: Tensor  # (B, M, R) float32, the confidence of each entry
+    phrases: Tensor  # (B, M, L) int64, the text columns of the tokens of each row in order, -1 for padding
 
 
 def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:

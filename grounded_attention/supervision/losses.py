@@ -32,16 +32,11 @@ def from_attention_maps(maps: Tensor, rows: Tensor, columns: Tensor) -> tuple[Te
 
 
 class VisibleTargets(NamedTuple):
-    """The columns of each row that are visible to all heads of a layer.
+    """The columns of each row that are visible to all heads of a layer."""
 
-    Args:
-        columns (`Tensor`): (1 or L, B, 1 or Q, K) bool, False for padded columns and for columns that the mask hides
-            from the row.
-        gold (`Tensor`): (1 or L, B, Q, K) bool, the gold columns among them; rows without gold columns have no loss.
-    """
-
+    # (1 or L, B, 1 or Q, K) bool, False for padded columns and for columns that the mask hides from the row
     columns: Tensor
-    gold: Tensor
+    gold: Tensor  # (1 or L, B, Q, K) bool, the gold columns among them; rows without gold columns have no loss
 
     @property
     def rows(self) -> Tensor:

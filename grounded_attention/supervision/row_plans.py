@@ -22,17 +22,11 @@ _MOST_PLANS = 8
 
 
 class Places(NamedTuple):
-    """Positions on the query or the key axis, to read from states.
+    """Positions on the query or the key axis, to read from states."""
 
-    Args:
-        positions (`list[Tensor]`): one (B, Q) int64 tensor for each query, from 0 on; padding reads position 0.
-        flat (`Tensor`): (sum of all B * Q,) int64, b * N + position, the queries in order.
-        shapes (`list[torch.Size]`): (B, Q) of each query.
-    """
-
-    positions: list[Tensor]
-    flat: Tensor
-    shapes: list[torch.Size]
+    positions: list[Tensor]  # one (B, Q) int64 tensor for each query, from 0 on; padding reads position 0
+    flat: Tensor  # (sum of all B * Q,) int64, b * N + position, the queries in order
+    shapes: list[torch.Size]  # (B, Q) of each query
 
     def read(self, states: Tensor) -> list[Tensor]:
         """(B, H, N, d) -> (B, H, Q, d) of each query."""
@@ -48,19 +42,12 @@ class Places(NamedTuple):
 
 
 class RowPlan(NamedTuple):
-    """What is known of the queries of an attention call before any score is computed.
+    """What is known of the queries of an attention call before any score is computed."""
 
-    Args:
-        rows (`Places`): the rows, on the query axis.
-        columns (`Places`): the columns, on the key axis.
-        padded (`list[Tensor]`): (B, 1, 1, K) bool for each query, True for padded columns.
-        masks (`list[ScoreMask]`): for each query the mask of its columns, padded ones hidden; or, if whole rows are
-            scored, the mask of all keys.
-    """
-
-    rows: Places
-    columns: Places
-    padded: list[Tensor]
+    rows: Places  # the rows, on the query axis
+    columns: Places  # the columns, on the key axis
+    padded: list[Tensor]  # (B, 1, 1, K) bool for each query, True for padded columns
+    # for each query the mask of its columns, padded ones hidden; or, if whole rows are scored, the mask of all keys
     masks: list[ScoreMask]
 
 

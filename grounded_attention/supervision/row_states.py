@@ -24,21 +24,13 @@ FLOATS_PER_VECTOR = 16
 
 
 class RowStates(NamedTuple):
-    """Queries and keys at chosen positions of a layer, or of L layers in front of the batch.
+    """Queries and keys at chosen positions of a layer, or of L layers in front of the batch."""
 
-    Args:
-        rows (`Tensor`): (B, H, Q, d) or (L, B, H, Q, d).
-        keys (`Tensor`): (B, G, K, d) or (L, B, G, K, d).
-        scaling (`float`): factor of the scores.
-        mask (`ScoreMask`): what is hidden, for scores (B, H, Q, K); padded columns are.
-        softcap (`float`, *optional*): limit of the scores, see [`cap`].
-    """
-
-    rows: Tensor
-    keys: Tensor
-    scaling: float
-    mask: ScoreMask
-    softcap: float | None = None
+    rows: Tensor  # (B, H, Q, d) or (L, B, H, Q, d)
+    keys: Tensor  # (B, G, K, d) or (L, B, G, K, d)
+    scaling: float  # factor of the scores
+    mask: ScoreMask  # what is hidden, for scores (B, H, Q, K); padded columns are
+    softcap: float | None = None  # limit of the scores, see [`cap`]
 
     def log_alpha(self) -> Tensor:
         """Computes the log-probabilities over the columns (equation 6)."""

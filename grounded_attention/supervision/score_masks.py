@@ -15,16 +15,10 @@ LOWEST_SCORE = -1e9
 
 
 class ScoreMask(NamedTuple):
-    """What a mask does to scores (B, H, Q, M).
+    """What a mask does to scores (B, H, Q, M)."""
 
-    Args:
-        hidden (`Tensor`, *optional*): (B or 1, 1 or H, 1 or Q, M) bool, True for scores that become -1e9; None if
-            there are none.
-        bias (`Tensor`, *optional*): of the same shape, added to the scores before that; None if nothing is added.
-    """
-
-    hidden: Tensor | None
-    bias: Tensor | None
+    hidden: Tensor | None  # (B or 1, 1 or H, 1 or Q, M) bool, True for scores that become -1e9; None if there are none
+    bias: Tensor | None  # of the same shape, added to the scores before that; None if nothing is added
 
     def apply(self, scores: Tensor) -> Tensor:
         """Returns the masked scores, a tensor of the same shape."""

@@ -25,15 +25,10 @@ STEERED = ("sdpa", "eager", "supervised_sdpa", "supervised_eager")
 
 
 class SteeredColumns(NamedTuple):
-    """The positions of a sequence that heads are steered to, and from where on.
+    """The positions of a sequence that heads are steered to, and from where on."""
 
-    Args:
-        columns (`Tensor`): (B, K) int64 positions in the sequence; -1 is padding.
-        first_row (`Tensor`): (B,) int64: rows from this position on are steered.
-    """
-
-    columns: Tensor
-    first_row: Tensor
+    columns: Tensor  # (B, K) int64 positions in the sequence; -1 is padding
+    first_row: Tensor  # (B,) int64: rows from this position on are steered
 
 
 class _Steering(NamedTuple):

@@ -20,15 +20,6 @@ def whole_words(pattern: str, text: str, flags: int = 0, begin: int = 0) -> Iter
 
     A hyphen joins words ("T-shirt"), and so does an apostrophe, except that of a possessive ("man's") or after an
     article ("l'homme"). In scripts without spaces between words, and in Korean, every place may be a border.
-
-    Args:
-        pattern (`str`): The expression.
-        text (`str`): The text.
-        flags (`int`, *optional*, defaults to 0): Those of `re`.
-        begin (`int`, *optional*, defaults to 0): The first character where a match may start.
-
-    Returns:
-        `Iterator[tuple[int, int]]`: Start and end of each match.
     """
     for match in re.compile(f"(?=({pattern}))", flags).finditer(text, begin):
         start, end = match.span(1)

@@ -42,34 +42,17 @@ IDS = ("classes", "attributes")
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """One image's record in a feature file.
-
-    Args:
-        file (`Path`): The file.
-        row (`int`): Its number in the file, from 1; in a tsv the number of its line.
-        image_id (`str`): The image id in the record; not checked yet.
-        size (`int`): The bytes that it occupies in the file.
-        decode (`Callable`): Makes the regions; raises `DataError` for a damaged record.
-        where (`str`, *optional*): Its place in the file if that is not a row number, for example a key.
-    """
+    """One image's record in a feature file."""
 
     file: Path
-    row: int
-    image_id: str
-    size: int
-    decode: Callable[[], Regions]
-    where: str | None = None
+    row: int  # Its number in the file, from 1; in a tsv the number of its line
+    image_id: str  # The image id in the record; not checked yet
+    size: int  # The bytes that it occupies in the file
+    decode: Callable[[], Regions]  # Makes the regions; raises `DataError` for a damaged record
+    where: str | None = None  # Its place in the file if that is not a row number, for example a key
 
     def read(self) -> Regions:
-        """Decodes and checks the regions of the record.
-
-        Returns:
-            `Regions`: The regions.
-
-        Raises:
-            DataError: The record is torn, an array has the wrong length, a value is NaN, or a box is inverted or
-                outside the image. The message names file and row.
-        """
+        """Decodes and checks the regions of the record."""
         with self.located():
             try:
                 with bounded("the record", self.size):

@@ -27,21 +27,13 @@ LONGEST_ITEM = 2**16  # characters of a box in JSON
 
 @dataclass
 class Mention:
-    """Boxes in a text, and the words beside them.
-
-    Args:
-        boxes (`list[RawBox]`): The boxes.
-        span (`tuple[int, int]`): The characters of the boxes and their marks.
-        words (`tuple[int, int]`, *optional*): The characters of the words that are marked as theirs.
-        label (`str`, *optional*): Words of a label; several boxes with one label are one phrase.
-        image (`int`, *optional*): The picture, if the marks say it.
-    """
+    """Boxes in a text, and the words beside them."""
 
     boxes: list[RawBox]
-    span: tuple[int, int]
-    words: tuple[int, int] | None = None
-    label: str | None = None
-    image: int | None = None
+    span: tuple[int, int]  # The characters of the boxes and their marks
+    words: tuple[int, int] | None = None  # The characters of the words that are marked as theirs
+    label: str | None = None  # Words of a label; several boxes with one label are one phrase
+    image: int | None = None  # The picture, if the marks say it
 
 
 def find_mentions(text: str) -> list[Mention]:

@@ -31,11 +31,7 @@ _METADATA = ("metadata.jsonl", "metadata.csv", "metadata.parquet")
 
 
 def open_folder(folder: Path) -> Source:
-    """Opens a folder by what is in it.
-
-    Raises:
-        DataError: Nothing in it is known.
-    """
+    """Opens a folder by what is in it."""
     if is_amber(folder):
         return open_amber(folder)
     if metadata := _below(folder, _METADATA):

@@ -21,19 +21,7 @@ _HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?::([^@/:]+))?(?:@([\w./-]+))?")
 def open_source(
     source: Any, split: str | None = None, config: str | None = None, revision: str | None = None, **options: Any
 ) -> Source:
-    """Opens data; nothing but headers is read.
-
-    Args:
-        source: A file or pattern, a folder, a `Dataset`, `IterableDataset` or dictionary of them, a list of rows, or
-            `ORG/NAME` on the Hub, which `:CONFIG` and `@REVISION` may follow.
-        split (`str`, *optional*): The split that will be read.
-        config (`str`, *optional*): The configuration on the Hub.
-        revision (`str`, *optional*): The revision on the Hub.
-        options: Further arguments of `datasets.load_dataset`.
-
-    Raises:
-        DataError: There is no such file, or nothing in it that is read.
-    """
+    """Opens data; nothing but headers is read."""
     if isinstance(source, str | os.PathLike):
         text = os.fspath(source)
         if os.path.isdir(text):

@@ -55,9 +55,6 @@ class Pictures:
     def find(self, image: Any, file: Path | None = None) -> Any:
         """A picture as `open_image` takes it: bytes, a mapping with them, a PIL image, an array, or an existing path;
         `file` is the one that has the row.
-
-        Raises:
-            MissingPicture: There is no such file.
         """
         if isinstance(image, Mapping):
             if image.get("bytes"):

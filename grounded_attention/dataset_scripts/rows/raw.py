@@ -48,21 +48,13 @@ NAME_NAMES = (
 
 @dataclass
 class RawBox:
-    """Four numbers, or two of a point, as they are written.
-
-    Args:
-        numbers (`list[float]`): The numbers.
-        readings (sequence of [`Reading`]): What they may mean by where they stand; none: not known.
-        area (`float`, *optional*): The area in pixels that the row says.
-        hull (sequence of `float`, *optional*): Corners in pixels of its mask or polygon.
-        mask (array or list, *optional*): Its mask, as `find_mask` returns it.
-    """
+    """Four numbers, or two of a point, as they are written."""
 
     numbers: list[float]
-    readings: tuple[Reading, ...] = ()
-    area: float | None = None
-    hull: Sequence[float] | None = None
-    mask: Any = None
+    readings: tuple[Reading, ...] = ()  # What they may mean by where they stand; none: not known
+    area: float | None = None  # The area in pixels that the row says
+    hull: Sequence[float] | None = None  # Corners in pixels of its mask or polygon
+    mask: Any = None  # Its mask, as `find_mask` returns it
 
 
 @dataclass
@@ -92,23 +84,14 @@ FORMER_KEYS |= dict.fromkeys(("bbox", "box", "bboxes"), "boxes")
 
 @dataclass
 class RawRow:
-    """A row with its pictures as they are given, its texts, phrases, and what else it has.
+    """A row with its pictures as they are given, its texts, phrases, and what else it has."""
 
-    Args:
-        images (`list`): The pictures: paths, bytes, mappings, PIL images or arrays.
-        texts (`dict`): `{"text": ...}`, `{"captions": [...]}` or `{"messages": [...]}`.
-        phrases (`list[RawPhrase]`): The phrases.
-        size (`tuple[int, int]`, *optional*): Width and height to which boxes in pixels refer, if the row says it.
-        image_id (`str`, *optional*): The id of the picture.
-        more (`dict`): Other columns that are kept.
-    """
-
-    images: list[Any]
-    texts: dict[str, Any]
+    images: list[Any]  # The pictures: paths, bytes, mappings, PIL images or arrays
+    texts: dict[str, Any]  # `{"text": ...}`, `{"captions": [...]}` or `{"messages": [...]}`
     phrases: list[RawPhrase] = field(default_factory=list)
-    size: tuple[int, int] | None = None
+    size: tuple[int, int] | None = None  # Width and height to which boxes in pixels refer, if the row says it
     image_id: str | None = None
-    more: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)  # Other columns that are kept
 
 
 class RowError(DataError):

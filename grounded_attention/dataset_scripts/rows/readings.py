@@ -34,18 +34,11 @@ _RANGE = re.compile(r"\[?0(?:\.0)?\s*(?:\.\.+|-|–|to|,)\s*(\d+(?:\.\d+)?)\]?")
 
 @dataclass(frozen=True)
 class Reading:
-    """A convention of boxes, or a part of one.
+    """A convention of boxes, or a part of one."""
 
-    Args:
-        order (`str`, *optional*): `xyxy`, `xywh`, `cxcywh`, `yxyx` or `points`; None if it is not known.
-        scale (`float`, *optional*): The number at the right and lower edge; 0 for pixels, None if it is not known.
-        padded (`bool`, *optional*, defaults to `False`): Whether the numbers are those of the picture after it was
-            padded to a square.
-    """
-
-    order: str | None = None
-    scale: float | None = None
-    padded: bool = False
+    order: str | None = None  # `xyxy`, `xywh`, `cxcywh`, `yxyx` or `points`; None if it is not known
+    scale: float | None = None  # The number at the right and lower edge; 0 for pixels, None if it is not known
+    padded: bool = False  # Whether the numbers are those of the picture after it was padded to a square
 
     def __str__(self) -> str:
         scale = {None: "", PIXELS: " pixels"}.get(self.scale, f" 0..{self.scale:g}" if self.scale else "")
@@ -101,18 +94,7 @@ _USUAL_POINTS = (
 
 
 def parse_reading(text: str | Reading) -> Reading:
-    """Reads a convention as users write it, such as `"xywh pixels"`, `"cxcywh 0..1"` or `"yxyx 0..1000"`.
-
-    Args:
-        text (`str`): An order (`xyxy`, `xywh`, `cxcywh`, `yxyx`, `points`), a scale (`pixels`, `0..1`, `0..100`,
-            `0..1000`, any `0..N`), or both; `padded` for pictures padded to a square.
-
-    Returns:
-        `Reading`: The convention, or the part that is said.
-
-    Raises:
-        DataError: A word is unknown.
-    """
+    """Reads a convention as users write it, such as `"xywh pixels"`, `"cxcywh 0..1"` or `"yxyx 0..1000"`."""
     if isinstance(text, Reading):
         return text
     order = scale = None
@@ -139,19 +121,12 @@ def parse_reading(text: str | Reading) -> Reading:
 
 @dataclass(frozen=True)
 class Sample:
-    """A box for counting: its numbers, the size of its picture, and what else the row says of it.
+    """A box for counting: its numbers, the size of its picture, and what else the row says of it."""
 
-    Args:
-        numbers (sequence of `float`): Four numbers, or two.
-        size (`tuple[int, int]`): Width and height to which pixels refer.
-        area (`float`, *optional*): Its area in pixels.
-        hull (sequence of `float`, *optional*): Corners in pixels of what it encloses: a mask or a polygon.
-    """
-
-    numbers: Sequence[float]
-    size: tuple[int, int]
-    area: float | None = None
-    hull: Sequence[float] | None = None
+    numbers: Sequence[float]  # Four numbers, or two
+    size: tuple[int, int]  # Width and height to which pixels refer
+    area: float | None = None  # Its area in pixels
+    hull: Sequence[float] | None = None  # Corners in pixels of what it encloses: a mask or a polygon
 
     def agrees(self, reading: Reading) -> bool | None:
         """Whether a reading gives this area and this hull; None if the row says neither."""
@@ -184,21 +159,7 @@ class UnclearBoxes(DataError):
 def decide(
     samples: Sequence[Sample], readings: Sequence[Reading], said: Reading, known_by: str, **place: object
 ) -> Decision:
-    """Finds the one reading of boxes.
-
-    Args:
-        samples (sequence of [`Sample`]): Some of the boxes.
-        readings (sequence of [`Reading`]): What they may mean by the shape of the rows; one is known, none is all.
-        said (`Reading`): What the user says of them.
-        known_by (`str`): What tells `readings`, for the report.
-        place: `file` and `where` of errors.
-
-    Returns:
-        `Decision`: The reading and one line of how it is known, with counts.
-
-    Raises:
-        UnclearBoxes: Several readings hold, none does, or the boxes are against what is said or known.
-    """
+    """Finds the one reading of boxes and how it is known; `UnclearBoxes` if several hold, or none does."""
     samples = [each for each in samples if each.size[0] and each.size[1]]
     if said.order is not None and said.scale is not None:
         return _checked(said, samples, "said", place)

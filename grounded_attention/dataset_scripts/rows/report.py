@@ -10,41 +10,24 @@ EXAMPLES = 5  # of each reason and of missing pictures
 
 @dataclass
 class RowsReport:
-    """What was read of a source.
-
-    Args:
-        source (`str`): Its name.
-        shape (`str`): The shape of its rows.
-        convention (`str`): How boxes are written, such as `"xywh pixels"`; several are joined by `" and "`.
-        known_by (`str`): How that is known, with counts.
-        rows (`int`): Rows made.
-        phrases (`int`): Phrases in them.
-        boxes (`int`): Boxes of them.
-        bare (`int`): Rows without a phrase.
-        boxes_per_phrase (`dict`): Number of boxes -> phrases.
-        sizes (`dict`): `"WIDTH x HEIGHT"` -> pictures; the 20 most frequent are kept.
-        splits (`dict`): Split -> rows.
-        dropped (`dict`): Reason -> number of what is left out.
-        examples (`dict`): Reason -> the first places.
-        missing (`list[str]`): The first pictures that are missing.
-        complete (`bool`): Whether all rows were read; else the counts are those of the first ones.
-    """
+    """What was read of a source."""
 
     source: str
-    shape: str = ""
-    convention: str = ""
-    known_by: str = ""
+    shape: str = ""  # The shape of its rows
+    convention: str = ""  # How boxes are written, such as `"xywh pixels"`; several are joined by `" and "`
+    known_by: str = ""  # How that is known, with counts
     rows: int = 0
-    phrases: int = 0
-    boxes: int = 0
-    bare: int = 0
-    boxes_per_phrase: dict[int, int] = field(default_factory=Counter)
+    phrases: int = 0  # Phrases in them
+    boxes: int = 0  # Boxes of them
+    bare: int = 0  # Rows without a phrase
+    boxes_per_phrase: dict[int, int] = field(default_factory=Counter)  # Number of boxes -> phrases
+    # `"WIDTH x HEIGHT"` -> pictures; the 20 most frequent are kept
     sizes: dict[str, int] = field(default_factory=Counter)
-    splits: dict[str, int] = field(default_factory=Counter)
-    dropped: dict[str, int] = field(default_factory=Counter)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    complete: bool = False
+    splits: dict[str, int] = field(default_factory=Counter)  # Split -> rows
+    dropped: dict[str, int] = field(default_factory=Counter)  # Reason -> number of what is left out
+    examples: dict[str, list[str]] = field(default_factory=dict)  # Reason -> the first places
+    missing: list[str] = field(default_factory=list)  # The first pictures that are missing
+    complete: bool = False  # Whether all rows were read; else the counts are those of the first ones
 
     def drop(self, reason: str, place: str) -> None:
         """Counts something that is left out."""

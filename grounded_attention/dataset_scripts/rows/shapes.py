@@ -16,19 +16,13 @@ Columns = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Context:
-    """What a reader of a shape may need beside the row.
+    """What a reader of a shape may need beside the row."""
 
-    Args:
-        kind (`str`): The format, or the repository, of the source.
-        readings (sequence of [`Reading`]): How the format writes boxes.
-        classes (`dict`): Column, or column and key -> number -> name of a class.
-        notes (`dict`): Reason -> number of what is left out; readers add to it.
-    """
-
-    kind: str = ""
-    readings: tuple[Reading, ...] = ()
+    kind: str = ""  # The format, or the repository, of the source
+    readings: tuple[Reading, ...] = ()  # How the format writes boxes
+    # Column, or column and key -> number -> name of a class
     classes: Mapping[str, Mapping[Any, str]] = field(default_factory=dict)
-    notes: Any = field(default_factory=dict)
+    notes: Any = field(default_factory=dict)  # Reason -> number of what is left out; readers add to it
 
     def leave_out(self, what: str, count: int = 1) -> None:
         """Counts something that is not read."""
@@ -38,21 +32,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Shape:
-    """A shape of rows.
+    """A shape of rows."""
 
-    Args:
-        name (`str`): Its name in reports.
-        sets (`str`): Public data that have it.
-        columns (`str`): The columns that it needs.
-        matches (`Callable`): Whether a row has it.
-        read (`Callable`): Makes rows of a record, which is given with a [`Context`].
-    """
-
-    name: str
-    sets: str
-    columns: str
-    matches: Callable[[Columns], bool]
-    read: Callable[[Columns, Context], Iterator[RawRow]]
+    name: str  # Its name in reports
+    sets: str  # Public data that have it
+    columns: str  # The columns that it needs
+    matches: Callable[[Columns], bool]  # Whether a row has it
+    read: Callable[[Columns, Context], Iterator[RawRow]]  # Makes rows of a record, which is given with a [`Context`]
 
 
 SHAPES: Sequence[Shape] = (
@@ -86,11 +72,7 @@ SHAPES: Sequence[Shape] = (
 
 
 def find_shape(record: Columns, **place: Any) -> Shape:
-    """The shape of a record.
-
-    Raises:
-        DataError: None is known.
-    """
+    """The shape of a record; a `DataError` if it is none of the known ones."""
     for shape in SHAPES:
         if shape.matches(record):
             return shape

@@ -31,27 +31,18 @@ Record = tuple[Path | None, str, dict[str, Any]]  # its file, its place there, i
 
 @dataclass
 class Source:
-    """Records to read, again and again.
+    """Records to read, again and again."""
 
-    Args:
-        name (`str`): For errors and reports.
-        parts (`dict`): Split or "" -> functions that each iterate over the records of a file.
-        folder (`Path`, *optional*): Where the names of pictures start.
-        is_foreign (`bool`): Whether it comes from the Hub.
-        kind (`str`, *optional*): The format, if it says more than its columns: "coco", "yolo", "voc", "label studio".
-        readings (sequence of [`Reading`]): How the format writes boxes.
-        classes (`dict`): Column, or column and key -> number -> name of a class.
-        size (`int`, *optional*): The number of records, if it is known at once.
-    """
-
-    name: str
+    name: str  # For errors and reports
+    # Split or "" -> functions that each iterate over the records of a file
     parts: dict[str, list[Callable[[], Iterator[Record]]]]
-    folder: Path | None = None
-    is_foreign: bool = False
-    kind: str = ""
-    readings: tuple[Reading, ...] = ()
+    folder: Path | None = None  # Where the names of pictures start
+    is_foreign: bool = False  # Whether it comes from the Hub
+    kind: str = ""  # The format, if it says more than its columns: "coco", "yolo", "voc", "label studio"
+    readings: tuple[Reading, ...] = ()  # How the format writes boxes
+    # Column, or column and key -> number -> name of a class
     classes: dict[str, dict[Any, str]] = field(default_factory=dict)
-    size: int | None = None
+    size: int | None = None  # The number of records, if it is known at once
 
     def records(self, split: str | None) -> Iterator[tuple[str, Record]]:
         """The split of each record, and the record, of all parts or of those of a split."""

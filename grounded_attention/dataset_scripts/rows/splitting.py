@@ -8,13 +8,7 @@ HELD_OUT = 0.1
 
 
 def is_held_out(image_id: str, share: float = HELD_OUT, seed: int = 0) -> bool:
-    """Whether an image belongs to the part that is held out; the same id and seed always give the same answer.
-
-    Args:
-        image_id (`str`): The id of the image.
-        share (`float`, *optional*, defaults to 0.1): The part of the images that is held out.
-        seed (`int`, *optional*, defaults to 0): Another seed gives another split.
-    """
+    """Whether an image belongs to the part that is held out; the same id and seed always give the same answer."""
     return image_order(image_id, seed) < share * 2**64
 
 
