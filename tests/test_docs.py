@@ -124,29 +124,43 @@ def on_hub(hub: LoopbackHub, home: Path, repository: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-@pytest.mark.parametrize(("name", "code", "where"), SNIPPETS, ids=[name for name, _, _ in SNIPPETS])
-def test_snippet(tmp_path, request, name, code, where):
-    compile(code, name, "exec")
-    if where is None:
-        return
-    for part in ("data", "runs", "google-bert", "Qwen", "grounded_attention"):  # in the reader's folder
-        if f'"{part}/' in code:
-            (tmp_path / part).symlink_to(request.getfixturevalue("made") / part)
-    environment = {**os.environ}
+# Each with names and a folder of its own; one process for those of a page saves its imports.
+RUN = """
+import json, os, sys
+for name, code, folder in json.load(open(sys.argv[1])):
+    os.chdir(folder)
+    exec(compile(code, name, "exec"), {"__name__": "__main__"})
+"""
+TOGETHER = sorted({(name.partition(":")[0], where) for name, _, where in SNIPPETS if where})
+
+
+@pytest.mark.parametrize(("page", "where"), TOGETHER)
+def test_snippets(tmp_path, request, page, where):
+    todo = [(name, code) for name, code, each in SNIPPETS if name.partition(":")[0] == page and each == where]
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     if where == ON_HUB:
         hub = request.getfixturevalue("loopback_hub")
         environment = hub.environment(tmp_path / "home")
-        if PUBLISHED in code:
+        if any(PUBLISHED in code for _, code in todo):
             trained = request.getfixturevalue("made") / "runs" / "scenes_vgp" / "direct"
             on_hub(hub, tmp_path / "owner", PUBLISHED, trained)
-    environment["PYTHONPATH"] = str(ROOT)
-    if "trust_remote_code" in code:
-        environment["HF_MODULES_CACHE"] = str(tmp_path / "modules")
-    code = WITHOUT_VIDEOS + code if QWEN in code else code
-    if where == OFFLINE:
-        environment["HF_HUB_OFFLINE"] = "1"
-    done = run_python(code, cwd=tmp_path, env=environment)
-    assert done.returncode == 0, f"{name}: {done.stderr[-2000:]}"
+    environment |= {"PYTHONPATH": str(ROOT), "HF_MODULES_CACHE": str(tmp_path / "modules")}
+    listed = []
+    for name, code in todo:
+        folder = tmp_path / name
+        folder.mkdir()
+        for part in ("data", "runs", "google-bert", "Qwen", "grounded_attention"):  # in the reader's folder
+            if f'"{part}/' in code:
+                (folder / part).symlink_to(request.getfixturevalue("made") / part)
+        listed.append((name, WITHOUT_VIDEOS + code if QWEN in code else code, str(folder)))
+    (tmp_path / "snippets.json").write_text(json.dumps(listed))
+    done = run_python(RUN, [tmp_path / "snippets.json"], cwd=tmp_path, env=environment)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("code", [pytest.param(code, id=name) for name, code, where in SNIPPETS if where is None])
+def test_what_is_not_run_is_python(code):
+    compile(code, "snippet", "exec")
 
 
 def test_the_first_command_draws_a_picture(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -80,9 +81,14 @@ def test_versions_take_turns_with_the_same_arguments(recipe, other, calls, capsy
         assert len(own) == 4 and all(each == own[0] for each in own) and "training.max_steps=2" in own[0]
 
 
-def test_an_error_of_the_other_version_is_one_line(recipe, other, tmp_path, capsys):
-    (tmp_path / "other" / "train.py").write_text("import sys; sys.exit('error: unknown key ' + sys.argv[-2])")
+def test_an_error_of_the_other_version_is_one_line(recipe, other, tmp_path, capsys, monkeypatch):
+    def fail(command, cwd, **options):
+        assert str(cwd) == other and "training.use_cpu=true" in command
+        return subprocess.CompletedProcess(command, 1, "", "Traceback\nerror: unknown key use_cpu\n")
+
+    monkeypatch.setattr(subprocess, "run", fail)
     assert recipe_step.main(["--before", other, recipe, "--rounds", "1"]) == 2
-    assert "train.py ended with status 1: error: unknown key training.use_cpu=true" in capsys.readouterr().err
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"error: {other}: train.py ended with status 1: error: unknown key use_cpu"
     assert recipe_step.main(["--before", str(tmp_path), recipe]) == 2
     assert f"{tmp_path}: no train.py" in capsys.readouterr().err

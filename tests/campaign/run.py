@@ -71,7 +71,9 @@ def _campaign(options: argparse.Namespace, folder: Path) -> int:
     if not whole.exists() or whole.read_text() != sources:
         for old in (base, *folder.glob("lane_*")):
             shutil.rmtree(old, ignore_errors=True)
-        ended = run_apart(lambda: prepare(base), folder / "prepare", seconds=1200)
+        # Importing reads nothing that was trained.
+        work = partial(prepare, base, whole=options.only != "import")
+        ended = run_apart(work, folder / "prepare", seconds=1200)
         assert ended.status == 0, ended.err
         whole.write_text(sources)
     units = list(_units(options, base))

@@ -1,6 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""Every class comes back from a repository over HTTP: without the project and with it, by revision, offline, private;
-a failed pull leaves no file that seems complete."""
+"""Each head and family comes back from a repository over HTTP: without the project and with it, by revision, offline,
+private; a failed pull leaves no file that seems complete."""
 
 import ast
 import json
@@ -17,13 +17,9 @@ from tests.helpers.warm_python import run_python, without_project
 ROOT = Path(__file__).resolve().parents[2]
 VGP = next(entry for entry in HUB_MODELS if entry.name == "VLBertForVGP")
 KINDS = ("remote", "offline", "project")
-# Without the project one class of each family and one of each head: transformers downloads and compiles all the code
-# of a repository for each class again, and `test_a_repository_has_the_code_that_it_names` looks at the others. Offline
-# one class of each family. The base model of a repository is pulled once a family, with the project from all.
+# Offline one class of each family. The base model of a repository is pulled once a family, with the project from all.
 FIRST = list({entry.base: entry for entry in reversed(HUB_MODELS)}.values())
-HEADS = {entry.name.removeprefix(entry.base.removesuffix("Model")): entry for entry in HUB_MODELS}
-WITHOUT = {entry.name: entry for entry in (*FIRST, *HEADS.values())}
-PULLED = {"remote": list(WITHOUT.values()), "offline": FIRST, "project": HUB_MODELS}
+PULLED = {"remote": HUB_MODELS, "offline": FIRST, "project": HUB_MODELS}
 
 # Pulls what the lines of a JSON file name and writes each one's weights, so that the test may compare them.
 PULL = """

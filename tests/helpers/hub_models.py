@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""A tiny checkpoint of each class for the Hub, and the auto class that loads it without the project."""
+"""Tiny checkpoints for the Hub, each base model and each head once, and the auto classes that load them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,15 +68,11 @@ def _make_processor(family: str) -> Callable[[], Any]:
     return lambda: FAMILIES[family].processor_class(tokenizer, region_feature_size=FEATURE_SIZE)
 
 
-def _family_models(family: str) -> list[HubModel]:
+def _model(family: str, head: str = "") -> HubModel:
     base = FAMILIES[family].base_model
-    classes = {base.__name__: (base, "AutoModel")}
-    for head, cls in FAMILIES[family].heads.items():
-        classes[cls.__name__] = (cls, AUTO_HEADS.get(head, cls.__name__))
-    return [
-        HubModel(name, _make_family(family, cls), base.__name__, auto, _make_processor(family))
-        for name, (cls, auto) in classes.items()
-    ]
+    cls = FAMILIES[family].heads[head] if head else base
+    auto = AUTO_HEADS.get(head, cls.__name__) if head else "AutoModel"
+    return HubModel(cls.__name__, _make_family(family, cls), base.__name__, auto, _make_processor(family))
 
 
 def _make_backbone(folder: Path) -> PreTrainedModel:
@@ -84,8 +80,13 @@ def _make_backbone(folder: Path) -> PreTrainedModel:
     return BackboneRegionFeatures.from_backbone(str(folder))
 
 
+# All heads of a family are saved with the same code (tests/modeling/test_bundles.py).
 HUB_MODELS = [
-    *(model for family in sorted(FAMILIES) for model in _family_models(family)),
+    *map(_model, FAMILIES),
+    *(_model("vl_bert", head) for head in ("vgp", "multiple_choice")),
+    *(_model("visualbert", head) for head in ("vqa", "visual_reasoning")),
+    *(_model("vilbert", head) for head in ("pretraining", "referring_expressions")),
+    _model("lxmert", "phrase_grounding"),
     HubModel(
         "FastRCNNFeatures",
         lambda _: FastRCNNFeatures(FastRCNNConfig(**FAST_RCNN)),

@@ -4,6 +4,8 @@
 import doctest
 import pickle
 import sys
+from contextlib import suppress
+from functools import cache
 from types import SimpleNamespace
 
 import numpy as np
@@ -37,7 +39,7 @@ PAN_AND_SCAN = {
     "pan_and_scan_min_ratio_to_activate": 1.2,
 }
 # Sizes (width, height) of the images of one example.
-ODD = [[(53, 37)], [(31, 64), (121, 33)], [(17, 90)], [(40, 40), (7, 9), (29, 30)]]
+ODD = [[(17, 90)], [(31, 64), (121, 33)], [(40, 40), (7, 9), (29, 30)]]
 CASES = [
     *((model_type, sizes, {}) for model_type in PROCESSORS for sizes in ODD),
     *(("gemma3", sizes, PAN_AND_SCAN) for sizes in ODD),
@@ -67,9 +69,12 @@ def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.
     image, family = placeholder(processor), get_image_token_family(processor)
     prompt = f"a {image} dog " + f"{image} the" * (len(examples[0]) - 1)
     seen: list[torch.Tensor] = []
-    hook = find_language_model(model).register_forward_pre_hook(
-        lambda module, args, kwargs: seen.append(kwargs["inputs_embeds"]), with_kwargs=True
-    )
+
+    def stop(module, args, kwargs):
+        seen.append(kwargs["inputs_embeds"])
+        raise StopIteration  # what follows is not looked at
+
+    hook = find_language_model(model).register_forward_pre_hook(stop, with_kwargs=True)
     words = {"padding": True, "return_tensors": "pt"}
     with torch.no_grad(), hook:
         # Qwen2.5-VL of transformers 5.4 cannot read more images than a sequence has tokens.
@@ -77,7 +82,8 @@ def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.
             images = [[Image.fromarray(picture) for picture in one] for one in examples[start : start + 8]]
             call = {"text_kwargs": words, "images_kwargs": {**settings, "return_tensors": "pt"}}
             inputs = processor(text=[prompt] * len(images), images=images, **call, **family.arguments)
-            model(**inputs)
+            with suppress(StopIteration):
+                model(**inputs)
     return torch.cat(seen), inputs["input_ids"]
 
 
@@ -112,15 +118,22 @@ def overlap_of(tokens: ImageTokens, image: int, area: np.ndarray, size: tuple) -
     return shared, step
 
 
+@cache
+def made(model_type, backend):
+    """A processor, and a model in which every patch is embedded by itself."""
+    processor = make_processor(model_type, backend=backend, resample=NEAREST)
+    model = make_model(model_type, processor.tokenizer)
+    unmix_patches(model)
+    return processor, model
+
+
 @pytest.mark.parametrize(("backend", "model_type", "sizes", "settings"), PAIRS, ids=lambda value: str(value)[:40])
 def test_pixels_inside_a_box_change_the_tokens_of_that_place(model_type, sizes, settings, backend, monkeypatch):
     generator = np.random.default_rng(1)
-    processor = make_processor(model_type, backend=backend, resample=NEAREST)
+    processor, model = made(model_type, backend)
     if model_type == "hunyuan_vl":  # it resizes with bicubic weights, whatever its settings say
         file = sys.modules[type(processor.image_processor).__module__]
         monkeypatch.setattr(file, "PILImageResampling", SimpleNamespace(BICUBIC=Image.Resampling.NEAREST))
-    model = make_model(model_type, processor.tokenizer)
-    unmix_patches(model)
     pictures = make_pictures(sizes, generator)
     _, ids = embeddings(model, processor, [pictures], settings)
     (tokens,) = locate_image_tokens(processor, ids, [sizes], image_settings=settings)
