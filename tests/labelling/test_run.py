@@ -168,7 +168,7 @@ def test_a_damaged_part_is_named_and_made_again(tmp_path, damage, problem):
         label(rows_of([*many_texts(11), "broken"]), images, tmp_path / "out")
     with pytest.raises(DataError, match="unfinished pseudo-labels of another source"):
         label(rows, images, tmp_path / "out", Grounder(name="b"))
-    with pytest.raises(DataError, match="unfinished; run the same command again"):
+    with pytest.raises(DataError, match="unfinished pseudo-labels; run the same command again"):
         PseudoLabelTable(tmp_path / "out")
     part = tmp_path / "out" / "parts" / "0000000.parquet"
     damage(part)

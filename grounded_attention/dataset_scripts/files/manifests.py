@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from grounded_attention.utils.bounded_files import read_json
 from grounded_attention.utils.whole_files import write_text
 
-from .errors import DataError
+from .errors import DataError, MissingFileError, refuse_if
 
 _SHOWN = 4
 MAX_SIZE = 2**63 - 1
@@ -25,7 +25,29 @@ class ManifestKind:
     name: str
     version: int
     what: str
-    hint: str
+    hint: str  # how one is made
+    file: str  # of a finished table
+    unfinished: str  # how an unfinished one is continued
+
+    @property
+    def partial(self) -> str:
+        """The manifest of an unfinished table."""
+        return self.file.replace(".json", ".partial.json")
+
+    def read_finished(self, folder: Path, is_valid: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Reads the manifest of a finished table, whose parts `is_valid` checks."""
+        path, noun = folder / self.file, self.what.removeprefix("a ")
+        if path.exists():
+            content = self.read(path)
+            try:
+                valid = is_valid(content)
+            except (KeyError, TypeError, AttributeError):
+                valid = False
+            refuse_if(not valid, "the manifest is damaged", file=path, hint=DAMAGED_HINT)
+            return content
+        if (folder / self.partial).exists():
+            raise DataError(f"unfinished {noun}", file=folder, hint=self.unfinished)
+        raise MissingFileError(f"no {noun} here", file=folder, expected=f"a folder with {self.file}", hint=self.hint)
 
     def read(self, path: Path) -> dict[str, Any]:
         """Reads a manifest, finished or partial, and checks format, version, and that the provenance is an object."""

@@ -101,9 +101,7 @@ def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData
     DatasetInfosDict(infos).to_dataset_card_data(data)
     MetadataConfigs(
         {
-            name: {
-                "data_files": [{"split": split, "path": f"{name}/{split}-*"} for split in record["info"]["splits"]],
-            }
+            name: {"data_files": [{"split": split, "path": f"{name}/{split}-*"} for split in record["info"]["splits"]]}
             for name, record in records.items()
         }
     ).to_dataset_card_data(data)

@@ -13,13 +13,11 @@ from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
 from grounded_attention.dataset_scripts.builders.local_builder import LocalBuilder
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.regions.hub import parse_place
 from grounded_attention.utils.bounded_files import read_json
 
 from .hub_errors import hub_errors
 from .push_record import RECORD, check_record, without_folders
-
-_RETRY_HINT = "run the command again; finished downloads are kept"
+from .tables import RETRY_HINT, parse_place
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +45,7 @@ def find_rows(place: str, builder_name: str, builder: type[LocalBuilder], option
 
 def pull_rows(remote: RemoteRows) -> dict[str, datasets.Dataset]:
     """Downloads the splits of a pushed data set. Without a connection, the cached files are used."""
-    with hub_errors("the download of the rows", remote.repository, _RETRY_HINT):
+    with hub_errors("the download of the rows", remote.repository, RETRY_HINT):
         splits = dict(datasets.load_dataset(remote.repository, remote.config, revision=remote.commit))
     features = next(iter(splits.values())).features
     if media := [column for column, feature in features.items() if require_decoding(feature)]:
@@ -62,7 +60,7 @@ def pull_rows(remote: RemoteRows) -> dict[str, datasets.Dataset]:
 
 def _read_record(name: str, config: str, revision: str | None) -> tuple[dict[str, Any], str]:
     """Reads the record of a configuration; returns it with its commit."""
-    with hub_errors("reading how the rows were built", name, _RETRY_HINT):
+    with hub_errors("reading how the rows were built", name, RETRY_HINT):
         try:
             path = Path(hf_hub_download(name, f"{config}/{RECORD}", repo_type="dataset", revision=revision))
         except LocalEntryNotFoundError:

@@ -151,7 +151,7 @@ def _command(name: str, config: str, splits: Sequence[str] | None, options: Mapp
         words = [word for key, value in values for word in (f"--{key.replace('_', '-')}", _format_option(value))]
         words += ["--columns", *columns] if columns else []
         return shlex.join(["grounded-attention", "data", "push", "SOURCE", "ORG/NAME", *words])
-    parts = ["python", "-m", "grounded_attention.commands.build_data", name]
+    parts = ["grounded-attention", "data", "build", name]
     if config != "default":
         parts += ["--config", config]
     parts += ["--data-dir", "DIR", "--output", "OUT"]

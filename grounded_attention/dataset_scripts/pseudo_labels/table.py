@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
 from grounded_attention.dataset_scripts.files.manifests import sha256
+from grounded_attention.dataset_scripts.hub.tables import table_folder
 from grounded_attention.utils.bounded_reading import bounded
 from grounded_attention.utils.safe_paths import path_below
 
-from .files import read_manifest
-from .hub import local_folder
+from .files import KIND, SHARDS, read_manifest
 from .rows import SCHEMA, CaptionLabels, check_labels
 
 _COPY_HINT = "copy the pseudo-labels again, or make them again"
@@ -61,7 +61,7 @@ class PseudoLabelTable:
     @classmethod
     def open(cls, place: str | os.PathLike[str]) -> "PseudoLabelTable":
         """Opens pseudo-labels in a folder or on the Hub."""
-        return cls(local_folder(place))
+        return cls(table_folder(place, KIND, (SHARDS,), lambda folder: cls(folder).verify()))
 
     def _shards(self) -> list[Path]:
         paths = [path_below(self.path, shard["file"]) for shard in self.info["shards"]]

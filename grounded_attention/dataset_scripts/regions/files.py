@@ -8,18 +8,24 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
-from grounded_attention.dataset_scripts.files.manifests import DAMAGED_HINT, ManifestKind, is_size
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.manifests import ManifestKind, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
 from .rows import ARRAYS
 
 MANIFEST = "regions.json"
-PARTIAL = "regions.partial.json"
 INDEX = "regions.index.arrow"
 SHARDS = "regions-*.arrow"
-_BUILD_HINT = "build one with `grounded-attention regions import`"
-KIND = ManifestKind("grounded-attention region table", 1, "a region table", _BUILD_HINT)
+KIND = ManifestKind(
+    "grounded-attention region table",
+    1,
+    "a region table",
+    hint="build one with `grounded-attention regions import`",
+    file=MANIFEST,
+    unfinished="the command that wrote it was interrupted; run it again, an import with --resume",
+)
+PARTIAL = KIND.partial
 
 
 def shard_name(number: int) -> str:
@@ -29,15 +35,7 @@ def shard_name(number: int) -> str:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a finished table."""
-    path = folder / MANIFEST
-    if path.exists():
-        content = read_json(path)
-        _check_manifest(content, path)
-        return content
-    if (folder / PARTIAL).exists():
-        hint = "the command that wrote it was interrupted; run it again, an import with --resume"
-        raise DataError("the region table is unfinished", file=folder, hint=hint)
-    raise MissingFileError("no region table here", file=folder, expected=f"a folder with {MANIFEST}", hint=_BUILD_HINT)
+    return KIND.read_finished(folder, _is_valid)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -45,22 +43,18 @@ def read_json(path: Path) -> dict[str, Any]:
     return KIND.read(path)
 
 
-def _check_manifest(content: dict[str, Any], path: Path) -> None:
+def _is_valid(content: dict[str, Any]) -> bool:
     """Checks the parts of a finished manifest that opening the table uses."""
-    try:
-        arrays, shards = content["arrays"], content["shards"]
-        valid = isinstance(shards, list) and len(shards) > 0
-        valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) for each in shards)
-        valid &= all(is_size(content[name]) for name in ("images", "index_bytes"))
-        valid &= {"boxes", "features"} <= arrays.keys() <= ARRAYS.keys()
-        matrices = {name: width for name, width in arrays.items() if ARRAYS[name][1]}
-        valid &= all(is_size(width, MAX_INT32) for width in matrices.values())
-        valid &= all(arrays[name] is None for name in arrays.keys() - matrices.keys())
-        valid &= arrays["boxes"] == 4 and arrays["features"] == content["feature_size"]
-        valid &= type(content["feature_size"]) is int and isinstance(content["checksum"], str)
-    except (KeyError, TypeError, AttributeError):
-        valid = False
-    refuse_if(not valid, "the manifest is damaged", file=path, hint=DAMAGED_HINT)
+    arrays, shards = content["arrays"], content["shards"]
+    valid = isinstance(shards, list) and len(shards) > 0
+    valid &= all(isinstance(each["file"], str) and is_size(each["bytes"]) for each in shards)
+    valid &= all(is_size(content[name]) for name in ("images", "index_bytes"))
+    valid &= {"boxes", "features"} <= arrays.keys() <= ARRAYS.keys()
+    matrices = {name: width for name, width in arrays.items() if ARRAYS[name][1]}
+    valid &= all(is_size(width, MAX_INT32) for width in matrices.values())
+    valid &= all(arrays[name] is None for name in arrays.keys() - matrices.keys())
+    valid &= arrays["boxes"] == 4 and arrays["features"] == content["feature_size"]
+    return valid and type(content["feature_size"]) is int and isinstance(content["checksum"], str)
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

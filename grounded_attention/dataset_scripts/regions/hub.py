@@ -10,49 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from huggingface_hub import HfApi, HfFileSystem, hf_hub_download, snapshot_download
+from huggingface_hub import HfApi, HfFileSystem, hf_hub_download
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
-from grounded_attention.dataset_scripts.hub.verified import verify_once
+from grounded_attention.dataset_scripts.hub.tables import PREFIX, RETRY_HINT, parse_place, table_folder
 
-from .files import INDEX, MANIFEST, SHARDS
+from .files import INDEX, KIND, MANIFEST, SHARDS
 from .table import OPENERS, RegionTable
-
-PREFIX = "hub://"
-_RETRY_HINT = "run the command again; finished downloads are kept"
-
-
-def is_on_hub(place: str | os.PathLike[str]) -> bool:
-    """Returns whether a place is a repository, `hub://ORG/NAME` or `hub://ORG/NAME@REVISION`."""
-    return str(place).startswith(PREFIX)
-
-
-def parse_place(place: str) -> tuple[str, str | None]:
-    """Splits `hub://ORG/NAME[@REVISION]` into repository and revision."""
-    name, _, revision = place.removeprefix(PREFIX).rstrip("/").partition("@")
-    if not is_on_hub(place) or name.count("/") != 1 or not all(name.split("/")):
-        raise DataError("not a place on the Hub", found=place, expected="hub://ORG/NAME or hub://ORG/NAME@REVISION")
-    return name, revision or None
 
 
 def local_folder(place: str | os.PathLike[str]) -> Path:
-    """Returns the local folder of a region table; downloads a table of the Hub first.
-
-    The checksums of a download are checked once. Without a connection, the cached download is used.
-    """
-    if not is_on_hub(place):
-        return Path(place)
-    name, revision = parse_place(str(place))
-    with hub_errors("the download of the region table", name, _RETRY_HINT):
-        folder = Path(
-            snapshot_download(name, repo_type="dataset", revision=revision, allow_patterns=[MANIFEST, INDEX, SHARDS])
-        )
-    if not (folder / MANIFEST).is_file():
-        hint = "push one with `grounded-attention push`"
-        raise MissingFileError("no region table in this repository", where=name, expected=MANIFEST, hint=hint)
-    verify_once(folder, name, "verified-regions", RegionTable(folder).verify)
-    return folder
+    """Returns the local folder of a region table, see [`table_folder`]."""
+    return table_folder(place, KIND, (INDEX, SHARDS), lambda folder: RegionTable(folder).verify())
 
 
 class RemoteRegionTable(RegionTable):
@@ -63,7 +33,7 @@ class RemoteRegionTable(RegionTable):
 
     def __init__(self, place: str) -> None:
         name, revision = parse_place(place)
-        with hub_errors("opening the region table", name, _RETRY_HINT):
+        with hub_errors("opening the region table", name, RETRY_HINT):
             # All requests use one commit, also after a new push.
             commit = HfApi().dataset_info(name, revision=revision).sha
             paths = [hf_hub_download(name, file, repo_type="dataset", revision=commit) for file in (MANIFEST, INDEX)]

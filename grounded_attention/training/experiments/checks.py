@@ -5,7 +5,7 @@ from accelerate import PartialState
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.row_forms import FORMS
-from grounded_attention.dataset_scripts.regions.hub import is_on_hub
+from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.supervision.registry import METHODS, make_method
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.training.loop.chosen_heads import check_heads

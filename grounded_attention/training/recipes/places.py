@@ -11,7 +11,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from grounded_attention.dataset_scripts.hub.hub_errors import explain_failure, status_of
-from grounded_attention.dataset_scripts.regions.hub import is_on_hub
+from grounded_attention.dataset_scripts.hub.tables import is_on_hub
 from grounded_attention.utils.bounded_files import read_json
 
 from .recipe import Data, MadeRegions, Model, Recipe, RecipeError, ScenesData

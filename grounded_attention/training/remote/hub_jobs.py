@@ -21,7 +21,7 @@ from grounded_attention.dataset_scripts.hub.hub_errors import (
     hub_errors,
     status_of,
 )
-from grounded_attention.dataset_scripts.regions.hub import is_on_hub, parse_place
+from grounded_attention.dataset_scripts.hub.tables import is_on_hub, parse_place
 from grounded_attention.training.recipes.places import data_places, is_drawn
 from grounded_attention.training.recipes.recipe import Data, Recipe, RecipeError
 
