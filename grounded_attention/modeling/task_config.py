@@ -81,12 +81,6 @@ class TaskConfig(PreTrainedConfig):
         its own state. When not given, the model has no head for it.
     alignment_size (`int`, *optional*):
         Width of that head and of its LSTM; `pooled_hidden_size` when not given.
-    alignment_fusion (`str`, *optional*, defaults to `"product"`):
-        How the head joins the states of a phrase and a region: `"product"` or `"concat"`.
-    alignment_pooling (`str`, *optional*, defaults to `"last"`):
-        The state of a phrase: `"last"`, the LSTM's state after its last token, or `"mean"`, of all its tokens.
-    alignment_bidirectional (`bool`, *optional*, defaults to `False`):
-        Whether a second LSTM reads a phrase from its end.
     spatial_encoding (`str`, *optional*):
         A fixed sine code of the place of a region, added to its embedding: `"sine"`, of the centre (DETR's code), or
         `"sine_corners"`, of both corners. `region_hidden_size` must be a multiple of 4 or 8.
@@ -121,9 +115,6 @@ class TaskConfig(PreTrainedConfig):
     box_layer: int | None = None
     alignment_level: Literal["token", "phrase"] | None = None
     alignment_size: int | None = None
-    alignment_fusion: Literal["product", "concat"] = "product"
-    alignment_pooling: Literal["last", "mean"] = "last"
-    alignment_bidirectional: bool = False
     spatial_encoding: Literal["sine", "sine_corners"] | None = None
     vqa_loss: Literal["binary_cross_entropy", "cross_entropy", "kl_divergence"] = "binary_cross_entropy"
     choice_loss: Literal["sigmoid", "softmax"] = "sigmoid"

@@ -31,8 +31,7 @@ class GroundingAlignment(SupervisionMethod):
 
     Entries with 0 are those of all phrases and of the same image. Words and regions that pre-training predicts have
     entries, the whole image has none. The confidence of a box (`phrase_scores`), if the phrases have any, multiplies
-    the loss of an entry and not the count. The width of the head and what it reads of a phrase are fields of the model
-    (`config.alignment_size`, `alignment_fusion`, `alignment_pooling`, `alignment_bidirectional`).
+    the loss of an entry and not the count. The width of the head is a field of the model (`config.alignment_size`).
 
     References:
         Chou et al. (2022), section III.

@@ -17,8 +17,8 @@ MAKE = {"vl_bert": make_vl_bert, "visualbert": make_visualbert, "vilbert": make_
 B, T, R, N = 2, 6, 4, 5
 HEADS = ("pretraining", "vgp", "phrase_grounding")
 CLASSES = [(family, head) for family in FAMILIES for head in HEADS if head in FAMILIES[family].heads]
-PHRASE = {"alignment_level": "phrase", "alignment_bidirectional": True}
-ALIGNMENTS = [PHRASE, {"alignment_level": "token", "alignment_size": 8, "alignment_fusion": "concat"}]
+PHRASE = {"alignment_level": "phrase", "alignment_size": 32}
+ALIGNMENTS = [PHRASE, {"alignment_level": "token", "alignment_size": 40}]
 
 
 def make(family, head, **fields):

@@ -48,8 +48,7 @@ class Grounder(nn.Module):
         self.phrase_projection = nn.Linear(WIDTH, WIDTH)
         self.box_head = nn.Linear(WIDTH, 4)
         widths = dict.fromkeys(("text_hidden_size", "region_hidden_size", "pooled_hidden_size"), WIDTH)
-        fields = {"alignment_size": None, "alignment_fusion": "product", "alignment_pooling": "last"}
-        fields |= {"alignment_bidirectional": False, **widths, **(alignment or {})}
+        fields = {"alignment_size": None, **widths, **(alignment or {})}
         self.alignment_head = AlignmentHead(SimpleNamespace(**fields)) if alignment else None
 
     def forward(self, batch: dict, alignment_phrases=None, alignment_pairs=None, **kwargs) -> SimpleNamespace:
