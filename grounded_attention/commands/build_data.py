@@ -179,7 +179,3 @@ def _builder_name(folder: Path) -> Any:
         return read_json(folder / INFO_FILE).get("builder_name")
     except (OSError, ValueError, AttributeError):
         return None
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,11 +12,9 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 
 
 def build(options: argparse.Namespace) -> str:
@@ -33,11 +31,6 @@ def build(options: argparse.Namespace) -> str:
     return "\n".join(f"{options.output / name}: {size / 1e6:.2f} MB" for name, size in sizes.items())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), build, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention space build", __doc__)
     add = parser.add_argument
@@ -48,5 +41,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, build)

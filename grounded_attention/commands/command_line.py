@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Shared by all commands: help from the docstring of the module, errors in one line, exit status 0 or 2.
 
-The docstring of a command states what it does and ends with a part `examples:`. Its `main` is one line:
+The docstring of a command states what it does and ends with a part `examples:`. Its last line is
 
-    def main(arguments: Sequence[str] | None = None) -> int:
-        return run(build_parser(), _work, arguments)
+    main = make_main(build_parser, _work)
 
 where `_work(options)` does the work and returns the text to print. Only commands import this module.
 """
@@ -18,7 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from grounded_attention.utils.extras import explain_missing_extra
 from grounded_attention.utils.plain_text import causes, first_sentences, printable, shorten_values, visible
@@ -171,6 +170,16 @@ def explain_loading(error: BaseException) -> str | None:
         f"{source}: the checkpoint cannot be loaded ({type(error).__name__} in {place}: {text}); one of its files is "
         "damaged, has a wrong value, or does not fit the installed versions: compare it with a sound one"
     )
+
+
+def make_main(
+    build_parser: Callable[[], argparse.ArgumentParser], work: Callable[[argparse.Namespace], str | None], **how: Any
+) -> Callable[[Sequence[str] | None], int]:
+    """The `main(arguments) -> status` of a command: 0, or 2 after a user error, which is one line on standard error.
+
+    `how` is passed on to [`run`].
+    """
+    return lambda arguments=None: run(build_parser(), work, arguments, **how)
 
 
 def run(

@@ -10,14 +10,12 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
 import shtab
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .main import COMMANDS, GROUPS, PROGRAM
 
 # Arguments that are files, but do not have the type Path.
@@ -43,11 +41,6 @@ def whole_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention completion", __doc__)
     parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
@@ -60,5 +53,4 @@ def _work(options: argparse.Namespace) -> str:
     return json.dumps({"script": script}) if options.json else script
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work)

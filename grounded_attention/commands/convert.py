@@ -17,14 +17,12 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.conversion.errors import CheckpointError, OverrideError
 from grounded_attention.families import FAMILIES
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 
 
 def convert_checkpoint(
@@ -72,11 +70,6 @@ def convert_checkpoint(
     return format_summary(conversion, file.others, output)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention convert", __doc__)
     names = (name for name, family in FAMILIES.items() if family.converter)
@@ -107,5 +100,4 @@ def _work(options: argparse.Namespace) -> str:
     return json.dumps(json.loads((options.output / "conversion.json").read_text(encoding="utf-8")))
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work)

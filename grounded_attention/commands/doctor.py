@@ -16,25 +16,18 @@ import json
 import os
 import platform
 import shutil
-import sys
-from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention import __version__
 from grounded_attention.utils.extras import EXTRAS
 from grounded_attention.utils.plain_text import first_sentences
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 
 PACKAGES = ("torch", "transformers", "datasets", "accelerate", "huggingface-hub", "numpy", "pyarrow", "safetensors")
 # Extra of the package -> the modules that it brings.
 TIMEOUT = 5.0  # seconds for the answer of the Hub
 LITTLE = 5 * 2**30  # bytes; less free disk is worth a remark
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -154,5 +147,4 @@ def _device(device: dict[str, Any]) -> str:
     return f"{device['device']} {device.get('name', '')}{memory}"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work)

@@ -12,19 +12,12 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.scenes import MIN_IMAGES
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import positive, processes, seed_number
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -57,5 +50,4 @@ def _work(options: argparse.Namespace) -> str:
     return json.dumps(manifest) if options.json else f"{options.output}: {json.dumps(manifest)}"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work)

@@ -36,8 +36,6 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,18 +43,13 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.tasks import TASKS
 from grounded_attention.utils.bounded_files import read_json
 
-from .command_line import make_parser, one_line, run
+from .command_line import make_main, make_parser, one_line
 from .number_options import positive, seed_number
 from .rows_options import add_source_options
 from .user_errors import explain_error
 
 SUITES = ("grounding", "composition", "hallucination", "evidence")
 MATCHES = ("yes", "caption")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, explain_error=explain_error)
 
 
 def _work(options: argparse.Namespace) -> str | None:
@@ -100,9 +93,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_source_options(parser, "scored in place of --data-dir; pictures need no --images")
     add("--output", metavar="DIR", help="output folder (default: a folder in runs/evaluation)")
     add(
-        "--predictions",
-        metavar="FILE",
-        help="score this official file of predictions, not a checkpoint (VQA v2, GQA)",
+        "--predictions", metavar="FILE", help="score this official file of predictions, not a checkpoint (VQA v2, GQA)"
     )
     add("--join-vcr", nargs=2, type=Path, metavar=("ANSWERS", "RATIONALES"), help="items files of two runs of vcr")
     add("--limit", type=positive, metavar="N", help="at most N rows of a split, after a seeded shuffle")
@@ -157,5 +148,4 @@ def _numbers(record: Record, name: str, count: int, kind: Any) -> list[Any]:
     return values
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, explain_error=explain_error)

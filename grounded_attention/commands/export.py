@@ -22,15 +22,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grounded_attention.reports import VIEWS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .image_options import add_region_options
 
 if TYPE_CHECKING:
@@ -96,11 +94,6 @@ def export(options: argparse.Namespace) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), export, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention export", __doc__)
     add = parser.add_argument
@@ -114,5 +107,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, export)

@@ -18,19 +18,12 @@ examples:
 """
 
 import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.conversion import EXPORT_FORMATS
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .user_errors import explain_error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, explain_error=explain_error)
 
 
 def _work(options: argparse.Namespace) -> str:
@@ -51,5 +44,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, explain_error=explain_error)

@@ -19,7 +19,7 @@ examples:
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 
   # with text queries, in several processes, without damaged images
-  accelerate launch --num_processes 2 -m grounded_attention.commands.extract_regions \\
+  accelerate launch --num_processes 2 -m grounded_attention regions extract \\
       --images photos.txt --output data/regions \\
       --detector IDEA-Research/grounding-dino-tiny --queries "a dog" "a ball" --features fast_rcnn --on-error skip
 
@@ -43,7 +43,7 @@ examples:
   grounded-attention regions extract --boxes vcr --data-dir data/vcr --features fast_rcnn --output data/vcr/regions
 
   # on two processes without a GPU (accelerate launch would start one)
-  torchrun --nproc_per_node 2 -m grounded_attention.commands.extract_regions \\
+  torchrun --nproc_per_node 2 -m grounded_attention regions extract \\
       --device cpu --images photos --output data/regions \\
       --detector PekingU/rtdetr_r50vd --features microsoft/resnet-50
 """
@@ -53,15 +53,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.image_files import list_images
 from grounded_attention.dataset_scripts.regions.boxes import read_boxes
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .device_options import add_device_options, find_device
 from .number_options import not_negative, positive, share
 from .rows_options import add_source_options, refuse_row_options, rows_builder
@@ -156,11 +154,6 @@ def load_extractor(
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, resumable="run the same command again to continue")
-
-
 def _work(options: argparse.Namespace) -> str | None:
     from transformers.utils import logging
 
@@ -214,11 +207,7 @@ def _box_lines(counts: dict[str, Any]) -> list[str]:
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention regions extract", __doc__)
     add = parser.add_argument
-    add(
-        "--images",
-        metavar="DIR_OR_LIST",
-        help="folder of images, or a list file: a path, or id TAB path, per line",
-    )
+    add("--images", metavar="DIR_OR_LIST", help="folder of images, or a list file: a path, or id TAB path, per line")
     add("--output", required=True, metavar="DIR", help="folder of the region table")
     kinds = 'detector of transformers, "grid", "scenes", or with --data "rows": the boxes of the rows'
     add("--detector", metavar="NAME_OR_PATH", help=kinds)
@@ -262,5 +251,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, resumable="run the same command again to continue")

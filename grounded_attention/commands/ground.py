@@ -47,7 +47,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .image_options import add_region_options
 from .number_options import not_negative
 from .rows_options import add_source_options, refuse_row_options, rows_from
@@ -314,11 +314,6 @@ def table(grounding: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), ground, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention ground", __doc__)
     add = parser.add_argument
@@ -346,5 +341,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, ground)

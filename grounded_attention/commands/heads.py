@@ -11,7 +11,7 @@ image tokens; a model of this project; or transformers' VisualBERT or LXMERT wit
 are also measured from regions to words, and --choose-on same_split chooses heads as the paper does. --ablate measures
 what a vision-language model, or a pre-trained model of this project, loses without the chosen heads. --against
 measures a second model and reports which heads changed from that model to --model. To use several processes: torchrun
---nproc_per_node N -m grounded_attention.commands.heads.
+--nproc_per_node N -m grounded_attention heads.
 
 The folder --output gets heads.json with its counts (`HeadTable.load` reads them), heads.md, heads.csv and figures, and
 with --explore heads.html, a page to click through. heads.json beside a model, or `grounded-attention ground --heads`,
@@ -48,17 +48,14 @@ examples:
 """
 
 import argparse
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads import ABLATED, FILE, RANKS, SAME_SPLIT, WORDS
-from grounded_attention.utils.iou import IOU_THRESHOLD
 
 from .choices import BESIDE_MODEL, HEADS_LIMIT, REGIONS, TEST, VALIDATION
-from .command_line import make_parser, run
-from .number_options import not_negative, positive, seed_number, share
+from .command_line import make_main, make_parser
+from .number_options import not_negative, positive, seed_number
 from .rows_options import add_rows_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
@@ -106,11 +103,6 @@ def check_options(options: argparse.Namespace) -> None:
             f"--choose-on {options.choose_on} is also the reported split; to choose heads on the reported split, give "
             f"--choose-on {SAME_SPLIT}"
         )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, explain_error=explain_error, intermixed=True)
 
 
 def _work(options: argparse.Namespace) -> str | None:
@@ -164,13 +156,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="tokens that ask for a phrase (default: mean for vision-language models, else last)",
     )
     add("--instruction", metavar="TEXT", help="words of the user; the texts of the data are then answers")
-    add(
-        "--iou",
-        type=share,
-        default=IOU_THRESHOLD,
-        metavar="X",
-        help="smallest overlap of a right region with a gold box (default: 0.5)",
-    )
     add("--merged-box", action="store_true", help="merge the gold boxes of a phrase into one box")
     add(
         "--relations",
@@ -211,5 +196,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, explain_error=explain_error, intermixed=True)

@@ -19,7 +19,6 @@ from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.config_sizes import check_sizes
-from grounded_attention.utils.boxes import IOU_THRESHOLD
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences
 
@@ -30,14 +29,8 @@ from .vlm_options import is_vision_language_model, load_vlm, read_model_type
 FEATURE_SIZE = {"visual_bert": "visual_embedding_dim", "lxmert": "visual_feat_dim"}
 SPATIAL = 6  # x1, y1, x2, y2, width, height: the last values of VisualBERT's Flickr30K features
 # Options for one kind of model, with their defaults.
-OF_REGIONS = {"tokenizer": None, "regions": None, "iou": IOU_THRESHOLD}
-OF_TOKENS = {
-    "instruction": None,
-    "dtype": "float32",
-    "revision": None,
-    "adapter": None,
-    "load_in": None,
-}
+OF_REGIONS = {"tokenizer": None, "regions": None}
+OF_TOKENS = {"instruction": None, "dtype": "float32", "revision": None, "adapter": None, "load_in": None}
 
 
 @dataclass

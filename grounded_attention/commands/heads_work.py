@@ -228,7 +228,7 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
         raise ValueError(f"--publish: {options.model} is no model of the Hub, so the atlas cannot name its revision")
     paths = list(filter(None, (options.model, options.against)))
     names = short_names(paths, NAME_PARTS)
-    rules = Rules(options.words, options.iou, options.merged_box)
+    rules = Rules(options.words, merged=options.merged_box)
     same = options.choose_on == SAME_SPLIT
     splits = [options.split] if same else [options.split, options.choose_on]
     reported_on, *others = load_examples(options, splits, regions)
@@ -247,7 +247,6 @@ def rank(options: argparse.Namespace, regions: RegionTable | None) -> str | None
         ablate=options.ablate,
         batch_size=options.batch_size,
         seed=options.seed,
-        iou_threshold=options.iou,
         merged_box=options.merged_box,
         progress=not options.quiet,
         about={**about(options, models[0], regions), "choose_on": options.choose_on},
@@ -446,7 +445,6 @@ def evaluate(options: argparse.Namespace, regions: RegionTable | None) -> str | 
         words=heads.settings.words,
         instruction=heads.settings.instruction,
         batch_size=options.batch_size,
-        iou_threshold=options.iou,
         merged_box=options.merged_box,
         progress=not options.quiet,
     )

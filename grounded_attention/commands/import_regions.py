@@ -54,7 +54,7 @@ from grounded_attention.dataset_scripts.regions.readers import (
 )
 from grounded_attention.dataset_scripts.regions.table import RegionTableWriter
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import positive
 
 # The count of skipped rows is exact; the list in the summary ends here.
@@ -160,11 +160,6 @@ def _check_unchanged(record: SourceRecord, image_id: str) -> None:
             raise DataError(problem, found=record.image_id, expected=f"image {image_id}", hint=hint)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, resumable="run the same command with --resume to continue")
-
-
 def _work(options: argparse.Namespace) -> str:
     info = import_regions(
         options.sources,
@@ -220,5 +215,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, resumable="run the same command with --resume to continue")

@@ -29,13 +29,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from grounded_attention.lens import FORMS
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import positive
 from .rows_options import add_source_options, refuse_row_options, rows_from
 from .user_errors import explain_error
@@ -125,11 +124,6 @@ def _named(lens: Any) -> str:
     return shown + (f" … ({len(lens.heads)})" if len(lens.heads) > 8 else "") or "all"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), look, arguments, explain_error=explain_error, intermixed=True)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention look", __doc__)
     add = parser.add_argument
@@ -151,5 +145,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, look, explain_error=explain_error, intermixed=True)

@@ -15,7 +15,6 @@ examples:
 """
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from grounded_attention.metrics.intervals import to_json
 from grounded_attention.tasks import TASKS
 from grounded_attention.training.recipes.recipe import Data, Recipe
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .command_settings import below, settings
 from .number_options import positive, seed_number
 from .user_errors import explain_error
@@ -97,11 +96,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, explain_error=explain_error)
-
-
 def _work(options: argparse.Namespace) -> str:
     from transformers.utils import logging
 
@@ -114,12 +108,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention perturb", __doc__)
     add = parser.add_argument
     add("checkpoint", metavar="CHECKPOINT", help="folder of a trained model, or a name on the Hub")
-    add(
-        "--task",
-        required=True,
-        metavar="NAME",
-        help="a task such as vgp or vqa; an error lists all",
-    )
+    add("--task", required=True, metavar="NAME", help="a task such as vgp or vqa; an error lists all")
     add("--data-dir", required=True, metavar="DIR", help="folder of the data set, see docs/data.md")
     add("--regions", required=True, metavar="TABLE", help="folder of the region table")
     add("--split", default="validation", metavar="NAME", help="split (default: validation)")
@@ -154,5 +143,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, explain_error=explain_error)

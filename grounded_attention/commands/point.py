@@ -23,11 +23,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .command_line import make_parser, run
-from .number_options import not_negative, positive
+from .command_line import make_main, make_parser
+from .number_options import not_negative
 from .rows_options import add_source_options, open_rows, refuse_row_options
 from .user_errors import explain_error
 from .vlm_options import add_vlm_options
+
+TOP = 3  # the most points
 
 
 def point(options: argparse.Namespace) -> str:
@@ -64,7 +66,7 @@ def _point(options: argparse.Namespace, model: Any, processor: Any, image: Any, 
 
     from .vlm_options import read_heads
 
-    chosen = {"heads": read_heads(options.heads), "anchor": options.anchor, "zoom": options.zoom, "top": options.top}
+    chosen = {"heads": read_heads(options.heads), "anchor": options.anchor, "zoom": options.zoom, "top": TOP}
     return point_at(model, processor, image, text, **chosen)
 
 
@@ -100,7 +102,7 @@ def _measure(options: argparse.Namespace) -> str:
         return json.dumps(scores)
     sizes = {name: sum(name in each for each in groups) for name in scores} | {"all": len(hits)}
     rows = [[name, str(sizes[name] or "–"), *(f"{each[key]:.1%}" for key in hits[0])] for name, each in scores.items()]
-    table = aligned_table(["targets", "number", "hit", "overlap", f"hit of {options.top}"], rows)
+    table = aligned_table(["targets", "number", "hit", "overlap", f"hit of {TOP}"], rows)
     return f"{table}\n\nall: mean over targets; mean of groups: each group counts the same"
 
 
@@ -130,11 +132,6 @@ def _draw(image: Any, pointed: Any) -> Any:
     return drawn
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), point, arguments, explain_error=explain_error)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention point", __doc__)
     add = parser.add_argument
@@ -146,11 +143,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--heads", default="auto", metavar="WHICH", help="without an anchor: as for look (default: auto)")
     add("--anchor", default="<point>", metavar="TOKEN", help="the anchor token (default: <point>)")
     add("--zoom", type=not_negative, default=0, metavar="N", help="crop, enlarge and look again N times (default: 0)")
-    add("--top", type=positive, default=3, metavar="N", help="the most points (default: 3)")
     add("--output", metavar="FILE", help="a picture of image, points and crops")
     add("--json", action="store_true", help="print the numbers as JSON")
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, point, explain_error=explain_error)

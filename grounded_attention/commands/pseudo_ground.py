@@ -21,7 +21,7 @@ examples:
       --output data/pseudo_labels
 
   # Conceptual Captions in two processes; which share do the regions match?
-  torchrun --nproc_per_node 2 -m grounded_attention.commands.pseudo_ground --captions conceptual_captions \\
+  torchrun --nproc_per_node 2 -m grounded_attention data pseudo-ground --captions conceptual_captions \\
       --data-dir data/conceptual_captions --images data/conceptual_captions/images.txt --split train \\
       --grounder google/owlv2-base-patch16-ensemble --regions data/conceptual_captions/regions \\
       --on-error skip --output data/conceptual_captions/pseudo_labels
@@ -157,7 +157,3 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     add_device_options(parser)
     parser.set_defaults(dtype=None)
     add("--json", action="store_true", help="print the statistics as JSON")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

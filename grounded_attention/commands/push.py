@@ -23,14 +23,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grounded_attention.families import FAMILIES
 from grounded_attention.training.recipes.recipe import Model
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 
 if TYPE_CHECKING:
     from grounded_attention.training.publish.hub import HubRepo
@@ -88,12 +87,6 @@ def _push(directory: Path, repo: HubRepo) -> str:
     return push_folder(repo, directory, f"Push {directory.name}", "Run the same command to try again")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    resumable = "run the same command again to continue; nothing is published yet"
-    return run(build_parser(), _work, arguments, resumable=resumable)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention push", __doc__)
     add = parser.add_argument
@@ -129,5 +122,4 @@ def _work(options: argparse.Namespace) -> str:
     return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, resumable="run the same command again to continue; nothing is published yet")

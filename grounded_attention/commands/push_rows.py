@@ -12,19 +12,12 @@ examples:
 
 import argparse
 import json
-import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import positive
 from .rows_options import add_rows_options, read_columns
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -66,5 +59,4 @@ def _work(options: argparse.Namespace) -> str:
     return "\n".join([*dict.fromkeys(read), f"pushed to {options.to} ({counted}): {commit}"])
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work)

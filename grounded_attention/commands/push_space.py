@@ -11,10 +11,8 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .space_options import add_space_options, check_gradio, space_settings
 
 
@@ -28,11 +26,6 @@ def push(options: argparse.Namespace) -> str:
     return json.dumps({"commit_url": address}) if options.json else f"pushed: {address}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), push, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention space push", __doc__)
     parser.add_argument("repository", help="ORG/NAME, or a name in your own namespace; created if missing")
@@ -42,5 +35,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, push)

@@ -25,19 +25,12 @@ examples:
 """
 
 import argparse
-import sys
-from collections.abc import Sequence
 
 from grounded_attention.heads import WORDS
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import not_negative, positive
 from .user_errors import explain_error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments, explain_error=explain_error)
 
 
 def _work(options: argparse.Namespace) -> str | None:
@@ -56,41 +49,16 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder of the data, with the region table in regions/ (default: as in training)",
     )
     add("--limit", type=positive, default=200, metavar="N", help="use the first N images of each split (default: 200)")
-    add(
-        "--rows",
-        type=not_negative,
-        default=200,
-        metavar="N",
-        help="rows to compare maps on (default: 200)",
-    )
-    add(
-        "--explore",
-        type=not_negative,
-        default=4,
-        metavar="N",
-        help="captions in the explorer (default: 4)",
-    )
+    add("--rows", type=not_negative, default=200, metavar="N", help="rows to compare maps on (default: 200)")
+    add("--explore", type=not_negative, default=4, metavar="N", help="captions in the explorer (default: 4)")
     add("--top-k", type=positive, default=3, metavar="K", help="number of heads to choose (default: 3)")
     add("--words", choices=WORDS[:3], help="tokens that ask for a phrase, see heads --help (default: as there)")
-    add(
-        "--ablate",
-        type=not_negative,
-        default=0,
-        metavar="N",
-        help="vision-language: captions of the ablation (0)",
-    )
-    add(
-        "--questions",
-        type=not_negative,
-        default=400,
-        metavar="N",
-        help="vision-language: questions a kind (400)",
-    )
+    add("--ablate", type=not_negative, default=0, metavar="N", help="vision-language: captions of the ablation (0)")
+    add("--questions", type=not_negative, default=400, metavar="N", help="vision-language: questions a kind (400)")
     add("--output", metavar="DIR", help="output folder (default: heads in RUN)")
     add("--cpu", action="store_true", help="run on the CPU even if there is a GPU")
     add("--json", action="store_true", help="print the figures as JSON")
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work, explain_error=explain_error)

@@ -16,10 +16,8 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import port_number
 from .space_options import add_space_options, check_gradio, space_settings
 
@@ -40,11 +38,6 @@ def serve(options: argparse.Namespace) -> str:
     return ""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), serve, arguments)
-
-
 def build_parser() -> argparse.ArgumentParser:
     parser = make_parser("grounded-attention space run", __doc__)
     add_space_options(parser)
@@ -55,5 +48,4 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, serve)

@@ -13,23 +13,16 @@ examples:
 
 import argparse
 import json
-import sys
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .command_line import make_parser, run
+from .command_line import make_main, make_parser
 from .number_options import not_negative
 from .rows_options import add_rows_options, open_rows
 
 COUNTED = 1000  # rows
 ASKED = 4  # rows under each reading
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns 0, or 2 after a user error, which is one line on standard error."""
-    return run(build_parser(), _work, arguments)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -106,5 +99,4 @@ def _licence(options: argparse.Namespace) -> str:
     return ", ".join(licence) if isinstance(licence, list) else licence or "the card says none: ask its authors"
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+main = make_main(build_parser, _work)

@@ -88,7 +88,3 @@ def _run_study(path: Path, overrides: list[str]) -> Path | None:
 
     run_study(study)
     return None if study.plan else Path(study.output_dir)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

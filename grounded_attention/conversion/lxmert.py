@@ -23,12 +23,7 @@ from .original_family import OriginalFamily, check_same
 
 _TRUNK = "lxmert."
 _PRETRAINING = PrefixRules(
-    (
-        ("bert.", _TRUNK),
-        ("cls.", "cls."),
-        ("obj_predict_head.", "obj_predict_head."),
-        ("answer_head.", "answer_head."),
-    )
+    (("bert.", _TRUNK), ("cls.", "cls."), ("obj_predict_head.", "obj_predict_head."), ("answer_head.", "answer_head."))
 )
 _ANSWERS = PrefixRules((("bert.", _TRUNK), ("logit_fc.", "answer_head.logit_fc.")))
 _REASONING = PrefixRules(
@@ -47,12 +42,7 @@ class LXMERTFamily(OriginalFamily):
     title = "LXMERT"
     expected = "a pre-training or task checkpoint of the public LXMERT code"
     config_class = LXMERTConfig
-    model_classes = (
-        LXMERTModel,
-        LXMERTForPreTraining,
-        LXMERTForVisualQuestionAnswering,
-        LXMERTForVisualReasoning,
-    )
+    model_classes = (LXMERTModel, LXMERTForPreTraining, LXMERTForVisualQuestionAnswering, LXMERTForVisualReasoning)
     base_prefix = _TRUNK
     # The second wrapper is that of the task models.
     wrappers = (Wrapper("lxrt_encoder.model.", "", "lxrt_encoder.model."),)

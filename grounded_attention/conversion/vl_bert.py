@@ -220,10 +220,7 @@ _HEADS = {
 }
 
 # The answer head with the layers of the masked word head.
-_MLM_ANSWER_HEAD = (
-    ("final_mlp.0.", "answer_head.transform."),
-    ("final_mlp.2.", "answer_head.classifier."),
-)
+_MLM_ANSWER_HEAD = (("final_mlp.0.", "answer_head.transform."), ("final_mlp.2.", "answer_head.classifier."))
 
 # Prefix -> option, for keys that change the meaning of other tensors and therefore must not be skipped.
 _REFUSED = {
@@ -248,11 +245,7 @@ _CLASS_BY_KEY = {
 # Class -> (our head -> original head), for heads of one or two layers.
 _SIZED_HEADS = {
     "VLBertForMultipleChoice": {"choice_head": "final_mlp"},
-    "VLBertForVGP": {
-        "identification_head": "sentence_cls",
-        "vgp_head": "phrasal_cls",
-        "grounding_head": "vg_cls",
-    },
+    "VLBertForVGP": {"identification_head": "sentence_cls", "vgp_head": "phrasal_cls", "grounding_head": "vg_cls"},
     "VLBertForVisualQuestionAnswering": {"answer_head": "final_mlp"},
 }
 _TEXT_ONLY = "vl_bert.embeddings.text_only_visual_embedding.weight"

@@ -332,11 +332,7 @@ def _check_causal(model: Any, words: _Words) -> None:
 
 
 def _summarise(
-    sums: np.ndarray,
-    heads: Heads,
-    draws: int,
-    image_ids: Sequence[str],
-    estimates: tuple[tuple[float, ...], ...],
+    sums: np.ndarray, heads: Heads, draws: int, image_ids: Sequence[str], estimates: tuple[tuple[float, ...], ...]
 ) -> Ablation:
     """Makes the effects from the sums of `_log_likelihoods`: all heads, the chosen ones, each of them, random sets."""
     tokens, change = sums[:, 0], sums[:, 2:] - sums[:, 1:2]

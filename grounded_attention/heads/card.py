@@ -172,9 +172,7 @@ def _limits(result: "HeadTable") -> Iterator[str]:
 # The chosen heads
 
 HEADS = CardSection(
-    "the heads",
-    "<!-- heads: grounded-attention heads --card puts its section here -->",
-    "<!-- end of the heads -->",
+    "the heads", "<!-- heads: grounded-attention heads --card puts its section here -->", "<!-- end of the heads -->"
 )
 
 

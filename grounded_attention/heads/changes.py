@@ -10,10 +10,9 @@ import numpy as np
 
 from grounded_attention.utils.plain_text import markdown_text
 
-from .statistics import CORRECTIONS, PERMUTATIONS, Comparison, exchange_test
+from .statistics import PERMUTATIONS, Comparison, exchange_test, holm
 from .table import HeadCounts, HeadTable
 
-HOLM = "holm"
 LEVEL = 0.05
 _SHOWN = 5
 
@@ -25,7 +24,6 @@ class Changes:
     names: tuple[str, str]
     before: HeadTable
     after: HeadTable
-    correction: str
     comparisons: dict[str, Comparison]
     corrected: dict[str, np.ndarray]
 
@@ -51,7 +49,7 @@ class Changes:
         return {
             "before": self.names[0],
             "after": self.names[1],
-            "correction": self.correction,
+            "correction": "holm",
             "layers": list(self.after.layers),
             **content,
         }
@@ -66,7 +64,7 @@ class Changes:
         rises = int((significant & (self.comparisons[direction].difference > 0)).sum())
         text = (
             f"{direction.replace('_', ' ')}: {significant.sum()} of {self.tested} heads changed, {rises} of them "
-            f"for the better (paired permutation test by image, {self.correction.replace('_', ' ')}, p ≤ {LEVEL:g})."
+            f"for the better (paired permutation test by image, holm, p ≤ {LEVEL:g})."
         )
         lines = ["| head | before | after | difference | corrected p |", "|---|--:|--:|--:|--:|"]
         return "\n".join([text, "", *lines, *self._rows(direction)])
@@ -136,13 +134,10 @@ def compare(
     before: HeadTable,
     after: HeadTable,
     names: tuple[str, str] = ("before", "after"),
-    correction: str = HOLM,
     draws: int = PERMUTATIONS,
     seed: int = 0,
 ) -> Changes:
     """Tests which heads changed."""
-    if correction not in CORRECTIONS:
-        raise ValueError(f"correction={correction!r} is unknown; expected one of {', '.join(CORRECTIONS)}")
     if (before.layers, before.heads) != (after.layers, after.heads):
         raise ValueError(
             f"the models have the layers {', '.join(before.layers)} of {before.heads} heads and "
@@ -159,8 +154,8 @@ def compare(
         direction: permutation_test(before.entities[direction]["all"], after.entities[direction]["all"], draws, seed)
         for direction in shared
     }
-    real, correct = before.real | after.real, CORRECTIONS[correction]
+    real = before.real | after.real
     corrected = {direction: np.ones_like(comparison.p) for direction, comparison in comparisons.items()}
     for direction, comparison in comparisons.items():
-        corrected[direction][real] = correct(comparison.p[real])
-    return Changes(names, before, after, correction, comparisons, corrected)
+        corrected[direction][real] = holm(comparison.p[real])
+    return Changes(names, before, after, comparisons, corrected)

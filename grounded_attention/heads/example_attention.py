@@ -24,15 +24,7 @@ from grounded_attention.utils.open_images import open_image
 from .examples import AuditExample, Images, PromptSettings, find_picture, make_batch
 from .items import RegionInputs, Rules
 from .maps import TokenGrid
-from .reading import (
-    REGION_TO_TEXT,
-    TEXT_TO_REGION,
-    Observer,
-    attention_of,
-    get_observer,
-    read_phrases,
-    reads_pixels,
-)
+from .reading import REGION_TO_TEXT, TEXT_TO_REGION, Observer, attention_of, get_observer, read_phrases, reads_pixels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

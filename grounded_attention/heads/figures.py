@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SPREAD = 0.6  # the heads of a layer are spread over this share of the space between layers, so none hides another
 ALPHA = 0.05
+MOST_CHANGED = 12  # heads
 BASELINE, BEST = "most confident region", "best active head"
 TYPES = (".png", ".pdf")
 # The paper reports the ten most common relations.
@@ -109,23 +110,21 @@ def changes_figure(
     path: str | Path,
     *,
     p: ArrayLike | None = None,
-    alpha: float = ALPHA,
     layers: Sequence[str] | None = None,
     names: tuple[str, str] = ("before", "after"),
-    most: int = 12,
     baseline: str = BASELINE,
 ) -> Figure:
     """Draws the change of each head by layer and head, and the most changed heads before and after."""
-    significant = np.zeros(before.accuracy.shape, dtype=bool) if p is None else np.asarray(p) <= alpha
+    significant = np.zeros(before.accuracy.shape, dtype=bool) if p is None else np.asarray(p) <= ALPHA
     labels = _names(before, layers)
-    shown = min(most, before.accuracy.size)
+    shown = min(MOST_CHANGED, before.accuracy.size)
     height = max(3.6, 0.27 * shown + 1.6, 0.3 * len(labels) + 1.6)
     figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, width_ratios=(1.15, 1))
     _draw_differences(left, 100 * (after.accuracy - before.accuracy), significant, labels, names)
     _draw_dumbbells(right, before, after, significant, labels, names, shown)
     right.set_xlabel(f"accuracy (%); grey line: {baseline}", fontsize=8.5)
-    test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p ≤ {alpha:g})"
+    test = "" if p is None else f"\n{significant.sum()} of {significant.size} heads significant (p ≤ {ALPHA:g})"
     figure.suptitle(f"Accuracy of each head: {names[1]} minus {names[0]}{test}", fontsize=11)
     return save(figure, path)
 

@@ -20,7 +20,7 @@ from grounded_attention.reports.tables import conclusion
 
 from . import SAME_SPLIT
 from .card import MOST_RELATIONS, NAMES
-from .changes import HOLM, Changes, compare
+from .changes import Changes, compare
 from .example_attention import ExampleAttention, best_heads, naming_words, words_across_layers_figure
 from .figures import ALPHA, changes_figure, entity_grounding_figure, grounding_panels_figure
 from .heads_file import name_heads
@@ -93,7 +93,6 @@ def heads_page(
     about: Sequence[tuple[str, str]] = (),
     examples: Mapping[str, Sequence[ExampleAttention]] | None = None,
     extra: Sequence[ExtraSection] = (),
-    correction: str = HOLM,
 ) -> str:
     """Builds the page; all text from data is escaped."""
     if not results:
@@ -104,7 +103,7 @@ def heads_page(
     if examples and best is not None and best[0] in examples:
         parts.append(("words", "Words across layers", _words(best[0], results[best[0]], examples[best[0]][0])))
     if len(results) > 1:
-        parts.append(("changes", "What changed", "".join(_changes(results, correction))))
+        parts.append(("changes", "What changed", "".join(_changes(results))))
     parts += [(f"extra-{n}", section.heading, _extra(section)) for n, section in enumerate(extra)]
     if any(result.relations for result in results.values()):
         parts.append(("relations", "Syntactic relations", _relations(results)))
@@ -175,9 +174,7 @@ def _how_chosen(splits: Mapping[str, str], rule: str) -> str:
 
 
 def _head_rows(
-    results: Mapping[str, HeadTable],
-    chosen: Mapping[str, Sequence[BestHead]],
-    wanted: Callable[[BestHead], bool],
+    results: Mapping[str, HeadTable], chosen: Mapping[str, Sequence[BestHead]], wanted: Callable[[BestHead], bool]
 ) -> list[tuple[str, ...]]:
     """One row per group and model; rows of one group are adjacent."""
     rows = [(best, name) for name, of_kind in chosen.items() for best in of_kind if wanted(best)]
@@ -236,19 +233,18 @@ def _layer_figures(results: Mapping[str, HeadTable]) -> Iterator[str]:
             yield _drawn(grounding_panels_figure, alt, caption, of_model, intervals=spans, chosen=chosen, **known)
 
 
-def _changes(results: Mapping[str, HeadTable], correction: str) -> Iterator[str]:
+def _changes(results: Mapping[str, HeadTable]) -> Iterator[str]:
     (first, before), *others = results.items()
-    named = correction.replace("_", " ").title()
     yield _note(
         f"Each model against {first}, for each head: a paired permutation test that exchanges the answers for whole "
-        f"images, two-sided, corrected for the number of heads ({named}); significant where p ≤ {ALPHA:g}."
+        f"images, two-sided, corrected for the number of heads (Holm); significant where p ≤ {ALPHA:g}."
     )
     for name, after in others:
         if (before.layers, before.heads) != (after.layers, after.heads):
             yield _note(f"{name} is not compared, because it has other layers or heads than {first}.")
             continue
         yield f"<h3>{escape(name)} against {escape(first)}</h3>"
-        changes = compare(before, after, (first, name), correction)
+        changes = compare(before, after, (first, name))
         yield from (_change(changes, kind) for kind in changes.comparisons)
 
 

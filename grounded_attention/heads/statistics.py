@@ -6,7 +6,7 @@ phrases is too narrow. Here an image is included or excluded as a whole. Shape l
 draws, K columns.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -105,12 +105,6 @@ def benjamini_hochberg(p: npt.ArrayLike) -> np.ndarray:
     flat, order = _sorted(p)
     steps = flat[order] * flat.size / np.arange(1, flat.size + 1)
     return _unsorted(np.minimum.accumulate(steps[::-1])[::-1], order, np.shape(p))
-
-
-CORRECTIONS: dict[str, Callable[[npt.ArrayLike], np.ndarray]] = {
-    "holm": holm,
-    "benjamini_hochberg": benjamini_hochberg,
-}
 
 
 def _sorted(p: npt.ArrayLike) -> tuple[np.ndarray, np.ndarray]:

@@ -89,10 +89,7 @@ class SpacyPhrases:
         """See `PhraseSource.find`."""
         documents = self._parser.pipe([row["text"] for row in rows])
         return [
-            (
-                [Phrase(c.text, c.start_char, c.end_char) for c in document.noun_chunks if c.root.pos_ != "PRON"],
-                0,
-            )
+            ([Phrase(c.text, c.start_char, c.end_char) for c in document.noun_chunks if c.root.pos_ != "PRON"], 0)
             for document in documents
         ]
 

@@ -18,11 +18,7 @@ from tqdm import tqdm
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.pseudo_labels.files import MANIFEST
 from grounded_attention.dataset_scripts.pseudo_labels.rows import CaptionLabels
-from grounded_attention.dataset_scripts.pseudo_labels.writing import (
-    PseudoLabelWriter,
-    finished_manifest,
-    part_bounds,
-)
+from grounded_attention.dataset_scripts.pseudo_labels.writing import PseudoLabelWriter, finished_manifest, part_bounds
 from grounded_attention.dataset_scripts.regions.extraction_run import join_processes
 from grounded_attention.utils.open_images import open_image
 

@@ -12,11 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
 
-from grounded_attention.processing.region_detection import (
-    KEEP_ALL,
-    dictionary_digest,
-    model_provenance,
-)
+from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_digest, model_provenance
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.plain_text import first_sentences
 

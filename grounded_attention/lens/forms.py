@@ -34,21 +34,19 @@ def relative(attention: Tensor, neutral: Tensor) -> Tensor:
     return attention / neutral.clamp(min=FLOOR)
 
 
-def find_sinks(attention: Tensor, factor: float = SINK_FACTOR, words: float = SINK_WORDS) -> Tensor:
+def find_sinks(attention: Tensor) -> Tensor:
     """Finds the image tokens that draw attention from nearly every word, whatever it means.
 
     Args:
         attention (`Tensor`): (..., W, R) attention of all words on the tokens of an image.
-        factor (`float`, *optional*, defaults to 4): a sink draws more than this many times the mean of the word.
-        words (`float`, *optional*, defaults to 0.75): the share of the words from which it does so.
 
     Returns:
         `Tensor`: (..., R) bool. Words before the image, which see nothing of it, do not count. None is a sink if there
             are fewer than four others, which say too little.
     """
     seeing = attention.any(-1).sum(-1, keepdim=True)
-    above = attention > factor * attention.mean(-1, keepdim=True)
-    return (above.sum(-2) >= words * seeing) & (seeing >= LEAST_WORDS)
+    above = attention > SINK_FACTOR * attention.mean(-1, keepdim=True)
+    return (above.sum(-2) >= SINK_WORDS * seeing) & (seeing >= LEAST_WORDS)
 
 
 def without_sinks(attention: Tensor, sinks: Tensor) -> Tensor:

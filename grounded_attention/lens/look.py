@@ -220,11 +220,7 @@ def _said_boxes(patches: PatchGroundingProcessor, image: Any, answer: str) -> tu
 
 
 def read_chat(
-    images: Any,
-    text: str | None,
-    messages: Sequence[Mapping[str, Any]] | None,
-    video: Any = None,
-    fps: float = FPS,
+    images: Any, text: str | None, messages: Sequence[Mapping[str, Any]] | None, video: Any = None, fps: float = FPS
 ) -> tuple[Any, Pictures]:
     """The prompt for the processor, a text or a conversation, and its images and videos in their order."""
     given_images = [] if images is None else list(images) if isinstance(images, list | tuple) else [images]

@@ -50,9 +50,4 @@ class PipelineEntry:
         return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
 
 
-__all__ = [
-    "AUTO_CLASSES",
-    "CUSTOM_PIPELINES",
-    "PipelineEntry",
-    "make_auto_map",
-]
+__all__ = ["AUTO_CLASSES", "CUSTOM_PIPELINES", "PipelineEntry", "make_auto_map"]

@@ -148,12 +148,7 @@ class VLBertConfig(PipelineEntry, OneStreamConfig):
     @classmethod
     def large(cls, **overrides) -> "VLBertConfig":
         """VL-BERT large: 24 layers, 16 heads, width 1024 (VL-BERT public configuration); `overrides` set fields."""
-        sizes = {
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-        }
+        sizes = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}
         return cls(**{**sizes, **overrides})
 
     @property

@@ -51,11 +51,7 @@ from .pooling import TextFirstPooling, fit_relationship_head
 from .pretraining_handover import PretrainingHandover
 from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
 from .spatial_encoding import sine_encoding
-from .task_arguments import (
-    PHRASE_ARGS,
-    PRETRAINING_ARGS,
-    REGION_ARGS,
-)
+from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
 from .task_forward import (
     ChoosingTask,
     GroundingTask,

@@ -57,13 +57,7 @@ from .sequence_inputs import (
 )
 from .spatial_encoding import sine_encoding
 from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
-from .task_forward import (
-    AnsweringTask,
-    ChoosingTask,
-    ReferringTask,
-    VGPTask,
-    predict_hidden,
-)
+from .task_forward import AnsweringTask, ChoosingTask, ReferringTask, VGPTask, predict_hidden
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead
 from .task_losses import Loss, cross_entropy_sum, soft_cross_entropy_sum
 from .task_outputs import PreTrainingOutput

@@ -368,8 +368,4 @@ def _collate(batch: Sequence[Mapping[str, list[GroundingItem]]]) -> dict[str, li
     return {"items": [item for one in batch for item in one["items"]]}
 
 
-__all__ = [
-    "OLDEST_TRANSFORMERS",
-    "VisualGroundingPipeline",
-    "choose_layers",
-]
+__all__ = ["OLDEST_TRANSFORMERS", "VisualGroundingPipeline", "choose_layers"]

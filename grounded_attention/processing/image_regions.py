@@ -15,13 +15,7 @@ from .image_processing_fast_rcnn import FastRCNNImageProcessor, pad_pixels
 from .number_arrays import to_array
 
 # Arguments that a detector computes, so that they cannot be given together with one.
-DETECTOR_OUTPUTS = (
-    "region_features",
-    "region_boxes",
-    "image_sizes",
-    "image_features",
-    "region_scores",
-)
+DETECTOR_OUTPUTS = ("region_features", "region_boxes", "image_sizes", "image_features", "region_scores")
 
 
 def read_images(

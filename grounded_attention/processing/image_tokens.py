@@ -192,10 +192,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "InternVLProcessor", layout_internvl, settings=_TILES, around=_START_END_IMAGE, boxes="internvl"
     ),
     "qianfan_ocr": ImageTokenFamily(
-        "QianfanOCRProcessor",
-        layout_internvl,
-        placeholder=Token("image_placeholder_token"),
-        around=_START_END_IMAGE,
+        "QianfanOCRProcessor", layout_internvl, placeholder=Token("image_placeholder_token"), around=_START_END_IMAGE
     ),
     "aya_vision": ImageTokenFamily(
         "AyaVisionProcessor",

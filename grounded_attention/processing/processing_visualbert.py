@@ -107,7 +107,4 @@ def append_spatial_features(features: np.ndarray, boxes: np.ndarray, attended: n
     )
 
 
-__all__ = [
-    "OLDEST_TRANSFORMERS",
-    "VisualBERTProcessor",
-]
+__all__ = ["OLDEST_TRANSFORMERS", "VisualBERTProcessor"]

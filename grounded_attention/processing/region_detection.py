@@ -11,12 +11,7 @@ from typing import Any, Protocol
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForObjectDetection,
-    AutoModelForZeroShotObjectDetection,
-    AutoProcessor,
-)
+from transformers import AutoConfig, AutoModelForObjectDetection, AutoModelForZeroShotObjectDetection, AutoProcessor
 from transformers.models.auto.image_processing_auto import AutoImageProcessor
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES,

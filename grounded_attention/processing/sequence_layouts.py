@@ -44,8 +44,7 @@ SEQUENCE_LAYOUTS = {
         SequenceLayout("caption_pair", (("cls_token", 0), (0, 0), ("sep_token", 0), (1, 1), ("sep_token", 1))),
         # [CLS] question [SEP] [MASK] [SEP]: the answer is read at [MASK] (VL-BERT public code, VQA)
         SequenceLayout(
-            "masked_answer",
-            (("cls_token", 0), (0, 0), ("sep_token", 0), (ANSWER_TOKEN, 1), ("sep_token", 1)),
+            "masked_answer", (("cls_token", 0), (0, 0), ("sep_token", 0), (ANSWER_TOKEN, 1), ("sep_token", 1))
         ),
         # [CLS] question ? [MASK] [SEP]: the answer is read at [MASK] (VisualBERT public code, VQA)
         SequenceLayout("question_mask", (("cls_token", 0), (0, 0), (ANSWER_TOKEN, 0), ("sep_token", 0)), "?"),

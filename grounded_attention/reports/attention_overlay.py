@@ -5,8 +5,6 @@ The colours get lighter with attention, so that they can also be read in grey an
 Shape letter: R regions, or cells of a grid of image tokens.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image
@@ -48,7 +46,7 @@ def colour_places(weights: ArrayLike, top: float = 1.0) -> np.ndarray:
     return np.sqrt(np.clip(np.asarray(weights, dtype=float) / max(top, 1e-12), 0, 1))
 
 
-def css_gradient(stops: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> str:
+def css_gradient() -> str:
     """The scale of colours from the left to the right, for a legend of a page."""
-    colours = (", ".join(f"{value:.0f}" for value in scale_colours(stop)) for stop in stops)
+    colours = (", ".join(f"{value:.0f}" for value in scale_colours(stop)) for stop in (0, 0.25, 0.5, 0.75, 1))
     return f"linear-gradient(to right, {', '.join(f'rgb({colour})' for colour in colours)})"

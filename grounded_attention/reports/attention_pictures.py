@@ -284,15 +284,11 @@ def _draw_region(axes: Axes, word: WordAttention, region: int) -> None:
     axes.add_patch(Rectangle((x1, y1), *size, fill=False, ec=GREY, lw=0.8, alpha=0.75, path_effects=halo))
     top = region == word.top
     if top or weight >= 0.02:
-        alpha = 1.0 if top else _opacity(weight)
+        alpha = 1.0 if top else 0.3 + 0.7 * weight
         edge = Rectangle((x1, y1), *size, fill=False, ec=ATTENDED, lw=_line_width(weight), alpha=alpha)
         if top:  # visible also on an object of the same colour
             edge.set_path_effects([withStroke(linewidth=_line_width(weight) + 1.6, foreground="white")])
         axes.add_patch(edge)
-
-
-def _opacity(weight: float) -> float:
-    return 0.3 + 0.7 * weight
 
 
 def _line_width(weight: float) -> float:

@@ -70,7 +70,11 @@ class Selection:
     items: tuple[Judged, ...]
 
 
-def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 4, right: int = 4) -> list[Selection]:
+# How many predictions are shown: the most confident mistakes, and drawn ones.
+CONFIDENT, DRAWN = 8, 4
+
+
+def choose(items: Sequence[Judged], seed: int) -> list[Selection]:
     """Chooses failures, and some right predictions for comparison.
 
     1. The wrong predictions with the highest confidence, at most one per image; ties in the order of ids.
@@ -82,7 +86,10 @@ def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 
     """
     scored = sorted((item for item in items if item.score is not None), key=lambda item: item.example_id)
     wrong = [item for item in scored if not item.right]
-    sure = _one_an_image(sorted(wrong, key=lambda item: -item.confidence), confident)
+    of_image: dict[str, Judged] = {}
+    for item in sorted(wrong, key=lambda item: -item.confidence):
+        of_image.setdefault(item.image_id, item)
+    sure = list(of_image.values())[:CONFIDENT]
     taken = {id(item) for item in sure}
     rest = [item for item in wrong if id(item) not in taken]
     fine = [item for item in scored if item.right]
@@ -92,21 +99,14 @@ def choose(items: Sequence[Judged], seed: int, confident: int = 8, drawn: int = 
             f"The {len(sure)} of {len(wrong)} wrong predictions with the highest probability, at most one per image.",
             tuple(sure),
         ),
-        _drawn("Other mistakes", "wrong", rest, drawn, seed),
-        _drawn("Right, for comparison", "right", fine, right, seed + 1),
+        _drawn("Other mistakes", "wrong", rest, seed),
+        _drawn("Right, for comparison", "right", fine, seed + 1),
     ]
     return [selection for selection in selections if selection.items]
 
 
-def _one_an_image(items: Iterable[Judged], limit: int) -> list[Judged]:
-    first: dict[str, Judged] = {}
-    for item in items:
-        first.setdefault(item.image_id, item)
-    return list(first.values())[:limit]
-
-
-def _drawn(heading: str, what: str, items: Sequence[Judged], limit: int, seed: int) -> Selection:
-    places = np.sort(np.random.default_rng(seed).permutation(len(items))[:limit])
+def _drawn(heading: str, what: str, items: Sequence[Judged], seed: int) -> Selection:
+    places = np.sort(np.random.default_rng(seed).permutation(len(items))[:DRAWN])
     rule = f"{len(places)} drawn at random from {len(items)} {what} predictions (seed {seed})."
     return Selection(heading, rule, tuple(items[place] for place in places))
 

@@ -68,10 +68,7 @@ def heads_figure(
 
 
 def layer_curve_figure(
-    accuracy_by_method: Mapping[str, ArrayLike],
-    chance: float,
-    path: str | Path,
-    layers: Sequence[str] | None = None,
+    accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path, layers: Sequence[str] | None = None
 ) -> Figure:
     """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head.
 
@@ -93,11 +90,9 @@ def layer_curve_figure(
     return save(figure, path)
 
 
-def loss_curves_figure(
-    histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path, components: Sequence[str] | None = None
-) -> Figure:
+def loss_curves_figure(histories: Mapping[str, Sequence[Mapping[str, Any]]], path: str | Path) -> Figure:
     """Draws training logs: one panel per component, one line per method."""
-    names = list(components) if components is not None else _components(histories)
+    names = _components(histories)
     curves = {name: {m: curve for m, h in histories.items() if (curve := _curve(h, name))} for name in names}
     curves = {name: by_method for name, by_method in curves.items() if by_method}
     if not curves:

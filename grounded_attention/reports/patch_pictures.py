@@ -40,10 +40,7 @@ class PatchAttention:
 
 
 def patch_figure(
-    image: Image.Image,
-    phrases: Sequence[PatchAttention],
-    path: str | Path | None = None,
-    gold: Sequence[Any] = (),
+    image: Image.Image, phrases: Sequence[PatchAttention], path: str | Path | None = None, gold: Sequence[Any] = ()
 ) -> Figure:
     """Draws one panel for each phrase: the image, coloured by where the phrase attends, the box, and gold boxes."""
     across = min(len(phrases), 3)

@@ -317,10 +317,7 @@ class _Tab:
         for event in (self.button.click, self.caption.submit, self.first_name.input, self.second_name.input):
             event(self.show_caption, inputs, self.outputs, **slow).success(None, js=scroll)
         self.view.click(
-            self.click,
-            [self.shown, self.chosen],
-            [self.chosen, self.view, self.layer, self.head, self.show],
-            **quick,
+            self.click, [self.shown, self.chosen], [self.chosen, self.view, self.layer, self.head, self.show], **quick
         )
         controls = [self.shown, self.chosen, self.layer, self.head, self.show]
         for event in (self.layer.input, self.head.input, self.show.input):

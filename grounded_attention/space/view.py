@@ -247,7 +247,7 @@ def _percent(value: float) -> str:
 
 def _map(capture: Capture, choice: VisitorChoice) -> str:
     """One cell for each head: how much of the word's attention goes to one region."""
-    shares = head_shares(capture, choice.word)
+    shares = capture.example.attention[:, :, choice.word].max(-1)
     layers, heads = shares.shape
     cells = "".join(
         _map_cell(capture, choice, layer, head, shares) for layer in range(layers) for head in range(heads)
@@ -268,11 +268,6 @@ def _map(capture: Capture, choice: VisitorChoice) -> str:
         f'style="max-width:{max(180, 30 * heads)}px" '
         f'viewBox="-1.6 -0.1 {heads + 1.7} {layers + 0.9}">{cells}{names}</svg></details>'
     )
-
-
-def head_shares(capture: Capture, word: int) -> np.ndarray:
-    """(L, H): the share of a word's attention on its top region."""
-    return capture.example.attention[:, :, word].max(-1)
 
 
 def _short(capture: Capture, layer: int) -> str:

@@ -8,14 +8,7 @@ import lazy_loader
 from .registry import METHODS, get_method, method_names, split_name
 
 if TYPE_CHECKING:
-    from .alignment import (
-        DIRECTIONS,
-        GroundingTargets,
-        align,
-        first_region,
-        grounding_targets,
-        sequence_pairs,
-    )
+    from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
     from .attention_function import SUPERVISED_IMPLEMENTATIONS, SupervisedAttention, supervised_implementation
     from .combined import CombinedSupervision
     from .grounding_alignment import GroundingAlignment

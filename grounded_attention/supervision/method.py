@@ -17,14 +17,7 @@ from torch.utils._pytree import tree_iter
 from grounded_attention.modeling.attention_calls import DIRECTION_STREAMS, SEQUENCE, AttentionCall, layer_names
 from grounded_attention.utils.schema import Index, Pair, Weight
 
-from .alignment import (
-    DIRECTIONS,
-    GroundingTargets,
-    align,
-    first_region,
-    grounding_targets,
-    sequence_pairs,
-)
+from .alignment import DIRECTIONS, GroundingTargets, align, first_region, grounding_targets, sequence_pairs
 from .attention_function import SupervisedAttention
 from .box_loss import BoxLoss
 from .draws import RowGenerators, fixed_generator

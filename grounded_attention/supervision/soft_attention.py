@@ -193,11 +193,7 @@ class SoftAttention(DirectSupervision):
         return {ROWS: self.distribution_loss(pairs, queries, hidden_states, prepared)}
 
     def distribution_loss(
-        self,
-        pairs: Sequence[Any],
-        queries: Sequence[Any],
-        hidden_states: Sequence[Tensor] | None,
-        batch: Batch,
+        self, pairs: Sequence[Any], queries: Sequence[Any], hidden_states: Sequence[Tensor] | None, batch: Batch
     ) -> tuple[Tensor, Tensor]:
         """(Sum over rows, number of rows) of the loss, from the attention of rows and of queries in each layer."""
         target = self.targets(batch)[ROWS].gold

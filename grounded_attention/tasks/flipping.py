@@ -7,12 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.processing.horizontal_flip import (
-    flip_boxes,
-    flip_image,
-    flip_phrases,
-    swap_left_right,
-)
+from grounded_attention.processing.horizontal_flip import flip_boxes, flip_image, flip_phrases, swap_left_right
 
 
 def flip_some(

@@ -40,13 +40,13 @@ def _name(names: Sequence[str], number: int, default: str) -> str:
     return names[number] if 0 <= number < len(names) else default
 
 
-def classified(probabilities: Tensor, gold: int, named: Sequence[str], kind: str = "right answer") -> dict[str, Any]:
+def classified(probabilities: Tensor, gold: int, named: Sequence[str]) -> dict[str, Any]:
     """Score, confidence and names for a choice between classes; the gold label is unknown if it is negative."""
     best = int(probabilities.argmax())
     best_class = {"confidence": probabilities[best].item(), "predicted": named[best]}
     if gold < 0:
         return {**best_class, "score": None, "gold": ""}
-    known = {"gold": named[gold], "kinds": {kind: named[gold]}, "worth": {named[gold]: 1.0}}
+    known = {"gold": named[gold], "kinds": {"right answer": named[gold]}, "worth": {named[gold]: 1.0}}
     return {**best_class, **known, "score": float(best == gold), "chance": 1 / len(named)}
 
 

@@ -18,11 +18,7 @@ from .masking import ChosenRegions
 
 
 def region_targets(
-    candidates: Tensor,
-    regions: Sequence[Any],
-    chosen: Sequence[ChosenRegions],
-    options: Any,
-    wanted: RegionTargets,
+    candidates: Tensor, regions: Sequence[Any], chosen: Sequence[ChosenRegions], options: Any, wanted: RegionTargets
 ) -> dict[str, Tensor]:
     """Makes the targets of masked regions."""
     masks = {

@@ -312,9 +312,9 @@ def identify(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[str]]:
     return {name: [row[name] for row in rows] for name in ("example_id", "image_id")}
 
 
-def pad_labels(labels: Sequence[Sequence[int]], width: int, padding: int = -100) -> Tensor:
-    """Converts label lists of different lengths to an int64 tensor (B, width), padded with `padding`."""
-    padded = np.full((len(labels), width), padding, dtype=np.int64)
+def pad_labels(labels: Sequence[Sequence[int]], width: int) -> Tensor:
+    """Converts label lists of different lengths to an int64 tensor (B, width), padded with -100."""
+    padded = np.full((len(labels), width), -100, dtype=np.int64)
     for row, values in zip(padded, labels, strict=True):
         row[: len(values)] = values
     return torch.from_numpy(padded)

@@ -240,7 +240,7 @@ def test_several_gpus_have_a_process_each_and_further_secrets_stay_secret(hub, r
     assert spec["secrets"] == {"HF_TOKEN": TOKEN, "OTHER_KEY": "other-key"}
     assert "other-key" not in said + json.dumps({**spec, "secrets": None})
     script = spec["command"][2]
-    assert "--nproc_per_node 4 -m grounded_attention.commands.train job/recipe.yaml" in script
+    assert "--nproc_per_node 4 -m grounded_attention train job/recipe.yaml" in script
 
 
 def test_an_unknown_price_is_said(hub, recipe, capsys):

@@ -107,7 +107,7 @@ def test_options_take_the_type_of_the_builder():
 
 def test_the_command_runs_from_the_clone(tmp_path):
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-m", "grounded_attention.commands.build_data"]
+    command = [sys.executable, "-m", "grounded_attention", "data", "build"]
     shown = subprocess.run([*command, "vgp", "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
     assert "only_images_with_pairs" in shown and "--data-dir data --output" in shown
     arguments = ["vgp", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out"), "negatives=random"]

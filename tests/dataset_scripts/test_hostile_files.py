@@ -31,7 +31,7 @@ from grounded_attention.commands.command_settings import settings
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
 from grounded_attention.dataset_scripts.builders.conceptual_captions import _parse_json
 from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_annotation, parse_unrelated
-from grounded_attention.dataset_scripts.builders.nlvr2 import _records, read_predictions
+from grounded_attention.dataset_scripts.builders.nlvr2 import _records
 from grounded_attention.dataset_scripts.builders.refcoco import read_refs
 from grounded_attention.dataset_scripts.builders.vcr_files import read_objects
 from grounded_attention.dataset_scripts.builders.vgp_pairs import read_pairs
@@ -71,7 +71,6 @@ READERS_OF_FILES = {
     "npy": load_npy,
     "pairs": lambda path: read_pairs(path, "binary"),
     "pickle": load_pickle,
-    "predictions": read_predictions,
     "recipe": read_yaml,
     "unrelated": parse_unrelated,
     **{f"regions, {name}": lambda path, name=name: list(read_regions(path, name, 8)) for name in (*READERS, "auto")},
@@ -207,9 +206,6 @@ def test_a_damaged_record_of_conceptual_captions(tmp_path):
 
 def test_csv_errors_name_the_line(tmp_path):
     path = tmp_path / "x.csv"
-    path.write_text("a,True\n" + '"' + "x" * 200_000 + ",True\n")
-    with pytest.raises(DataError, match=r"x\.csv, line 2: not readable as CSV"):
-        read_predictions(path)
     path.write_text('image,original_phrase1,original_phrase2,ytrue\n1.jpg,a,b,True\n1.jpg,"a"b,c,True\n')
     with pytest.raises(DataError, match=r"x\.csv, line 3: not readable as CSV"):
         read_pairs(path, "binary")

@@ -66,7 +66,7 @@ def scenes(tmp_path_factory):
 
 
 def run(hub, home, *commands, token="hf_loopback"):
-    """(exit code, stdout, last line of stderr) of each `grounded_attention.commands.build_data` command."""
+    """(exit code, stdout, last line of stderr) of each `data build` command."""
     done = python(hub, home, COMMANDS, json.dumps(commands), token=token)
     assert done.returncode == 0, done.stderr[-2000:]
     return [(code, out, (err.splitlines() or [""])[-1]) for code, out, err in json.loads(done.stdout.splitlines()[-1])]

@@ -200,7 +200,7 @@ def test_resume_notices_another_source(tmp_path: Path) -> None:
 
 
 def command(source: Path, output: Path, *options: str) -> list[str]:
-    module = [sys.executable, "-m", "grounded_attention.commands.import_regions"]
+    module = [sys.executable, "-m", "grounded_attention", "regions", "import"]
     return [*module, str(source), "--format", "lxmert_tsv", "--output", str(output), *options]
 
 
@@ -232,7 +232,7 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> N
     # What a kill inside a write would leave.
     with open(shard, "ab") as file:
         file.write(shard.read_bytes()[4000:9000])
-    assert main([*command(source, output, *options, "--resume")[3:]]) == 0
+    assert main([*command(source, output, *options, "--resume")[5:]]) == 0
     straight = run(source, tmp_path / "straight", feature_size=size, on_error="skip")
     resumed = RegionTable.open(output)
     resumed.verify()
@@ -244,19 +244,19 @@ def test_killed_import_resumes_without_a_lost_or_double_row(tmp_path: Path) -> N
 def test_command_reports_and_exits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = write_tsv(tmp_path / "obj36.tsv", [*lxmert_rows(), ["9", "torn"]])
     options = ("--feature-size", str(SIZE))
-    assert main(command(source, tmp_path / "regions", *options)[3:]) == 2
+    assert main(command(source, tmp_path / "regions", *options)[5:]) == 2
     *_, last = capsys.readouterr().err.strip().splitlines()
     assert last.startswith(f"error: {source}, row 5: wrong number of fields")
-    assert main(command(source, tmp_path / "regions", *options, "--resume", "--on-error", "skip")[3:]) == 0
+    assert main(command(source, tmp_path / "regions", *options, "--resume", "--on-error", "skip")[5:]) == 0
     captured = capsys.readouterr()
     assert "4 images with 12 regions, 5 rows read, 1 left out" in captured.out and "row 5" in captured.out
     assert "B/s" in captured.err and "images=4" in captured.err
-    assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json", "--quiet")[3:]) == 0
+    assert main(command(source, tmp_path / "other", *options, "--on-error", "skip", "--json", "--quiet")[5:]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["summary"]["skipped"] == 1 and not captured.err
     blocked = tmp_path / "file"
     blocked.touch()
-    assert main(command(source, blocked, *options, "--quiet")[3:]) == 2
+    assert main(command(source, blocked, *options, "--quiet")[5:]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     with pytest.raises(SystemExit) as stop:
         main(["--help"])

@@ -13,7 +13,7 @@ from PIL import Image
 from grounded_attention.heads.changes import permutation_test
 from grounded_attention.heads.example_attention import ExampleAttention
 from grounded_attention.heads.page import ExtraSection, heads_page
-from grounded_attention.heads.statistics import benjamini_hochberg, holm
+from grounded_attention.heads.statistics import holm
 from grounded_attention.heads.table import AuditResult, HeadCounts
 from tests.helpers.browser import open_browser
 from tests.helpers.quick_figures import blank_figure, no_objects
@@ -119,14 +119,6 @@ def white(monkeypatch):
     """Drawing takes seconds, and the page was drawn once."""
     monkeypatch.setattr(Figure, "savefig", blank_figure)
     monkeypatch.setattr(Figure, "findobj", no_objects)
-
-
-def test_another_correction_is_used_and_named(white):
-    before, after = (found.entities["text_to_region"]["all"] for found in RESULTS.values())
-    comparison = permutation_test(before, after)
-    up = int(((benjamini_hochberg(comparison.p) <= 0.05) & (comparison.difference > 0)).sum())
-    text = "".join(Reader(heads_page(RESULTS, correction="benjamini_hochberg")).text)
-    assert f"{up} of 6 heads are significantly more accurate" in text and "(Benjamini Hochberg)" in text
 
 
 def test_text_of_the_data_stays_text(written):

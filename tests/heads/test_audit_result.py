@@ -212,8 +212,6 @@ def test_changes_are_found_where_there_are_any(tmp_path):
         "changes_text_to_region.png",
         "changes_text_to_region.pdf",
     ]
-    with pytest.raises(ValueError, match="correction='none' is unknown"):
-        compare(before, after, correction="none")
     with pytest.raises(ValueError, match="have split 'test' and 'validation'"):
         compare(before, result(FIRST, "validation"))
 

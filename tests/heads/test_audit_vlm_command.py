@@ -130,7 +130,6 @@ def test_answers_and_expressions(call):
     [
         ({"images": None}, "--model llava: the model reads images"),
         ({"regions": "scenes/regions"}, "--regions: only for models that read regions"),
-        ({"iou": 0.3}, "--iou: only for models that read regions"),
         ({"against": "bert"}, "model type bert: its image tokens are not known"),
         ({"against": "nowhere"}, "--model nowhere: "),
         ({"images": "llava"}, "--images llava: 2 of 2 images are missing"),

@@ -17,6 +17,3 @@ def is_program(path: Path) -> bool:
 BENCHMARKS = sorted(f"benchmarks.{path.stem}" for path in (ROOT / "benchmarks").glob("*.py") if is_program(path))
 # Name of a command after `grounded-attention` -> its module.
 COMMANDS = {name: f"grounded_attention.commands.{entry.module}" for name, entry in ENTRIES.items()}
-# Program -> its file.
-FILES = {name: ROOT / f"{module.replace('.', '/')}.py" for name, module in COMMANDS.items()}
-FILES |= {name: ROOT / f"{name.replace('.', '/')}.py" for name in BENCHMARKS}

@@ -231,9 +231,9 @@ def test_wrong_words_files_and_accuracies_are_refused(image, tmp_path):
         method_comparison_figure(image, CAPTION, methods, tmp_path / "a.png")
     with pytest.raises(ValueError, match=r"'direct'.*\(3,\).*\(layers, heads\)"):
         heads_figure({"direct": np.zeros(3)}, 0.1, tmp_path / "a.png")
-    for histories, components in (({"none": []}, None), ({}, None), ({"none": history(1)}, ["loss_vqa"])):
+    for histories in ({"none": []}, {}):
         with pytest.raises(ValueError, match="nothing to draw"):
-            loss_curves_figure(histories, tmp_path / "a.png", components)
+            loss_curves_figure(histories, tmp_path / "a.png")
     with pytest.raises(ValueError, match="no words"):
         attention_figure(image, CAPTION, [], tmp_path / "a.png")
     with pytest.raises(ValueError, match="no words"):

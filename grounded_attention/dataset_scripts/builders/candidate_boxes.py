@@ -66,7 +66,7 @@ def refcoco_candidates(
     instances = RefCOCOConfig(name=name, data_dir=str(data_dir)).instances_file
     images = read_ref_images(instances, by_stem)
     candidates = (
-        annotated_candidates(instances, images) if detections is None else detected_candidates(detections, images)
+        annotated_candidates(instances, images) if detections is None else _collect(_detections(detections), images)
     )
     if not candidates.records:
         expected = f"boxes in the {len(images)} images of {instances}"
@@ -113,11 +113,6 @@ def annotated_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
     """Returns all objects that `instances.json` annotates, including crowds, as the VL-BERT public code does."""
     objects = read_instances(path).items()
     return _collect(((item["image"], item["bbox"], None) for _, item in objects), images)
-
-
-def detected_candidates(path: Path, images: dict[int, RefImage]) -> Candidates:
-    """Returns the boxes of a list of detections; with scores, the best first."""
-    return _collect(_detections(path), images)
 
 
 def _detections(path: Path) -> Iterator[tuple[int, list[float], float | None]]:

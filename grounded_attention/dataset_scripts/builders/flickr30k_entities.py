@@ -23,14 +23,7 @@ from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.safe_paths import path_below
 
-from .flickr30k_parsing import (
-    HOMEPAGE,
-    WHERE_TO_GET,
-    parse_annotation,
-    parse_sentence,
-    parse_unrelated,
-    read_text,
-)
+from .flickr30k_parsing import HOMEPAGE, WHERE_TO_GET, parse_annotation, parse_sentence, parse_unrelated, read_text
 from .local_builder import SPLITS, LocalBuilder, LocalConfig, logger
 
 LICENCE = Licence(

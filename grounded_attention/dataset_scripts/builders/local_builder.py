@@ -267,13 +267,9 @@ def fingerprint(paths: Iterable[Path]) -> str:
     """
     digest = hashlib.sha256()
     for path in paths:
-        for file in [path, *sorted(_files_below(path))]:
+        for file in [path, *sorted([Path(parent, name) for parent, _, names in os.walk(path) for name in names])]:
             info = file.stat() if file.exists() else None
             # The time of a folder also changes with files that are not read.
             state = (info.st_size, info.st_mtime_ns) if info and file.is_file() else bool(info)
             digest.update(f"{file}\0{state}\n".encode())
     return digest.hexdigest()[:16]
-
-
-def _files_below(folder: Path) -> list[Path]:
-    return [Path(parent, name) for parent, _, names in os.walk(folder) for name in names]

@@ -18,10 +18,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from .local_builder import BuildReport, LocalBuilder, LocalConfig
 
 # Split on disk -> its files: the splits of the public code.
-FILES = {
-    "train": ("mscoco_train.json", "mscoco_nominival.json", "vgnococo.json"),
-    "val": ("mscoco_minival.json",),
-}
+FILES = {"train": ("mscoco_train.json", "mscoco_nominival.json", "vgnococo.json"), "val": ("mscoco_minival.json",)}
 FOLDERS = ("", "lxmert")
 # The files have no image of COCO's test sets. One that occurs nevertheless is left out.
 TEST_IMAGES = "COCO_test"

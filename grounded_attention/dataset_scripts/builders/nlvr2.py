@@ -1,7 +1,6 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""NLVR2: statements about two images that are true or false, and the official file format of predictions."""
+"""NLVR2: statements about two images that are true or false, and the official file of predictions."""
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -10,9 +9,9 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import refuse_if
 from grounded_attention.dataset_scripts.files.records import Record, json_lines
-from grounded_attention.dataset_scripts.files.streaming import json_elements, text_lines
+from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.bounded_files import open_data
 from grounded_attention.utils.whole_files import write_text
@@ -171,24 +170,3 @@ def _read_identifier(record: Record) -> tuple[str, str]:
 def write_predictions(path: Path, answers: Mapping[str, bool]) -> None:
     """Writes predictions in the official format: lines `<identifier>,True` or `<identifier>,False`."""
     write_text(path, "".join(f"{key},{bool(value)}\n" for key, value in answers.items()))
-
-
-def read_predictions(path: Path) -> dict[str, bool]:
-    """Reads a file of predictions in the official format."""
-    answers: dict[str, bool] = {}
-    expected = "<identifier>,True or <identifier>,False"
-    for number, line in text_lines(path, f"predictions are lines {expected}"):
-        where = f"line {number}"
-        try:
-            values = next(csv.reader([line]), [])
-        except csv.Error as error:
-            problem = f"not readable as CSV: {error}"
-            raise DataError(problem, file=path, where=where, found=line, expected=expected) from None
-        if not values:
-            continue
-        if len(values) != 2 or values[1].strip().lower() not in LABELS:
-            raise DataError("the line is not a prediction", file=path, where=where, found=line, expected=expected)
-        if values[0] in answers:
-            raise DataError("two predictions for one example", file=path, where=where, found=values[0])
-        answers[values[0]] = bool(LABELS[values[1].strip().lower()])
-    return answers

@@ -242,11 +242,7 @@ _EVIDENCE = {
 }
 FORMS: Mapping[str, tuple[dict[str, Any], Callable[[Row, str, BuildReport], Iterator[dict[str, Any]]], str]] = {
     "flickr30k_entities": ({**ENTITIES, **_PICTURE}, _captions, "a text or captions"),
-    "refcoco": (
-        {**_EXPRESSIONS, **_PICTURE},
-        _expressions,
-        "phrases with one box",
-    ),
+    "refcoco": ({**_EXPRESSIONS, **_PICTURE}, _expressions, "phrases with one box"),
     # Probes: see `training/experiments/suites.py`.
     "grounding": ({**_EXPRESSIONS, **_PICTURE, "wrong": Value("bool")}, _reviewed, "phrases with one box"),
     "composition": ({**_TO_MATCH, **_PICTURE}, _to_match, "captions to match (docs/evaluation.md)"),

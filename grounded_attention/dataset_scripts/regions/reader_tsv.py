@@ -14,14 +14,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.utils.bounded_files import open_data
 
-from .reader_records import (
-    FEATURE_SIZE,
-    MAX_RECORD_BYTES,
-    SourceRecord,
-    decode_base64,
-    most_likely,
-    whole_number,
-)
+from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, decode_base64, most_likely, whole_number
 from .rows import Regions, normalise_boxes
 
 logger = logging.getLogger(__name__)

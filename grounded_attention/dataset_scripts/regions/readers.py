@@ -54,11 +54,7 @@ FOLDERS = (
 HEAD_BYTES = 1 << 24
 
 
-def read_regions(
-    path: str | os.PathLike[str],
-    format: str,
-    feature_size: int = FEATURE_SIZE,
-) -> Iterator[Regions]:
+def read_regions(path: str | os.PathLike[str], format: str, feature_size: int = FEATURE_SIZE) -> Iterator[Regions]:
     """Reads the regions of every image of a legacy feature file, in the file's order, one in memory at a time."""
     for record in source_records(path, format, feature_size):
         yield record.read()

@@ -7,15 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .box_texts import (
-    SHARES,
-    Mention,
-    find_mentions,
-    whole_text,
-    without_boxes,
-    words_asked_for,
-    words_before,
-)
+from .box_texts import SHARES, Mention, find_mentions, whole_text, without_boxes, words_asked_for, words_before
 from .raw import BOX_NAMES, RawBox, RawPhrase, RawRow, RowError, first_of, read_boxes, structured, texts_of
 from .readings import PIXELS, Reading
 from .referring import TEXT_NAMES, boxes_of, images_of, make_row

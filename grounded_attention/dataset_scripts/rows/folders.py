@@ -51,7 +51,7 @@ def open_folder(folder: Path) -> Source:
     files = sorted(path for path in folder.rglob("*") if path.suffix.lower() in FILES)
     beside = [path for path in files if path.suffix == ".json" and _picture_beside(path)]
     if beside and len(beside) == len(files):
-        return Source(str(folder), _one_each(beside, folder), folder)
+        return Source(str(folder), {"": [partial(_of_one, path, folder) for path in beside]}, folder)
     if len(files) == 1:
         return open_file(files[0])
     if files and len({path.suffix for path in files}) == 1:
@@ -383,10 +383,6 @@ def _label_studio_box(shape: Mapping[str, Any]) -> list[float]:
 
 def _picture_beside(path: Path) -> Path | None:
     return next((each for suffix in SUFFIXES if (each := path.with_suffix(suffix)).is_file()), None)
-
-
-def _one_each(files: Sequence[Path], folder: Path) -> dict[str, list[Any]]:
-    return {"": [partial(_of_one, path, folder) for path in files]}
 
 
 def _of_one(path: Path, folder: Path) -> Iterator[Record]:

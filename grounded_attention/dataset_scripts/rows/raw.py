@@ -194,14 +194,10 @@ def _numbers(value: Sequence[Any], name: str) -> list[float]:
     if not all(map(math.isfinite, numbers)):
         raise RowError(f"bad {name}", found=value, expected="finite numbers")
     if len(numbers) == 8:  # the corners of a quadrilateral
-        return _enclosing(numbers)
+        return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
     if len(numbers) not in (2, 4):
         raise RowError(f"bad {name}", found=value, expected="four numbers of a box, or the two of a point")
     return numbers
-
-
-def _enclosing(numbers: Sequence[float]) -> list[float]:
-    return [min(numbers[::2]), min(numbers[1::2]), max(numbers[::2]), max(numbers[1::2])]
 
 
 def _named_sides(value: Mapping[str, Any], name: str, readings: tuple[Reading, ...]) -> RawBox:

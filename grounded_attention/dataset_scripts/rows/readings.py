@@ -87,10 +87,7 @@ _USUAL = (
     + [Reading(order, scale) for scale in (100.0, 1000.0) for order in ("xyxy", "xywh", "cxcywh", "yxyx")],
     [Reading(order, 1024.0) for order in ("xyxy", "xywh", "yxyx")],
 )
-_USUAL_POINTS = (
-    [Reading("points", scale) for scale in (PIXELS, 1.0, 100.0)],
-    [Reading("points", 1000.0)],
-)
+_USUAL_POINTS = ([Reading("points", scale) for scale in (PIXELS, 1.0, 100.0)], [Reading("points", 1000.0)])
 
 
 def parse_reading(text: str | Reading) -> Reading:

@@ -244,12 +244,7 @@ def _verify_relation(scene: Scene, rng: random.Random) -> Question | None:
 
 
 def _relation(
-    subject: str,
-    relation: str,
-    target: str,
-    answer: bool,
-    rng: random.Random,
-    equivalent: tuple[Question, ...] = (),
+    subject: str, relation: str, target: str, answer: bool, rng: random.Random, equivalent: tuple[Question, ...] = ()
 ) -> Question:
     """Returns the question whether a relation holds between the only objects that two phrases fit."""
     words = rng.choice(RELATION_WORDS[relation])

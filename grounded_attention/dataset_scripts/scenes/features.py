@@ -41,7 +41,7 @@ def describe_crops(image: Image.Image, boxes: np.ndarray) -> np.ndarray:
     crops = np.stack([np.asarray(image.resize(size, filtering, box=box)) for box in corners])
     pixels = crops.astype(np.int32)
     luma = (77 * pixels[..., 0] + 150 * pixels[..., 1] + 29 * pixels[..., 2]) >> 8
-    parts = (_colours(pixels), _hues(pixels), *_edges(luma), _extent(boxes))
+    parts = (_cells(pixels, 6) // 16 - 128, _hues(pixels), *_edges(luma), _extent(boxes))
     return np.concatenate([part.reshape(len(boxes), -1) for part in parts], axis=1).astype(np.float32)
 
 
@@ -49,11 +49,6 @@ def _cells(values: np.ndarray, count: int) -> np.ndarray:
     """Sums over a grid of count x count cells: (n, GRID, GRID, ...) to (n, count, count, ...)."""
     step = GRID // count
     return values.reshape(len(values), count, step, count, step, *values.shape[3:]).sum(axis=(2, 4))
-
-
-def _colours(pixels: np.ndarray) -> np.ndarray:
-    """Returns mean colours of 6 x 6 cells."""
-    return _cells(pixels, 6) // 16 - 128
 
 
 def _hues(pixels: np.ndarray) -> np.ndarray:

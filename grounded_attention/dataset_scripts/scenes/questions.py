@@ -115,7 +115,7 @@ def single_object(scene: Scene, rng: random.Random, hidden_attribute: str) -> tu
         phrase = object_phrase([scene.objects[number]], habit, 0.15 * attempt, rng)
         is_hidden = getattr(meaning_of(phrase), hidden_attribute) == set(NAMES[hidden_attribute])
         if is_hidden and referents(scene, meaning_of(phrase)) == [frozenset((number,))]:
-            return number, _definite(phrase)
+            return number, f"the {phrase.partition(' ')[2]}"
     return None
 
 
@@ -202,11 +202,6 @@ def two_objects(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tupl
     """Draws two different objects as `single_object` does; None if that fails."""
     first, second = (single_object(scene, rng, rng.choice(("sizes", "textures"))) for _ in range(2))
     return None if first is None or second is None or first[0] == second[0] else (first, second)
-
-
-def _definite(phrase: str) -> str:
-    """Replaces the determiner of a phrase by the definite article."""
-    return f"the {phrase.partition(' ')[2]}"
 
 
 # The kinds by weight; some fail if no phrase fits only one object.

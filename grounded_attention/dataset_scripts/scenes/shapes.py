@@ -22,10 +22,7 @@ def faces(item: SceneObject) -> list[Face]:
     return [
         (
             tuple(
-                (
-                    item.x + item.radius * (cosine * x - sine * y),
-                    item.y + item.radius * (sine * x + cosine * y),
-                )
+                (item.x + item.radius * (cosine * x - sine * y), item.y + item.radius * (sine * x + cosine * y))
                 for x, y in corners
             ),
             lightness,

@@ -14,14 +14,7 @@ from itertools import combinations
 
 from . import shapes
 from .captions import Caption, Entity, Mention
-from .language import (
-    ALTERNATION,
-    EQUIVALENCE,
-    FORWARD_ENTAILMENT,
-    INDEPENDENCE,
-    REVERSE_ENTAILMENT,
-    relation_between,
-)
+from .language import ALTERNATION, EQUIVALENCE, FORWARD_ENTAILMENT, INDEPENDENCE, REVERSE_ENTAILMENT, relation_between
 from .world import Combinations, Scene
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

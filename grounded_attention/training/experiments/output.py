@@ -251,12 +251,7 @@ def _without_aside(content: dict[str, Any]) -> dict[str, Any]:
     kept["preserve"] = {**kept["preserve"], **SETTLED}
     data, model = kept["data"], kept["model"]
     # Unset, these are left out as by versions without them, whose runs and cells of studies stay usable.
-    for section, key in (
-        (data, "pseudo_labels"),
-        (data["scenes"], "held_out"),
-        (model, "adapter"),
-        (model, "freeze"),
-    ):
+    for section, key in ((data, "pseudo_labels"), (data["scenes"], "held_out"), (model, "adapter"), (model, "freeze")):
         if section and not section[key]:
             del section[key]
     return kept | {"start": _without_aside(kept["start"])} if kept["start"] else kept

@@ -15,14 +15,7 @@ from grounded_attention.tasks import TASKS
 from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.loop.preserve import Preservation, estimate_fisher, saved_fisher, single_batches
 from grounded_attention.training.recipes.model_family import family_name, head_class, is_vision_language
-from grounded_attention.training.recipes.recipe import (
-    PLACES,
-    Data,
-    Preserve,
-    Recipe,
-    RecipeError,
-    recipe_key_errors,
-)
+from grounded_attention.training.recipes.recipe import PLACES, Data, Preserve, Recipe, RecipeError, recipe_key_errors
 
 from .arguments import check_options
 from .models import load_model

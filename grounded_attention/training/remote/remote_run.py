@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import CommitOperationAdd, HfApi, constants
 
@@ -68,13 +67,7 @@ def _elsewhere(recipe: Recipe) -> Recipe:
 
 
 def plan(
-    recipe: Recipe,
-    path: Path,
-    overrides: Sequence[str],
-    flavour: Flavour,
-    seconds: int,
-    namespace: str,
-    api: HfApi,
+    recipe: Recipe, path: Path, overrides: Sequence[str], flavour: Flavour, seconds: int, namespace: str, api: HfApi
 ) -> RemoteRun:
     """Puts a job together; nothing is written to the Hub."""
     _check_machine(recipe, flavour)
@@ -82,13 +75,11 @@ def plan(
     wheel, content = package_wheel()
     name = re.sub(r"[^\w.-]+", "-", path.stem)
     stamp = f"{name}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
-    models = tuple(repo.id if "/" in repo.id else f"{api.whoami()['name']}/{repo.id}" for repo in _repos(recipe))
+    models = tuple(
+        repo.id if "/" in repo.id else f"{api.whoami()['name']}/{repo.id}" for repo in plan_repos(recipe).values()
+    )
     files = {RECIPE: job_recipe(path, overrides), wheel: content}
     return RemoteRun(recipe, files, flavour, seconds, namespace, stamp, models)
-
-
-def _repos(recipe: Recipe) -> list[Any]:
-    return list(plan_repos(recipe).values())
 
 
 def _check_machine(recipe: Recipe, flavour: Flavour) -> None:
@@ -158,7 +149,7 @@ def job_script(run: RemoteRun, commit: str) -> str:
     program = "grounded-attention train"
     if (run.flavour.accelerators or 0) > 1:
         launcher = f"torch.distributed.run --standalone --nproc_per_node {run.flavour.accelerators}"
-        program = f"python -m {launcher} -m grounded_attention.commands.train"
+        program = f"python -m {launcher} -m grounded_attention train"
     output = shlex.quote(run.recipe.output_dir)
     return "\n".join(
         [
