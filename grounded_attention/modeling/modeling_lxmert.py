@@ -261,8 +261,7 @@ class LXMERTModel(TextFirstPooling, LXMERTPreTrainedModel):
         image = self.encoder.visn_fc(regions.features.to(dtype), locations.to(dtype))
         # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
         if self.config.spatial_encoding is not None:
-            code = sine_encoding(regions.boxes, image.shape[-1], self.config.spatial_encoding)
-            image = image + code.to(dtype)
+            image = image + sine_encoding(regions.boxes, image.shape[-1]).to(dtype)
         streams = TwoStreams(self.config, text, image, text_mask, regions.mask, grounding_queries, drop_unread(kwargs))
         self.encoder(streams)
         text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)

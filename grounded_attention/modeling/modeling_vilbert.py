@@ -129,7 +129,7 @@ class ViLBertImageEmbeddings(nn.Module):
         )
         # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
         if self.spatial_encoding is not None:
-            regions = regions + sine_encoding(region_boxes, regions.shape[-1], self.spatial_encoding).to(dtype)
+            regions = regions + sine_encoding(region_boxes, regions.shape[-1]).to(dtype)
         return self.dropout(self.LayerNorm(regions))
 
 

@@ -115,7 +115,7 @@ class VisualBERTEmbeddings(VisualBertEmbeddings):
             regions = regions + self.mean_positions(image_text_alignment, position_ids)
         # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
         if self.spatial_encoding is not None and region_boxes is not None:
-            regions = regions + sine_encoding(region_boxes, regions.shape[-1], self.spatial_encoding).to(regions.dtype)
+            regions = regions + sine_encoding(region_boxes, regions.shape[-1]).to(regions.dtype)
         return self.dropout(self.LayerNorm(torch.cat([text, regions], dim=1)))
 
     def mean_positions(self, image_text_alignment: torch.Tensor, position_ids: torch.Tensor) -> torch.Tensor:

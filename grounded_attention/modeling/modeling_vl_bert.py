@@ -238,8 +238,7 @@ class VLBertEmbeddings(nn.Module):
         regions = region_linguistic_embeds + self.region_visual(region_visual_embeds)
         # CODEPATH: off in all public checkpoints; models pre-trained with grounding alignment may have it.
         if self.spatial_encoding is not None:
-            code = sine_encoding(region_boxes, regions.shape[-1], self.spatial_encoding)
-            regions = regions + code.to(regions.dtype)
+            regions = regions + sine_encoding(region_boxes, regions.shape[-1]).to(regions.dtype)
         end = self.end_embedding(token_type_ids.new_zeros(batch_size, 1))
         embeddings = torch.cat([text, regions, end], dim=1)
 

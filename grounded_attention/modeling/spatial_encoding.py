@@ -8,25 +8,17 @@ import torch
 TEMPERATURE = 10000.0
 
 
-def count_coordinates(kind: str) -> int:
-    """The number of coordinates that a code has: 2 for `"sine"`, 4 for `"sine_corners"`."""
-    return 4 if kind == "sine_corners" else 2
-
-
-def sine_encoding(region_boxes: torch.Tensor, width: int, kind: str) -> torch.Tensor:
-    """Encodes coordinates as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each coordinate has
-    `width / count` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
-    `10000 ** (2 i * count / width)`.
+def sine_encoding(region_boxes: torch.Tensor, width: int) -> torch.Tensor:
+    """Encodes the centre of boxes, y then x, as sines and cosines. A coordinate in [0, 1] times 2 pi is an angle; each
+    has `width / 2` channels, of which channels 2 i and 2 i + 1 are the sine and the cosine of the angle divided by
+    `10000 ** (4 i / width)`.
     """
     boxes = region_boxes.float()
-    if kind == "sine_corners":
-        places = boxes[..., [1, 0, 3, 2]]
-    else:
-        places = ((boxes[..., :2] + boxes[..., 2:]) / 2).flip(-1)
-    channels = width // places.shape[-1]
+    places = ((boxes[..., :2] + boxes[..., 2:]) / 2).flip(-1)
+    channels = width // 2
     steps = torch.arange(0, channels, 2, device=boxes.device, dtype=torch.float32)
     angles = (2 * math.pi * places)[..., None] / TEMPERATURE ** (steps / channels)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-3)
 
 
-__all__ = ["count_coordinates", "sine_encoding"]
+__all__ = ["sine_encoding"]

@@ -11,7 +11,6 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
-from .spatial_encoding import count_coordinates
 
 # Fields whose names end so are sizes and counts.
 COUNTS = ("_size", "_dim", "_heads", "_labels", "_classes", "_embeddings", "_tokens", "num_negative")
@@ -82,8 +81,8 @@ class TaskConfig(PreTrainedConfig):
     alignment_size (`int`, *optional*):
         Width of that head and of its LSTM; `pooled_hidden_size` when not given.
     spatial_encoding (`str`, *optional*):
-        A fixed sine code of the place of a region, added to its embedding: `"sine"`, of the centre (DETR's code), or
-        `"sine_corners"`, of both corners. `region_hidden_size` must be a multiple of 4 or 8.
+        `"sine"`: a fixed sine code of the centre of a region (DETR's) is added to its embedding. `region_hidden_size`
+        must be a multiple of 4.
     vqa_loss (`str`, *optional*, defaults to `"binary_cross_entropy"`):
         Loss of the answers: `"binary_cross_entropy"`, one decision per answer (VL-BERT public code),
         `"cross_entropy"`, one choice among all answers (VL-BERT paper, section 4.2.2), or `"kl_divergence"` from the
@@ -115,7 +114,7 @@ class TaskConfig(PreTrainedConfig):
     box_layer: int | None = None
     alignment_level: Literal["token", "phrase"] | None = None
     alignment_size: int | None = None
-    spatial_encoding: Literal["sine", "sine_corners"] | None = None
+    spatial_encoding: Literal["sine"] | None = None
     vqa_loss: Literal["binary_cross_entropy", "cross_entropy", "kl_divergence"] = "binary_cross_entropy"
     choice_loss: Literal["sigmoid", "softmax"] = "sigmoid"
     referring_dropout: float | int = 0.0
@@ -143,13 +142,9 @@ class TaskConfig(PreTrainedConfig):
             signed = field.name in self.signed_fields or field.name.endswith("_token_id")
             _check_number(field.name, getattr(self, field.name), signed)
         if self.spatial_encoding is not None:
-            multiple = 2 * count_coordinates(self.spatial_encoding)
             width: Any = getattr(self, "region_hidden_size", None)
-            if width % multiple:
-                raise ValueError(
-                    f"spatial_encoding is {self.spatial_encoding!r}, but the width of the regions is {width}: it must "
-                    f"be a multiple of {multiple}."
-                )
+            if width % 4:
+                raise ValueError(f"spatial_encoding: the width of the regions is {width}; it must be a multiple of 4.")
 
     @property
     def region_targets(self) -> RegionTargets | None:

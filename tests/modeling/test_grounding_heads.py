@@ -115,19 +115,16 @@ def test_pretraining_scores_phrases_for_indirect_supervision(family):
 # The sine code
 
 
-@pytest.mark.parametrize("kind", ["sine", "sine_corners"])
-def test_the_code_is_its_closed_form(kind):
+def test_the_code_is_its_closed_form():
     generator = torch.Generator().manual_seed(0)
     boxes = torch.rand(2, 3, 2, 2, generator=generator).sort(dim=2).values.flatten(2)
     width = 24
-    code = sine_encoding(boxes, width, kind)
+    code = sine_encoding(boxes, width)
     for image in range(2):
         for region in range(3):
             x1, y1, x2, y2 = boxes[image, region].tolist()
-            places = [(y1 + y2) / 2, (x1 + x2) / 2] if kind == "sine" else [y1, x1, y2, x2]
-            size = width // len(places)
-            expected = []
-            for place in places:
+            size, expected = width // 2, []
+            for place in ((y1 + y2) / 2, (x1 + x2) / 2):
                 for i in range(size):
                     angle = 2 * math.pi * place / 10000 ** (2 * (i // 2) / size)
                     expected.append(math.sin(angle) if i % 2 == 0 else math.cos(angle))
@@ -135,7 +132,7 @@ def test_the_code_is_its_closed_form(kind):
 
 
 def test_the_whole_image_has_the_code_of_the_centre():
-    whole, centre = sine_encoding(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]), 8, "sine")
+    whole, centre = sine_encoding(torch.tensor([[0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5]]), 8)
     torch.testing.assert_close(whole, centre)
 
 
@@ -161,13 +158,13 @@ def test_every_family_adds_the_code_to_its_regions(family, tmp_path):
 
 def test_the_code_joins_the_embedding_of_a_region_before_its_norm():
     """ViLBERT: LayerNorm(feature + location + code), by hand."""
-    model = make("vilbert", "pretraining", spatial_encoding="sine_corners", v_hidden_size=24)
+    model = make("vilbert", "pretraining", spatial_encoding="sine", v_hidden_size=24)
     part, inputs = model.vilbert.v_embeddings, make_inputs(model)
     boxes = inputs["region_boxes"]
     area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
     location = torch.cat([boxes, area[..., None]], -1)
     total = part.image_embeddings(inputs["region_features"]) + part.image_location_embeddings(location)
-    expected = part.LayerNorm(total + sine_encoding(boxes, 24, "sine_corners"))
+    expected = part.LayerNorm(total + sine_encoding(boxes, 24))
     torch.testing.assert_close(part(inputs["region_features"], boxes), expected)
 
 
