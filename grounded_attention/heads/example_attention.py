@@ -52,31 +52,6 @@ class ExampleAttention:
     gold: np.ndarray | None = None
     image_id: str = ""
 
-    def __post_init__(self):
-        words, regions = len(self.words), len(self.boxes)
-        self._check("boxes", self.boxes, (regions, 4))
-        layers, heads = self.attention.shape[:2] if self.attention.ndim == 4 else (len(self.layers), 0)
-        self._check("attention", self.attention, (len(self.layers), heads, words, regions))
-        if self.back is not None:
-            self._check("back", self.back, (layers, heads, regions, words))
-        if self.gold is not None and self.gold.shape != (words, regions):
-            self._refuse(f"gold has the shape {self.gold.shape}, expected {(words, regions)}")
-        if self.labels and len(self.labels) != regions:
-            self._refuse(f"{len(self.labels)} labels for {regions} regions")
-        if not words or not regions:
-            self._refuse(f"{words} words and {regions} regions; at least one of each is needed")
-        if any(not 0 <= start < end <= len(self.caption) for start, end in self.words):
-            self._refuse(f"a word is outside the caption of {len(self.caption)} characters")
-
-    def _check(self, name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-        if array.shape != shape:
-            self._refuse(f"{name} has the shape {array.shape}, expected {shape}")
-        if array.size and not (array.min() >= -1e-3 and array.max() <= 1 + 1e-3):
-            self._refuse(f"{name} has values in [{array.min():.3g}, {array.max():.3g}], expected [0, 1]")
-
-    def _refuse(self, problem: str) -> None:
-        raise ValueError(f"example of image {self.image_id or '(no id)'}: {problem}")
-
     @property
     def heads(self) -> int:
         """H, the number of heads per layer."""

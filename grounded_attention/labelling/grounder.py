@@ -76,13 +76,6 @@ class Selection:
     threshold: float = THRESHOLD
     nms: float = NMS
 
-    def __post_init__(self) -> None:
-        if self.boxes_per_phrase < 1:
-            raise ValueError(f"boxes per phrase: found {self.boxes_per_phrase}, expected 1 or more")
-        for name in ("threshold", "nms"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name}: found {getattr(self, name)}, expected a number from 0 to 1")
-
     def select(self, candidates: Candidates, example: Example, phrase: Phrase) -> dict[str, Any]:
         """Makes the stored form of a phrase: its best boxes, clipped to the image and divided by its size."""
         boxes = torch.as_tensor(candidates.boxes, dtype=torch.float32).reshape(-1, 4)

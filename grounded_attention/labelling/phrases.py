@@ -13,8 +13,6 @@ from grounded_attention.modeling.caption_phrases import SPACY_MODEL, content_wor
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.utils.whole_words import whole_words
 
-from . import SOURCES
-
 _INSTALL = {
     "textblob": "pip install '.[textblob]' && python -m textblob.download_corpora lite",
     "spacy": "pip install '.[spacy]' && python -m spacy download {model}",
@@ -37,11 +35,7 @@ def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
         return TextBlobPhrases()
     if name == "spacy":
         return SpacyPhrases(model)
-    if name == "words":
-        return ContentWords()
-    if name == "given":
-        return GivenPhrases()
-    raise ValueError(f"unknown source of phrases {name!r}; expected one of {', '.join(SOURCES)}")
+    return ContentWords() if name == "words" else GivenPhrases()
 
 
 class TextBlobPhrases:

@@ -26,8 +26,6 @@ class SimulatedGrounder:
     reads_images = False
 
     def __init__(self, wrong: float = 0.0, seed: int = 0) -> None:
-        if not 0 <= wrong <= 1:
-            raise ValueError(f"--wrong {wrong}: expected a share from 0 to 1")
         self.wrong, self.seed = wrong, seed
         self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
 

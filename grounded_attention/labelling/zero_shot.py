@@ -16,7 +16,6 @@ from grounded_attention.processing.region_detection import KEEP_ALL, dictionary_
 from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.utils.plain_text import first_sentences
 
-from . import PROMPTS
 from .grounder import Candidates, Example, visible
 
 BY_TOKENS = ("grounding-dino", "mm-grounding-dino")
@@ -38,8 +37,6 @@ class ZeroShotGrounder:
     def __init__(self, model: Any, processor: Any, name: str = "", prompt: str = "phrases") -> None:
         kind = model.config.model_type
         _check_kind(kind)
-        if prompt not in PROMPTS:
-            raise ValueError(f"prompt {prompt!r}: expected {' or '.join(PROMPTS)}")
         if prompt == "caption" and kind not in BY_TOKENS:
             raise ValueError(f"--prompt caption needs Grounding DINO: a model of type {kind} reads single queries")
         self.model, self.processor, self.prompt = model.eval(), processor, prompt

@@ -31,13 +31,6 @@ CONVENTIONS: dict[str, Convention] = {
 }
 
 
-def get_convention(name: str) -> Convention:
-    """Finds a convention by its name."""
-    if name not in CONVENTIONS:
-        raise ValueError(f"unknown convention {name!r}; expected one of {', '.join(CONVENTIONS)}")
-    return CONVENTIONS[name]
-
-
 def is_right(predicted: Sequence[float] | None, gold: Sequence[float], convention: str = "vl_bert") -> bool:
     """
     Whether a predicted box finds the object; a missing box is a miss.
@@ -47,7 +40,7 @@ def is_right(predicted: Sequence[float] | None, gold: Sequence[float], conventio
         gold (`Sequence[float]`): box of the object, x1, y1, x2, y2 in pixels.
         convention (`str`, *optional*, defaults to `"vl_bert"`): key of `CONVENTIONS`.
     """
-    rule = get_convention(convention)
+    rule = CONVENTIONS[convention]
     if predicted is None or len(predicted) == 0:
         return False
     return rule.holds(float(box_iou([predicted], [gold], rule.plus_one)[0, 0]))

@@ -46,18 +46,6 @@ class WordAttention:
     def __post_init__(self):
         for name, dtype in (("boxes", np.float64), ("weights", np.float64), ("gold", bool)):
             object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=dtype))
-        shapes, regions = (self.boxes.shape, self.weights.shape, self.gold.shape), self.gold.size
-        if not regions or shapes != ((regions, 4), (regions,), (regions,)):
-            self._refuse("found boxes {}, weights {}, gold {}; expected (R, 4), (R,), (R,) with R >= 1", *shapes)
-        if not (self.weights.min() >= 0 and abs(self.weights.sum() - 1) <= 0.02):
-            self._refuse("weights sum to {:.3f}; expected non-negative weights that sum to 1", self.weights.sum())
-        if not (self.boxes.min() >= -1e-3 and self.boxes.max() <= 1 + 1e-3):
-            self._refuse(
-                "boxes have values up to {:.1f}; divide them by the width and height of the image", self.boxes.max()
-            )
-
-    def _refuse(self, problem: str, *found: Any) -> None:
-        raise ValueError(f"attention of {self.word!r}: " + problem.format(*found))
 
     @property
     def top(self) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from grounded_attention.analysis.relevancy import ReadOut
 from grounded_attention.metrics.item_scores import ItemScores, Scored
-from grounded_attention.metrics.referring_expression_accuracy import CONVENTIONS, get_convention, is_right
+from grounded_attention.metrics.referring_expression_accuracy import CONVENTIONS, is_right
 from grounded_attention.modeling.task_losses import region_sum
 from grounded_attention.reports.failures import GOLD, PREDICTED, Box, Judged
 from grounded_attention.utils.boxes import box_iou
@@ -143,7 +143,7 @@ def _right_regions(row: Any, boxes: np.ndarray, convention: str) -> np.ndarray:
 
 def _right(boxes: np.ndarray, gold: Any, convention: str) -> list[bool]:
     """Whether each box (n, 4) in pixels overlaps the gold box enough."""
-    rule = get_convention(convention)
+    rule = CONVENTIONS[convention]
     return [rule.holds(overlap) for overlap in box_iou(boxes, gold, rule.plus_one)[:, 0]]
 
 

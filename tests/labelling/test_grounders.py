@@ -136,8 +136,6 @@ def test_zero_shot_grounders_that_are_refused(tmp_path, dino):
     model, processor = tiny_owlv2()
     with pytest.raises(ValueError, match="--prompt caption needs Grounding DINO: a model of type owlv2"):
         ZeroShotGrounder(model, processor, prompt="caption")
-    with pytest.raises(ValueError, match="phrases or caption"):
-        ZeroShotGrounder(dino.model, dino.processor, prompt="words")
     folder = save_detector("detr", tmp_path / "detr")
     with pytest.raises(ValueError, match=r"a model of type detr; expected one of grounding-dino.*Florence-2"):
         load_zero_shot(str(folder))
@@ -199,8 +197,6 @@ def simulated(wrong, seed=0, count=300):
 
 
 def test_the_share_of_wrong_boxes():
-    with pytest.raises(ValueError, match="--wrong 2"):
-        SimulatedGrounder(2)
     assert simulated(0.0)[0] == set()
     wrong, boxes = simulated(0.2)
     assert 0.2 * 600 - 40 < len(wrong) < 0.2 * 600 + 40  # four standard deviations

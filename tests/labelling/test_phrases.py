@@ -70,8 +70,6 @@ def test_what_is_not_installed_is_named(monkeypatch):
         load_phrases("textblob")
     with pytest.raises(ValueError, match=r"spacy and de_core not installed.*spacy download de_core; or choose"):
         load_phrases("spacy", "de_core")
-    with pytest.raises(ValueError, match="textblob, spacy, words, given"):
-        load_phrases("nltk")
 
 
 def test_missing_corpora_are_found_before_any_work(monkeypatch):

@@ -41,11 +41,6 @@ def test_a_score_that_no_example_has_is_no_figure():
     assert "hit" not in interleave([found.items()])
 
 
-def test_a_score_for_other_examples_is_refused():
-    with pytest.raises(ValueError, match="hit has 1 values for 2 examples"):
-        metric((Scored({"hit": [1.0]}), batch("a", "b")))
-
-
 @pytest.mark.parametrize("processes", [1, 2, 3])
 def test_processes_together_give_what_one_gives(processes):
     names = list("abcdefg")

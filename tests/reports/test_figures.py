@@ -208,23 +208,6 @@ def test_methods_are_rows_on_one_scale(image, tmp_path):
     assert widest[0] == widest[1] < widest[3], "a flat head is not drawn as strong as a sure one"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"weights": np.array([0.5, 0.2, 0.1, 0.1])}, "weights sum to 0.900"),
-        ({"weights": np.array([1.5, -0.5, 0, 0])}, "non-negative"),
-        ({"weights": np.array([np.nan, 0.5, 0.5, 0])}, "sum to nan"),
-        ({"boxes": BOXES * 200}, "divide them by the width and height of the image"),
-        ({"boxes": BOXES[:3]}, r"found boxes \(3, 4\), weights \(4,\)"),
-        ({"boxes": np.zeros((0, 4)), "weights": np.zeros(0), "gold": np.zeros(0)}, "R >= 1"),
-    ],
-)
-def test_attention_that_cannot_be_is_refused(change, message):
-    good = {"word": "dogs", "span": (4, 8), "boxes": BOXES, "weights": np.full(4, 0.25), "gold": np.zeros(4, bool)}
-    with pytest.raises(ValueError, match="'dogs'.*" + message):
-        WordAttention(**(good | change))
-
-
 def test_wrong_words_files_and_accuracies_are_refused(image, tmp_path):
     methods = {"none": [attention("Two dogs")], "direct": [attention("the small dog")]}
     with pytest.raises(ValueError, match="same words in the same order"):
