@@ -179,7 +179,11 @@ def make_main(
 
     `how` is passed on to [`run`].
     """
-    return lambda arguments=None: run(build_parser(), work, arguments, **how)
+
+    def main(arguments: Sequence[str] | None = None) -> int:
+        return run(build_parser(), work, arguments, **how)
+
+    return main
 
 
 def run(

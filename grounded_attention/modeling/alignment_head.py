@@ -21,7 +21,7 @@ class PhraseEncoder(nn.Module):
         """Encodes phrases, (F, L, D) -> (F, S)."""
         # In the type of its weights: under autocast, also to bfloat16, cuDNN takes float16.
         with torch.autocast(token_states.device.type, enabled=False):
-            states = self.lstm(token_states.to(self.lstm.weight_hh_l0.dtype))[0]
+            states = self.lstm(token_states.to(next(self.lstm.parameters()).dtype))[0]
         last = (token_mask.sum(-1, keepdim=True).clamp(min=1) - 1)[..., None]  # (F, 1, 1)
         return states.gather(1, last.expand(-1, -1, states.shape[-1]))[:, 0]
 
