@@ -61,7 +61,7 @@ def call(name: str, *arguments: str) -> int:
 
 def test_every_program_of_the_folder_is_a_command():
     programs = {
-        path.stem for path in FOLDER.glob("*.py") if "\nmain = " in (text := path.read_text()) or "def main(" in text
+        path.stem for path in FOLDER.glob("*.py") if "\nmain = " in (text := path.read_text()) or "\ndef main(" in text
     }
     assert {module.rpartition(".")[2] for module in COMMANDS.values()} == programs - {"main"}
     assert set(ABSENT) == set(COMMANDS) - {"completion", "doctor"}, (
