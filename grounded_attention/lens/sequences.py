@@ -19,7 +19,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.processing.videos import Video
 from grounded_attention.supervision import supervise
-from grounded_attention.supervision.attention_function import SupervisedAttention, layer_numbers
+from grounded_attention.supervision.attention_function import SupervisedAttention, attend_late_rows, layer_numbers
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
@@ -154,16 +154,40 @@ class Rows(NamedTuple):
         return {layer: each[:, places] for layer, each in self.layers.items()}
 
 
+class _Late(NamedTuple):
+    """Queries of a layer whose attention is read after the last pass: their places, the last keys, how they score."""
+
+    places: list[int]
+    queries: list[Tensor]
+    key: Tensor
+    rule: tuple[Any, ...]
+
+
 class _RowReader:
-    """Reads rows while a model generates: of the prompt, up to `start`, the asked ones, of the answer all."""
+    """Reads rows while a model generates: of the prompt, up to `start`, the asked ones, of the answer all.
+
+    A token of the answer sees all before it, and the last pass has the keys of all: until then its query is kept, and
+    a step of generation takes no longer. A GPU is not waited for before the end.
+    """
 
     def __init__(self, start: int, rows: Sequence[int], columns: Tensor, layers: Iterable[int]):
         self.rows, self.columns, self.start = sorted({*rows}), columns[None], start
-        self.positions: list[int] = []
-        self.read: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+        self.read: dict[int, list[tuple[list[int], Tensor]]] = {layer: [] for layer in layers}
+        self._late: dict[int, _Late] = {}
         self._seen = dict.fromkeys(self.read, 0)
-        self._pass: tuple[int, tuple, RowPlans] = (-1, (), RowPlans())
+        self._pass: tuple[int, list[int], tuple, RowPlans] = (-1, [], (), RowPlans())
         self.complete = True
+
+    def keep(self, layer: int, query: Tensor, key: Tensor, rule: tuple[Any, ...]) -> bool:
+        """Keeps the query of one token of the answer that sees all `key`; False if this is not what the pass has."""
+        first = self._seen.get(layer, 0)
+        if layer not in self.read or first < self.start or (query.shape[2], key.shape[2]) != (1, first + 1):
+            return False
+        self._seen[layer] = first + 1
+        late = self._late[layer] = self._late.get(layer, _Late([], [], key, rule))._replace(key=key)
+        late.places.append(first)
+        late.queries.append(query)
+        return True
 
     def ask(self, layer: int, length: int, keys: int) -> tuple[tuple, RowPlans]:
         """The rows of a pass of `length` tokens; none in a layer whose cache has not kept all `keys`."""
@@ -176,19 +200,28 @@ class _RowReader:
         if self._pass[0] != end:  # the first layer of this pass
             rows = [row for row in self.rows if first <= row < end] if first < self.start else [*range(first, end)]
             asked = ((torch.tensor([rows], device=self.columns.device) - first, self.columns),) if rows else ()
-            self.positions += rows
-            self._pass = (end, asked, RowPlans())
-        return self._pass[1:]
+            self._pass = (end, rows, asked, RowPlans())
+        return self._pass[2:]
 
     def take(self, report: SupervisedAttention) -> None:
-        """Keeps what a layer reports."""
-        self.read[cast(int, report.layer)].append(_attention(report)[0].float().cpu())
+        """Keeps what a layer reports of the pass."""
+        self.read[cast(int, report.layer)].append((self._pass[1], _attention(report.pairs[0])))
 
     def result(self) -> Rows | None:
-        counts = {sum(part.shape[1] for part in parts) for parts in self.read.values()}
-        if not self.complete or counts != {len(self.positions)}:
+        for layer, kept in self._late.items():
+            columns = self.columns.to(kept.key.device)
+            pair = attend_late_rows(torch.cat(kept.queries, 2), kept.key, kept.places, columns, *kept.rule)
+            self.read[layer].append((kept.places, _attention(pair)))
+        self._late.clear()
+        places = {layer: [row for part, _ in parts for row in part] for layer, parts in self.read.items()}
+        order = sorted(next(iter(places.values()), ()))
+        if not self.complete or any(sorted(each) != order for each in places.values()):
             return None
-        return Rows(tuple(self.positions), {layer: torch.cat(parts, 1) for layer, parts in self.read.items()})
+        rows = {}
+        for layer, parts in self.read.items():
+            found = torch.cat([part for _, part in parts], 1).cpu()
+            rows[layer] = found[:, [places[layer].index(row) for row in order]]
+        return Rows(tuple(order), rows)
 
 
 @torch.no_grad()
@@ -228,10 +261,10 @@ def reading(
                 del module.row_reader
 
 
-def _attention(report: SupervisedAttention) -> Tensor:
-    """(B, H, Q, R): the ordinary attention of the rows of a report on the columns."""
-    log_alpha, log_share = cast(AttentionPair, report.pairs[0])
-    return (log_alpha + cast(Tensor, log_share)[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)
+def _attention(pair: AttentionPair | None) -> Tensor:
+    """(H, Q, R) float32: the ordinary attention of the rows of one sequence on the columns."""
+    log_alpha, log_share = cast(AttentionPair, pair)
+    return (log_alpha + cast(Tensor, log_share)[..., None]).exp().masked_fill(is_hidden(log_alpha), 0.0)[0].float()
 
 
 def rows_at_once(model: Any, layers: int, columns: int) -> int:
@@ -264,7 +297,7 @@ def read_rows(
             )
             reports = observed_layers(outputs)
             for number, report in zip(layer_numbers(reports), reports, strict=True):
-                read.setdefault(number, []).append(_attention(report)[0].float().cpu())
+                read.setdefault(number, []).append(_attention(report.pairs[0]).cpu())
     return {number: torch.cat(parts, 1) for number, parts in read.items()}
 
 

@@ -26,7 +26,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
 from .row_states import AttentionPair, RowStates, cap, layers_at_once, log_softmax, score
-from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows
+from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows, mask_whole_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
 # The names have no "flash" and no "/", because transformers tries to load a kernel for every name with one.
@@ -124,6 +124,24 @@ def attend_rows(
     keys = [key] * len(rows)
     parts = zip(rows, keys, plan.columns.positions, plan.padded, plan.masks, strict=True)
     return tuple(_attend_whole_rows(*part, softcap, sinks) for part in parts)
+
+
+def attend_late_rows(
+    query: Tensor,
+    key: Tensor,
+    places: Sequence[int],
+    columns: Tensor,
+    scaling: float,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+) -> AttentionPair:
+    """The attention of rows (1, H, Q, d), at these places of the keys (1, G, M, d), which see the keys up to their own.
+
+    Their queries were kept while a model generated; `columns` (1, K) and the rest are those of [`attend_rows`].
+    """
+    mask = mask_whole_rows(None, torch.tensor([list(places)], device=key.device), key.shape[2], True)
+    padded = (columns < 0)[:, None, None]
+    return _attend_whole_rows(query * scaling, key, columns.clamp(min=0), padded, mask, softcap, sinks)
 
 
 def read_rows(
@@ -268,21 +286,23 @@ def _supervised(implementation: str) -> Callable:
         report = None
         # What reads rows while a model generates (lens/sequences.py); `generate` hands on no arguments of ours.
         reader = getattr(module, "row_reader", None)
+        factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+        rule = (kwargs.get("softcap"), kwargs.get("s_aux"))
         if reader is not None:
-            attention_queries, attention_plans = reader.ask(module.layer_idx, query.shape[2], key.shape[2])
+            sees_all = attention_mask is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
+            if not (sees_all and reader.keep(module.layer_idx, query, key, (factor, *rule))):
+                attention_queries, attention_plans = reader.ask(module.layer_idx, query.shape[2], key.shape[2])
         reports = attention_layers is None or module.layer_idx in attention_layers
         # A described call names its streams; any other has positions of one sequence.
         reports = reports and (attention_call is not None or not reads_other_sequence(module))
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
-            factor = query.shape[-1] ** -0.5 if scaling is None else scaling
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
             _check_plain_scores(implementation, attention_mask, causal, kwargs)
             if isinstance(attention_queries, Mapping):
                 _check_streams(module, attention_call)
                 attention_queries = tuple(attention_queries.values())
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-            rule = (kwargs.get("softcap"), kwargs.get("s_aux"))
             report = _observe(query, key, attention_mask, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
