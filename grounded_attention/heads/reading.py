@@ -27,6 +27,7 @@ from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchG
 from grounded_attention.supervision import DIRECTIONS, from_attention_maps, supervise
 from grounded_attention.supervision.alignment import locate_indices
 from grounded_attention.supervision.attention_function import layer_numbers
+from grounded_attention.supervision.layer_losses import read_pairs
 from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
@@ -98,15 +99,14 @@ class InterfaceObserver(Observer):
         arguments = self.query_arguments(batch, {name: queries[name] for name in directions})
         wanted = {"attention_plans": RowPlans(), "output_attentions": True, "return_dict": True}
         with supervise(self.model):
-            outputs = self.model(**self.inputs(batch), **arguments, **wanted)
+            outputs = self.model(**self.inputs(batch), **arguments, **wanted, attention_states=True)
         layers = observed_layers(outputs)
         places = self._places(layers)
         read = {}
         for number, name in enumerate(directions):
-            pairs = [
-                (place, pair) for place, layer in zip(places, layers, strict=True) if (pair := layer.pairs[number])
-            ]
-            read[name] = _stack([pair for _, pair in pairs], [place for place, _ in pairs], len(self.layers))
+            answers = [(place, layer.reports[number]) for place, layer in zip(places, layers, strict=True)]
+            seen = {place: report for place, report in answers if report is not None}
+            read[name] = _stack(read_pairs([*seen.values()]), [*seen], len(self.layers))
         return read
 
     def _places(self, layers: Sequence[Any]) -> Sequence[int]:

@@ -25,8 +25,8 @@ from grounded_attention.modeling.two_streams import attend_packed_keys
 
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
-from .row_states import AttentionPair, RowStates, cap, layers_at_once, log_softmax, score
-from .score_masks import LOWEST_SCORE, ScoreMask, gather_columns, is_hidden, mask_of_rows, mask_whole_rows
+from .row_states import AttentionPair, RowStates, layers_at_once
+from .score_masks import LOWEST_SCORE, mask_of_rows, mask_whole_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
 # The names have no "flash" and no "/", because transformers tries to load a kernel for every name with one.
@@ -117,13 +117,8 @@ def attend_rows(
 
     `softcap` limits the scores (Gemma 2); `sinks` (H,) are scores of a column without a value (gpt-oss).
     """
-    if not share:
-        return tuple(states.pair() for states in read_rows(query, key, queries, scaling, mask, causal, plans, softcap))
-    plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=True)
-    rows = [each * scaling for each in plan.rows.read(query)]
-    keys = [key] * len(rows)
-    parts = zip(rows, keys, plan.columns.positions, plan.padded, plan.masks, strict=True)
-    return tuple(_attend_whole_rows(*part, softcap, sinks) for part in parts)
+    request = (queries, scaling, mask, causal, plans, share, softcap, sinks)
+    return tuple(states.pair() for states in read_rows(query, key, *request))
 
 
 def attend_late_rows(
@@ -135,13 +130,13 @@ def attend_late_rows(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> AttentionPair:
-    """The attention of rows (1, H, Q, d), at these places of the keys (1, G, M, d), which see the keys up to their own.
+    """The attention of rows (1, H, Q, d) at `places` of the keys (1, G, M, d); a row sees the keys up to its own.
 
     Their queries were kept while a model generated; `columns` (1, K) and the rest are those of [`attend_rows`].
     """
     mask = mask_whole_rows(None, torch.tensor([list(places)], device=key.device), key.shape[2], True)
     padded = (columns < 0)[:, None, None]
-    return _attend_whole_rows(query * scaling, key, columns.clamp(min=0), padded, mask, softcap, sinks)
+    return RowStates(query, key, scaling, mask, softcap, columns.clamp(min=0), padded, sinks).pair()
 
 
 def read_rows(
@@ -152,30 +147,18 @@ def read_rows(
     mask: Any,
     causal: bool | int,
     plans: RowPlans | None,
+    share: bool,
     softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> list[RowStates]:
     """Reads what the attention of chosen rows is computed from; see [`attend_rows`] for the arguments."""
-    plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=False)
-    parts = zip(plan.rows.read(query), plan.columns.read(key), plan.masks, strict=True)
-    return [RowStates(rows, keys, scaling, part, softcap) for rows, keys, part in parts]
-
-
-def _attend_whole_rows(
-    query_rows: Tensor,
-    key: Tensor,
-    columns: Tensor,
-    padded: Tensor,
-    mask: ScoreMask,
-    softcap: float | None,
-    sinks: Tensor | None,
-) -> AttentionPair:
-    """Scores rows (B, H, Q, d) against all keys (B, G, M, d), which `log_share` needs."""
-    scores = mask.apply(cap(score(query_rows, key), softcap))
-    selected = gather_columns(scores, columns).masked_fill(padded, LOWEST_SCORE)
-    log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
-    total = scores.logsumexp(-1)
-    total = total if sinks is None else torch.logaddexp(total, sinks.float().view(-1, 1))
-    return log_alpha, selected.logsumexp(-1) - total
+    plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=share)
+    rows = plan.rows.read(query)
+    if share:
+        parts = zip(rows, plan.masks, plan.columns.positions, plan.padded, strict=True)
+        return [RowStates(each, key, scaling, part, softcap, *columns, sinks) for each, part, *columns in parts]
+    read = zip(rows, plan.columns.read(key), plan.masks, strict=True)
+    return [RowStates(each, keys, scaling, part, softcap) for each, keys, part in read]
 
 
 def _observe(
@@ -195,12 +178,11 @@ def _observe(
 ) -> SupervisedAttention:
     asked = [each for each in queries if each is not None]
     pairs: Iterator[AttentionPair | RowStates] = iter(())
-    if asked and not share:
-        read = read_rows(query, key, asked, scaling, mask, causal, plans, softcap)
+    if asked:
+        read = read_rows(query, key, asked, scaling, mask, causal, plans, share, softcap, sinks)
         # Larger ones are not stacked, and attention takes less memory than they do.
-        pairs = iter(each if states and layers_at_once(each.size()) > 1 else each.pair() for each in read)
-    elif asked:
-        pairs = iter(attend_rows(query, key, asked, scaling, mask, share, causal, plans, softcap, sinks))
+        at_once = [layers_at_once(each.size(), key.device) for each in read]
+        pairs = (each if states and n > 1 else each.pair() for each, n in zip(read, at_once, strict=True))
     reports = tuple(None if each is None else next(pairs) for each in queries)
     averaged = None
     if mean:

@@ -36,6 +36,18 @@ def sum_layers(
     return (reduce(torch.add, losses) / seen.clamp(min=1)).sum(), (seen > 0).sum()
 
 
+def read_pairs(reports: Sequence[LayerReport]) -> list[AttentionPair]:
+    """The attention of the layers, (B, H, Q, K) and (B, H, Q) or None each; that of small ones is computed at once."""
+    pairs: list[AttentionPair] = []
+    for group in _group_layers(reports):
+        states = [report for report in group if isinstance(report, RowStates)]
+        if states:
+            alpha, share = stack_states(states).pair()
+            pairs += zip(alpha, [None] * len(alpha) if share is None else share, strict=True)
+        pairs += [report for report in group if not isinstance(report, RowStates)]
+    return pairs
+
+
 def _group_layers(reports: Sequence[LayerReport]) -> list[list[LayerReport]]:
     """Groups layers whose losses are computed at once: a few large operations take less time than many small ones."""
     groups: list[list[LayerReport]] = []
@@ -46,7 +58,7 @@ def _group_layers(reports: Sequence[LayerReport]) -> list[list[LayerReport]]:
             room -= 1
         else:
             groups.append([report])
-            room = layers_at_once(_size(report)) - 1
+            room = layers_at_once(*_size(report)) - 1
     return groups
 
 
@@ -56,8 +68,10 @@ def _fit(one: LayerReport, other: LayerReport) -> bool:
     return (one[0].shape, one[0].device) == (other[0].shape, other[0].device)
 
 
-def _size(report: LayerReport) -> int:
-    return report.size() if isinstance(report, RowStates) else report[0].numel()
+def _size(report: LayerReport) -> tuple[int, torch.device]:
+    return (
+        (report.size(), report.keys.device) if isinstance(report, RowStates) else (report[0].numel(), report[0].device)
+    )
 
 
 def _stack(reports: Sequence[LayerReport]) -> tuple[AttentionPair, Tensor]:

@@ -57,9 +57,9 @@ def mask_columns(
 
 
 def gather_columns(scores: Tensor, columns: Tensor) -> Tensor:
-    """(B or 1, H, Q, M) at columns (B, K), from 0 on -> (B, H, Q, K)."""
-    index = columns[:, None, None].expand(-1, *scores.shape[1:3], -1)
-    return scores.expand(columns.shape[0], -1, -1, -1).gather(3, index)
+    """(..., B or 1, H, Q, M) at columns (B, K), from 0 on -> (..., B, H, Q, K)."""
+    shape = (*scores.shape[:-4], len(columns), *scores.shape[-3:-1], -1)
+    return scores.expand(shape).gather(-1, columns[:, None, None].expand(shape))
 
 
 def is_hidden(scores: Tensor) -> Tensor:
