@@ -156,7 +156,7 @@ def read_rows(
     rows = plan.rows.read(query)
     if share:
         parts = zip(rows, plan.masks, plan.columns.positions, plan.padded, strict=True)
-        return [RowStates(each, key, scaling, part, softcap, *columns, sinks) for each, part, *columns in parts]
+        return [RowStates(each, key, scaling, part, softcap, at, gaps, sinks) for each, part, at, gaps in parts]
     read = zip(rows, plan.columns.read(key), plan.masks, strict=True)
     return [RowStates(each, keys, scaling, part, softcap) for each, keys, part in read]
 
