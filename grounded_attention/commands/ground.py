@@ -51,7 +51,7 @@ from .command_line import make_main, make_parser
 from .image_options import add_region_options
 from .number_options import not_negative
 from .rows_options import add_source_options, refuse_row_options, rows_from
-from .vlm_options import add_vlm_options, is_vision_language_model, read_model_type
+from .vlm_options import add_vlm_options, is_vision_language_model, read_heads, read_model_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,7 +184,8 @@ def ground_in_regions(options: argparse.Namespace, inputs: Sequence[Input]) -> I
         where = f"layer {layers[0]}" if len(layers) == 1 else f"mean over layers {layers[0]} to {layers[-1]}"
         where, about = f"{where}, {heads}", {"layers": layers, "head": options.head}
     else:
-        chosen = ChosenHeads.from_file(options.heads)
+        pairs = options.heads if isinstance(options.heads, list) else None
+        chosen = ChosenHeads.from_file(options.heads) if pairs is None else ChosenHeads(tuple(pairs), source="--heads")
         chosen.check(pipe.model)
         settings |= {"heads": chosen.heads, "words": chosen.settings.words}
         where, about = name_chosen(chosen)
@@ -238,6 +239,11 @@ def name_chosen(chosen: ChosenHeads) -> tuple[str, dict[str, Any]]:
 
     pairs = [list(pair) for pair in chosen.heads]
     return f"attention of {name_heads(chosen.heads)}, of {chosen.source}", {"heads": pairs, "heads_of": chosen.source}
+
+
+def _pairs_or_file(text: str) -> list[tuple[int, int]] | str:
+    pairs = read_heads(text)
+    return pairs if isinstance(pairs, list) else text
 
 
 def split_phrases(texts: list[str] | None) -> list[str] | None:
@@ -325,8 +331,9 @@ def build_parser() -> argparse.ArgumentParser:
     add_vlm_options(parser)
     add(
         "--heads",
-        metavar="FILE",
-        help="heads.json (default for a vision-language model: that of its adapter or its own)",
+        metavar="HEADS",
+        type=_pairs_or_file,
+        help="14-3,20-0, or heads.json (default for a vision-language model: that of its adapter or its own)",
     )
     add(
         "--phrases",

@@ -115,6 +115,9 @@ def test_the_heads_of_a_file_ground(files, tmp_path, capsys, word, tokens):
     assert found["heads"] == [[0, 1], [1, 0]]
     share = ((attention[0, 1] + attention[1, 0]) / 2)[tokens].mean(0).max()
     assert found["grounding"][0]["score"] == pytest.approx(float(share), abs=1e-4)
+    if word == "mean":
+        assert run(files, "--regions", files / "table", "--phrases", "a b", "--json", "--heads", "0-1,1-0") == 0
+        assert json.loads(capsys.readouterr().out)["grounding"] == found["grounding"]
 
 
 def test_a_detector_and_a_backbone_ground_and_draw(files, tmp_path, capsys):
