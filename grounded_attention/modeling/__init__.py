@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Model families for the Hub. Importing this package registers them with transformers' Auto classes."""
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from transformers import AutoModel
 from transformers.pipelines import PIPELINE_REGISTRY

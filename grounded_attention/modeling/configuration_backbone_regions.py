@@ -13,7 +13,7 @@
 # limitations under the License.
 """Configuration of region features from any vision backbone"""
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from typing import Any
 

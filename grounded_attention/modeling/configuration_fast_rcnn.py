@@ -13,7 +13,7 @@
 # limitations under the License.
 """Configuration of the region-feature network of VL-BERT"""
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig

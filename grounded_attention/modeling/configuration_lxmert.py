@@ -13,7 +13,7 @@
 # limitations under the License.
 """LXMERT model configuration"""
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 import os
 from typing import Any, Literal

@@ -13,7 +13,7 @@
 # limitations under the License.
 """ViLBERT model configuration"""
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from typing import Any, Literal
 

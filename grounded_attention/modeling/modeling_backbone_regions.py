@@ -16,7 +16,7 @@
 Shape letters: B batch, R regions, K regions without padding, C channels, h and w cells of the feature map.
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 import inspect
 from typing import Any

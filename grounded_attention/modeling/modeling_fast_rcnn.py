@@ -21,7 +21,7 @@ The blocks are the ResNet blocks of transformers; their outputs equal those of t
 regions.
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from dataclasses import dataclass
 from typing import Any, cast

@@ -18,7 +18,7 @@ Text and regions are two streams that meet in the cross layers. Embeddings and h
 transformers, with the same names of weights; the layers work with every attention back end.
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ Text and regions are two streams that meet in co-attention layers. The first reg
 weights are those of the public checkpoints, with `vilbert` instead of `bert`.
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ The sequence has fixed columns, [text T][regions R]. Embeddings and heads are th
 with the same names of weights. The encoder is that of BERT, with every attention back end.
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from typing import Any

@@ -23,7 +23,7 @@ Boxes are not changed. In the public code they end at the last pixel: the whole 
 by (w, h). The processors of this package return (0, 0, 1, 1).
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ The pipeline is saved with every checkpoint, uses the processor of the checkpoin
 Shape letters: B batch, L layers, H heads, T text, R regions, P phrases, n regions of an image.
 """
 
-from .check_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar

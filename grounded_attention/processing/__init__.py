@@ -4,7 +4,7 @@
 Importing this package makes `AutoProcessor` find the processors without `trust_remote_code`.
 """
 
-from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from transformers.models.auto.image_processing_auto import (
     AutoImageProcessor,  # the top-level import requires torchvision in transformers 5.4

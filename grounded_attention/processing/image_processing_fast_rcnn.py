@@ -13,7 +13,7 @@
 # limitations under the License.
 """Pixels for the region-feature network of VL-BERT: the resize, colour order and means of its public code."""
 
-from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping, Sequence
 from typing import Any

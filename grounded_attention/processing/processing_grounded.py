@@ -13,7 +13,7 @@
 # limitations under the License.
 """Common processor of all model families: converts texts, regions or images, and phrases to model inputs."""
 
-from .check_processor_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
+from .oldest_transformers import OLDEST_TRANSFORMERS as OLDEST_TRANSFORMERS  # isort: skip
 
 import inspect
 from abc import ABC, abstractmethod

@@ -13,7 +13,7 @@
 # limitations under the License.
 """Processors of the families with two streams, ViLBERT and LXMERT: text and regions are not one sequence."""
 
-from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

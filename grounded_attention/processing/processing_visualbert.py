@@ -13,7 +13,7 @@
 # limitations under the License.
 """Processor of VisualBERT: converts texts, regions, and labelled phrases to model inputs."""
 
-from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from typing import Any, ClassVar

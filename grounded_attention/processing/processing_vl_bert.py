@@ -13,7 +13,7 @@
 # limitations under the License.
 """Processor of VL-BERT: converts texts, regions or images, and labelled phrases to model inputs."""
 
-from .check_processor_transformers import OLDEST_TRANSFORMERS  # isort: skip
+from .oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from typing import ClassVar
 

@@ -26,15 +26,14 @@ from .whole_files import write_text
 SHIPPED = (PACKAGE / "modeling", PACKAGE / "processing")
 # Source files of versions that saved each beside the weights, whose definitions are in other files now.
 _FORMER = {
-    "modeling": {f"{name}.py" for name in ("pipeline_entry", "two_images", "two_stream_heads", "two_stream_inputs")},
-    "processing": {
-        f"{name}.py"
-        for name in ("batch_arguments", "float32_copy", "region_images", "sequence_lengths", "spatial_features")
-    },
+    "modeling": "check_transformers.py pipeline_entry.py two_images.py two_stream_heads.py "
+    "two_stream_inputs.py".split(),
+    "processing": "batch_arguments.py check_processor_transformers.py float32_copy.py region_images.py "
+    "sequence_lengths.py spatial_features.py".split(),
 }
 # The names of the files of a checkpoint, also of an earlier version, which had a file for each source file.
 SOURCE_NAMES = frozenset(path.name for folder in SHIPPED for path in folder.glob("*.py")) - {"__init__.py"}
-SOURCE_NAMES |= _FORMER["modeling"] | _FORMER["processing"]
+SOURCE_NAMES |= {*_FORMER["modeling"], *_FORMER["processing"]}
 # The source file of what a bundle has in the place of parts that are left to the installed package.
 _STAND_IN = "installed_package"
 _WIDTH = 119

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from grounded_attention.commands.command_line import make_parser
-from grounded_attention.modeling.check_transformers import OLDEST_TRANSFORMERS
+from grounded_attention.processing.oldest_transformers import OLDEST_TRANSFORMERS
 
 from .second_environment import HERE, ROOT, prepare, run_tests
 
