@@ -9,6 +9,7 @@ import pytest
 
 from grounded_attention.commands.build_data import main
 from grounded_attention.commands.builder_options import parse_options
+from grounded_attention.dataset_scripts.builders.coco_captions import CocoCaptions
 from grounded_attention.dataset_scripts.builders.flickr30k_entities import Flickr30kEntities
 from grounded_attention.dataset_scripts.builders.vgp import VGP
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -99,8 +100,8 @@ def test_the_output_may_not_be_a_link(tmp_path, capsys):
 
 
 def test_options_take_the_type_of_the_builder():
-    pairs = ["seed=7", "regions=01", "only_images_with_pairs=true"]
-    assert parse_options(VGP, pairs) == {"seed": 7, "regions": "01", "only_images_with_pairs": True}
+    assert parse_options(VGP, ["seed=7", "regions=01"]) == {"seed": 7, "regions": "01"}
+    assert parse_options(CocoCaptions, ["merge_restval=true"]) == {"merge_restval": True}
     with pytest.raises(DataError, match="unknown option"):
         parse_options(Flickr30kEntities, ["seed=7"])
 
@@ -109,7 +110,7 @@ def test_the_command_runs_from_the_clone(tmp_path):
     root = Path(__file__).parents[2]
     command = [sys.executable, "-m", "grounded_attention", "data", "build"]
     shown = subprocess.run([*command, "vgp", "--help"], cwd=root, capture_output=True, text=True, check=True).stdout
-    assert "only_images_with_pairs" in shown and "--data-dir data --output" in shown
+    assert "negatives_per_image" in shown and "--data-dir data --output" in shown
     arguments = ["vgp", "--data-dir", str(tmp_path), "--output", str(tmp_path / "out"), "negatives=random"]
     failed = subprocess.run([*command, *arguments], cwd=root, capture_output=True, text=True)
     assert failed.returncode == 2 and "Traceback" not in failed.stderr

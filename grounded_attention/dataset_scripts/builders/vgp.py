@@ -67,7 +67,6 @@ class VGPConfig(Flickr30kEntitiesConfig):
     negatives_per_image: int = 10
     regions: str | None = None
     seed: int = 0
-    only_images_with_pairs: bool = False
 
     def pair_folders(self) -> list[Path]:
         """Returns the folders that may hold the pair files, in the order of the search."""
@@ -171,15 +170,14 @@ class VGP(LocalBuilder):
         rows = read_pairs(pair_file, self.config.name)
         clean = clean_pairs(rows, self.config.kind(), set(images[split]), other_split_images, report)
         with_pairs = self._count_joins(files, split, clean, report)
-        used = [image for image in images[split] if not self.config.only_images_with_pairs or image in with_pairs]
-        report.add("images", count=len(used))
+        report.add("images", count=len(images[split]))
         report.add("images_with_phrase_pairs", count=len(with_pairs))
-        negatives = self._negatives(used)
+        negatives = self._negatives(images[split])
         self.report[str(SPLITS[split])] = report.as_dict()
         # Only problems have examples; a file without rows may be cut after its header.
         level = logging.WARNING if report.examples or not rows else logging.INFO
         logger.log(level, "VGP %s: %s", split, ", ".join(f"{name} {count}" for name, count in report.counts.items()))
-        return [ImageJob(image, tuple(clean.get(image, ())), negatives.get(image)) for image in used]
+        return [ImageJob(image, tuple(clean.get(image, ())), negatives.get(image)) for image in images[split]]
 
     def _count_joins(
         self, files: EntitiesFiles, split: str, clean: Mapping[str, list[PairRow]], report: BuildReport
