@@ -15,7 +15,6 @@ TIME = ("_runtime", "_per_second")
 # 16 rows: 4 steps an epoch with batches of 4.
 PLAIN = {"per_device_train_batch_size": 4, "max_steps": 7, "save_strategy": "steps", "save_steps": 1}
 TWO_PROCESSES = {
-    "plain": {"per_device_train_batch_size": 2},
     "loader workers": {"per_device_train_batch_size": 2, "dataloader_num_workers": 2, "max_steps": 5},
     "logs": {"per_device_train_batch_size": 2, "logging_steps": 3, "save_steps": 2, "save_total_limit": 2},
 }
@@ -41,8 +40,8 @@ def trainer_of(directory, arguments):
     return make_trainer(directory, model=model, rows=rows, **{**PLAIN, "length_column_name": "length", **arguments})
 
 
-def train_and_continue(directory, arguments, kept=(0, -2, -1)):
-    """A run without a stop, and one continued from the first, the last but one and the last of its checkpoints."""
+def train_and_continue(directory, arguments, kept):
+    """A run without a stop, and one continued from each of the checkpoints with these numbers."""
     straight = trainer_of(directory / "straight", arguments)
     straight.train()
     checkpoints = sorted((directory / "straight").glob("checkpoint-*"), key=step_of)

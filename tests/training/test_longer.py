@@ -20,8 +20,9 @@ def history(folder):
     ]
 
 
-@pytest.mark.parametrize("recipe_of", [tiny_recipe, vlm_recipe])
-@pytest.mark.parametrize("length", [("max_steps", 2, 4), ("num_train_epochs", 1, 2)])
+@pytest.mark.parametrize(
+    ("recipe_of", "length"), [(tiny_recipe, ("max_steps", 2, 4)), (vlm_recipe, ("num_train_epochs", 1, 2))]
+)
 def test_a_finished_run_is_trained_longer(scenes, tmp_path, monkeypatch, capsys, recipe_of, length):
     """With a constant learning rate it is the longer run; methods, baseline and root figures are made anew."""
     key, short, long = length

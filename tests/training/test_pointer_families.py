@@ -1,5 +1,5 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
-"""The recipes that teach to point, ten steps each on four families, are pushed to a Hub over HTTP and read from there:
+"""The recipes that teach to point, three steps each on four families, are pushed to a Hub and read from there:
 the adapter of pointer_qwen.yaml by peft alone, the model of pointer_actor.yaml with its head."""
 
 import json
@@ -10,7 +10,7 @@ from tests.helpers.warm_python import run_python
 
 ROOT = Path(__file__).resolve().parents[2]
 FAMILIES = ["qwen2_5_vl", "qwen3_vl", "internvl", "llava_onevision"]
-TEN_STEPS = """
+STEPS = """
 import json, sys
 from pathlib import Path
 import torch, yaml
@@ -30,8 +30,8 @@ found = {}
 
 def run(name, family, **model):
     hub = f"org/{family}-{name}"
-    training = {"max_steps": 10, "learning_rate": 0.05, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0}
-    training |= {"push_to_hub": True, "hub_model_id": hub, "logging_steps": 10, "disable_tqdm": True}
+    training = {"max_steps": 3, "learning_rate": 0.05, "use_cpu": True, "bf16": False, "dataloader_num_workers": 0}
+    training |= {"push_to_hub": True, "hub_model_id": hub, "logging_steps": 3, "disable_tqdm": True}
     recipe = {"extends": str(find_recipe(name)), "output_dir": str(folder / "runs" / hub), "training": training}
     recipe["data"] = {"source": f"{folder}/screens/train.json", "images": None, "limit": {"validation": 2}}
     recipe["model"] = {"source": str(base), **model}
@@ -79,7 +79,7 @@ def test_recipes_that_point_train_four_families_and_are_read_from_the_hub(tmp_pa
     with LoopbackHub(tmp_path / "state") as hub:
         paths = {"PYTHONPATH": str(ROOT), "HF_DATASETS_CACHE": str(tmp_path / "cache")}
         environment = {**hub.environment(tmp_path / "home"), **paths}
-        done = run_python(TEN_STEPS, [tmp_path, *FAMILIES], env=environment, cwd=tmp_path)
+        done = run_python(STEPS, [tmp_path, *FAMILIES], env=environment, cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
         for family in FAMILIES:
             for name, file in (("pointer_qwen", "adapter_model.safetensors"), ("pointer_actor", "model.safetensors")):

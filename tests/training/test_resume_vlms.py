@@ -15,7 +15,7 @@ from tests.helpers.tiny_vlm_examples import make_rows
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import CHAT_TEMPLATE, PROCESSORS, make_processor
 
-STEPS, STOP = 4, 2
+STEPS, STOP = 2, 1
 
 
 class Supervised(GroundingTrainerMixin, Trainer):
