@@ -120,7 +120,7 @@ campaign: $(INSTALLED)  ## kill commands, fill the disk, damage files, give wron
 	$(BIN)/python -m tests.campaign.run --seed $(SEED) --faults $(FAULTS) --damages $(DAMAGES) --fuzz $(FUZZ) --case "$(CASE)"
 
 conformance: $(INSTALLED)  ## transformers' own model tests on every class; compile and export every family; compute on a pretended GPU
-	$(BIN)/python -m tests.conformance.run
+	$(BIN)/python -m tests.conformance.run -n 2 --dist worksteal
 
 .PHONY: oldest
 oldest: $(INSTALLED)  ## save/load and parity tests on the oldest supported transformers

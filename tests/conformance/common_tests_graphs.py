@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 import torch
+from parameterized import parameterized
 from transformers.testing_utils import torch_device
 
 from benchmarks import gpu
@@ -27,14 +28,13 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 class CompiledTest(unittest.TestCase):
     """A compiled model computes what the model computes."""
 
+    @parameterized.expand(FAMILIES)
     @torch.no_grad()
-    def test_every_family(self) -> None:
-        for name, family in FAMILIES.items():
-            with self.subTest(name):
-                config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
-                model = family.base_model(config).eval().to(torch_device)
-                expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
-                torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
+    def test_every_family(self, name: str) -> None:
+        config, inputs = TESTERS[name]({}).prepare_config_and_inputs_for_common()
+        model = FAMILIES[name].base_model(config).eval().to(torch_device)
+        expected, found = model(**inputs), torch.compile(model, fullgraph=True)(**inputs)
+        torch.testing.assert_close(dict(found), dict(expected), **CLOSE)
 
     def test_a_training_step_without_padding(self) -> None:
         """As `make bench-gpu` compiles it, with sizes that are not fixed; on a CPU the benchmark only traces."""
@@ -48,34 +48,33 @@ class CompiledTest(unittest.TestCase):
         torch.testing.assert_close(loss, plain.loss(half=False), **CLOSE)
         loss.backward()
 
-    def test_direct_supervision_of_every_family(self) -> None:
-        for name, family in FAMILIES.items():
-            with self.subTest(name):
-                tester, model_class = TESTERS[name]({}), family.heads["vgp"]
-                config, inputs = tester.prepare_config_and_inputs_for_common()
-                model, method = model_class(config).eval().to(torch_device), get_method("direct")
-                method.prepare(model)
-                size, regions = len(inputs["input_ids"]), inputs["region_features"].shape[1]
-                inputs |= tester.make_class_inputs(model_class, size)
-                grounded = torch.eye(inputs["phrase_mask"].shape[1], regions).bool().expand(size, -1, -1)
-                every = torch.ones(size, regions, dtype=torch.bool)
-                batch = {**inputs, **on_device({"phrase_regions": grounded, "region_candidate_mask": every})}
-                batch |= method.prepare_batch(batch)
+    @parameterized.expand(FAMILIES)
+    def test_direct_supervision_of_every_family(self, name: str) -> None:
+        tester, model_class = TESTERS[name]({}), FAMILIES[name].heads["vgp"]
+        config, inputs = tester.prepare_config_and_inputs_for_common()
+        model, method = model_class(config).eval().to(torch_device), get_method("direct")
+        method.prepare(model)
+        size, regions = len(inputs["input_ids"]), inputs["region_features"].shape[1]
+        inputs |= tester.make_class_inputs(model_class, size)
+        grounded = torch.eye(inputs["phrase_mask"].shape[1], regions).bool().expand(size, -1, -1)
+        every = torch.ones(size, regions, dtype=torch.bool)
+        batch = {**inputs, **on_device({"phrase_regions": grounded, "region_candidate_mask": every})}
+        batch |= method.prepare_batch(batch)
 
-                def step(model=model, method=method, inputs=inputs, batch=batch) -> dict[str, torch.Tensor]:
-                    outputs = model(**inputs, **method.forward_kwargs(batch))
-                    return {key: total for key, (total, _) in method.losses(outputs, batch).items()}
+        def step(model=model, method=method, inputs=inputs, batch=batch) -> dict[str, torch.Tensor]:
+            outputs = model(**inputs, **method.forward_kwargs(batch))
+            return {key: total for key, (total, _) in method.losses(outputs, batch).items()}
 
-                results = []
-                for way in (step, torch.compile(step, fullgraph=True)):  # no graph break, the losses included
-                    model.zero_grad()
-                    losses = way()
-                    sum(losses.values()).backward()
-                    # A graph has zeros where a head is not supervised.
-                    gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in model.parameters()]
-                    results.append((losses, gradients))
-                assert sum(gradient.any().item() for gradient in results[0][1]) > 20
-                torch.testing.assert_close(results[1], results[0], **CLOSE)
+        results = []
+        for way in (step, torch.compile(step, fullgraph=True)):  # no graph break, the losses included
+            model.zero_grad()
+            losses = way()
+            sum(losses.values()).backward()
+            # A graph has zeros where a head is not supervised.
+            gradients = [torch.zeros_like(w) if w.grad is None else w.grad for w in model.parameters()]
+            results.append((losses, gradients))
+        assert sum(gradient.any().item() for gradient in results[0][1]) > 20
+        torch.testing.assert_close(results[1], results[0], **CLOSE)
 
     @torch.no_grad()
     def test_flex_attention(self) -> None:
@@ -89,8 +88,7 @@ class CompiledTest(unittest.TestCase):
 class ExportedTest(unittest.TestCase):
     """The graph of torch.export and ONNX compute what the model computes, for batches of two sizes."""
 
-    def test_every_head_of_every_family(self) -> None:
-        for name, family in FAMILIES.items():
-            for head in (None, *family.heads):
-                with self.subTest(f"{name} {head}"), tempfile.TemporaryDirectory() as folder:
-                    assert_exported_equals_model(name, head, Path(folder))
+    @parameterized.expand([(name, head) for name, family in FAMILIES.items() for head in (None, *family.heads)])
+    def test_every_head_of_every_family(self, name: str, head: str | None) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            assert_exported_equals_model(name, head, Path(folder))

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from grounded_attention.commands.command_line import make_parser
 
 from . import oldest
-from .second_environment import HERE, ROOT, SetupError, newest_version, prepare, run_module, run_tests
+from .second_environment import HERE, IN_TWO, ROOT, SetupError, newest_version, prepare, run_module, run_tests
 
 FOLDER = ROOT / ".venv-newest"
 OWN_CONSTRAINTS = HERE / "constraints-newest.txt"
@@ -43,10 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SetupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    status = run_tests(FOLDER, requirement, OWN_CONSTRAINTS, given or TESTS, "transformers")
+    status = run_tests(FOLDER, requirement, OWN_CONSTRAINTS, given or (*IN_TWO, *TESTS), "transformers")
     if status or given:
         return status
-    return run_module(python, "tests.conformance.run", "-k", CLASSES)
+    return run_module(python, "tests.conformance.run", *IN_TWO, "-k", CLASSES)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 from grounded_attention.commands.command_line import make_parser
 from grounded_attention.processing.oldest_transformers import OLDEST_TRANSFORMERS
 
-from .second_environment import HERE, ROOT, prepare, run_tests
+from .second_environment import HERE, IN_TWO, ROOT, prepare, run_tests
 
 FOLDER, REQUIREMENT = ROOT / ".venv-oldest", f"transformers=={OLDEST_TRANSFORMERS}"
 OWN_CONSTRAINTS = HERE / "constraints-oldest.txt"
@@ -53,7 +53,7 @@ def make() -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns pytest's exit status, or 2 when the environment cannot be made."""
     _, given = make_parser("python -m tests.conformance.oldest", __doc__).parse_known_args(arguments)
-    return run_tests(FOLDER, REQUIREMENT, OWN_CONSTRAINTS, given or TESTS, "transformers")
+    return run_tests(FOLDER, REQUIREMENT, OWN_CONSTRAINTS, given or (*IN_TWO, *TESTS), "transformers")
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "-p",
         "no:cacheprovider",
     ]
-    return pytest.main([*options, "-p", "no:cacheprovider", *files, *given])
+    return pytest.main([*options, *files, *given])
 
 
 if __name__ == "__main__":

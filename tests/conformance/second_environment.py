@@ -11,6 +11,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+IN_TWO = ("-n", "2", "--dist", "worksteal")  # options of pytest
 
 
 class SetupError(ValueError):
