@@ -124,6 +124,12 @@ def test_a_process_returns_its_status(tmp_path, program):
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1) and done.stderr.startswith("error: ")
 
 
+def test_the_file_of_a_command_says_that_it_is_no_program():
+    command = [sys.executable, "-m", "grounded_attention.commands.evaluate", "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "") and "python -m grounded_attention COMMAND" in done.stderr
+
+
 WRONG_FILES = """
 import sys
 from grounded_attention.commands.evaluate import main
