@@ -44,11 +44,15 @@ def quick_trainings() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="module")
 def figures(request: pytest.FixtureRequest) -> Iterator[None]:
-    """White figures, unless a module is marked `drawn_figures`: drawing takes most of the time of a tiny training."""
+    """White figures, unless a module is marked `drawn_figures`: drawing takes most of the time of a tiny training.
+
+    Scripts in forks of the waiting process of `warm_python` have them by the variable.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if request.node.get_closest_marker("drawn_figures") is None:
             patch.setattr(Figure, "savefig", blank_figure)
             patch.setattr(Figure, "findobj", no_objects)
+            patch.setenv("WHITE_FIGURES", "1")
         yield
 
 

@@ -30,17 +30,24 @@ FEWER_STEPS = {
         '"training.warmup_steps": "10"': '"training.warmup_steps": "1"',
     },
 }
+WHITE = """
+from tests.helpers.quick_figures import Figure, blank_figure, no_objects
+Figure.savefig, Figure.findobj = blank_figure, no_objects
+"""
 
 
 @pytest.fixture(scope="module")
 def executed(tmp_path_factory):
-    """Name -> executed cells. All have one folder and one kernel: scenes are drawn once, libraries imported once."""
-    cells = []
+    """Name -> executed cells. All have one folder and one kernel: scenes are drawn once, libraries imported once.
+
+    Figures are white: of a picture the size is compared.
+    """
+    cells = [nbformat.v4.new_code_cell(WHITE)]
     for name in NAMES:
         cells += [*with_fewer_steps(name).cells, nbformat.v4.new_code_cell("%reset -f")]
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
-    done = iter(execute(nbformat.v4.new_notebook(cells=cells), tmp_path_factory.mktemp("notebooks")).cells)
+    done = iter(execute(nbformat.v4.new_notebook(cells=cells), tmp_path_factory.mktemp("notebooks")).cells[1:])
     return {name: list(islice(done, len(read(name).cells) + 1))[:-1] for name in NAMES}
 
 

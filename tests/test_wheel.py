@@ -93,12 +93,8 @@ SMALL = {
     "data scenes": "--images 24",
     "data screens": "--images 24",
 }
-# Drawing would take most of the time.
-WHITE = (ROOT / "tests" / "helpers" / "quick_figures.py").read_text(encoding="utf-8")
-FOLLOW = f"""
+FOLLOW = """
 import shlex, sys
-{WHITE}
-Figure.savefig, Figure.findobj = blank_figure, no_objects
 from grounded_attention.commands.main import main
 for line in sys.argv[1:]:
     print("$", line, flush=True)
@@ -107,7 +103,7 @@ for line in sys.argv[1:]:
     except SystemExit as end:  # --help
         code = end.code
     if code:
-        sys.exit(f"this command of the pages fails: {{line}}")
+        sys.exit(f"this command of the pages fails: {line}")
 """
 
 
