@@ -2,6 +2,7 @@
 """The ranking of heads of vision-language models, against loops by hand over eager attention maps."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -24,9 +25,11 @@ from tests.helpers.tiny_vlm_processors import PROCESSORS
 
 COUNT = 3
 QUESTION = "what is this ?"
-# Plain, tiled, windowed, bidirectional and hybrid layers; test_vlm_families.py compares the rows of every family.
-MEANT = [name for name in PROCESSORS if name in ("llava", "llava_next", "qwen2_5_vl", "smolvlm", "gemma3", "paligemma",
-         "lfm2_vl", "qwen3_5", "hunyuan_vl", "llava_padded", "llama4")]  # fmt: skip
+# Plain, tiled, windowed, bidirectional and hybrid layers; test_vlm_families.py compares the rows of every family, and
+# `make families-vlm` sets EVERY_TYPE.
+KINDS = ("llava", "llava_next", "qwen2_5_vl", "smolvlm", "gemma3", "paligemma", "lfm2_vl", "qwen3_5", "hunyuan_vl",
+         "llava_padded", "llama4")  # fmt: skip
+MEANT = [name for name in PROCESSORS if name in KINDS or "EVERY_TYPE" in os.environ]
 
 
 @torch.no_grad()
