@@ -36,7 +36,7 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
     if states.dim() == 4:  # hyper-connections: equal copies in several streams
         states = states.mean(2)
     used = _grounded(batch)
-    gold = batch["phrase_regions"].to(states)
+    gold = _gold(batch).to(states)
     regions = (gold @ _at(states, batch["region_positions"]))[used] / gold.sum(-1, keepdim=True)[used]
     phrase, token = batch["phrase_mask"][used].nonzero(as_tuple=True)  # of each word of all phrases
     example = used.nonzero()[phrase, 0]
@@ -50,7 +50,12 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
 
 def _grounded(batch: Batch) -> Tensor:
     """Whether each phrase has a word and an image token, (B, P) bool."""
-    return batch["phrase_mask"].any(-1) & batch["phrase_regions"].any(-1)
+    return batch["phrase_mask"].any(-1) & _gold(batch).any(-1)
+
+
+def _gold(batch: Batch) -> Tensor:
+    """(B, P, R): the image tokens of each phrase, also where attention learns those of a control."""
+    return batch.get("gold_regions", batch["phrase_regions"])
 
 
 def _at(states: Tensor, positions: Tensor) -> Tensor:

@@ -11,10 +11,12 @@ from PIL import Image
 
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
+from grounded_attention.supervision import get_method
 from grounded_attention.tasks import TASKS
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions
 from grounded_attention.tasks.region_words import SCALE, count_region_words, region_word_loss
 from grounded_attention.tasks.task import Examples
+from grounded_attention.training.loop.data import Collator
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import make_processor
 
@@ -98,6 +100,20 @@ def test_phrases_without_image_tokens_or_words_do_not_count():
     assert int(count_region_words(batch)) == 0
     loss = region_word_loss(states, batch)
     assert loss.item() == 0.0 and loss.requires_grad
+
+
+def test_a_control_of_attention_leaves_region_words_gold():
+    processor = PatchGroundingProcessor(make_processor("llava"))
+    losses, taught = [], []
+    for labels in ("gold", "random"):
+        collator = Collator(TASK, processor, None, options=OPTIONS, labels=labels, method=get_method("direct"))
+        batch = collator.prepare(make_batch(processor), TEXTS)
+        torch.manual_seed(0)
+        states = SimpleNamespace(hidden_states=[torch.randn(*batch["input_ids"].shape, 8)])
+        losses.append((region_word_loss(states, batch).item(), int(count_region_words(batch))))
+        taught.append(batch["phrase_regions"].bool())
+    assert losses[0] == losses[1]
+    assert taught[0].any() and not (taught[0] & taught[1]).any()
 
 
 def test_only_training_batches_ask_for_states():

@@ -329,6 +329,7 @@ class Collator(GroundingCollator):
 
     def prepare(self, batch: dict[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         if self.training and self.labels != "gold" and "phrase_regions" in batch:
+            batch["gold_regions"] = batch["phrase_regions"]  # a control is one of attention, not of region words
             batch["phrase_regions"] = self._control(rows, batch).float()
             batch.pop("phrase_boxes", None)  # the control's regions are those of no box
         keys = {ROW_KEYS: [row_key(row) for row in rows]} if self.training and self.method is not None else {}
