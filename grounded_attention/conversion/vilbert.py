@@ -39,8 +39,6 @@ _IGNORED = frozenset(
     "bi_intermediate_size bi_attention_type pooling_method v_initializer_range fast_mode in_batch_pairs visualization "
     "model".split()
 )
-# Options of the public code that no public checkpoint uses, with the only value that is converted.
-_UNUSED = {"with_coattention": True, "dynamic_attention": False, "fixed_t_layer": 0, "fixed_v_layer": 0}
 _VISUAL_TARGETS = ("classes", "features", "nce")
 
 
@@ -123,6 +121,7 @@ class ViLBertFamily(OriginalFamily):
             "v_intermediate_size": shape(v_layer + "0.intermediate.dense.weight")[0],
             "max_position_embeddings": shape(_TRUNK + "embeddings.position_embeddings.weight")[0],
             "type_vocab_size": shape(_TRUNK + "embeddings.token_type_embeddings.weight")[0],
+            "dynamic_attention": v_layer + "0.attention.self.dyLinear_q.weight" in names,
             "task_specific_tokens": _TRUNK + "embeddings.task_embeddings.weight" in names,
         }
         if read["task_specific_tokens"]:
@@ -136,6 +135,7 @@ class ViLBertFamily(OriginalFamily):
             "hidden_act": "gelu",
             "v_hidden_act": "gelu",
             "fusion_method": "mul",
+            "with_coattention": True,
             "layer_norm_eps": 1e-12,
             "visual_target": "classes",
         }
@@ -171,10 +171,7 @@ class ViLBertFamily(OriginalFamily):
 
 def _adapt_given(overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of a public configuration file with the names and values of ours."""
-    for name, value in _UNUSED.items():
-        if overrides.get(name, value) != value:
-            raise OverrideError(f"--config gives {name} {overrides[name]!r}; only {value!r} is converted.")
-    kept = {name: value for name, value in overrides.items() if name not in _IGNORED | _UNUSED.keys()}
+    kept = {name: value for name, value in overrides.items() if name not in _IGNORED}
     target = kept.get("visual_target")
     if isinstance(target, int) and 0 <= target < len(_VISUAL_TARGETS):
         kept["visual_target"] = _VISUAL_TARGETS[target]

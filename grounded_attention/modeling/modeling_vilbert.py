@@ -46,9 +46,20 @@ from .bert_start import BertStart
 from .configuration_vilbert import ViLBertConfig
 from .pooling import StatePooler, fuse_pooled
 from .pretraining_handover import PretrainingHandover
-from .sequence_inputs import check_shape, check_text, drop_unread, embed_words, get_first_state
+from .sequence_inputs import (
+    check_shape,
+    check_text,
+    drop_unread,
+    embed_words,
+    get_first_state,
+)
 from .spatial_encoding import sine_encoding
-from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS, REGION_TARGET_ARGS
+from .task_arguments import (
+    PHRASE_ARGS,
+    PRETRAINING_ARGS,
+    REGION_ARGS,
+    REGION_TARGET_ARGS,
+)
 from .task_forward import (
     ChoosingTask,
     GroundingTask,
@@ -65,6 +76,7 @@ from .task_losses import region_target_loss
 from .task_outputs import PreTrainingOutput, TwoStreamModelOutput
 from .two_streams import (
     ConfigView,
+    StreamAttentionBlock,
     StreamLayer,
     TwoStreams,
     check_two_stream_regions,
@@ -72,7 +84,7 @@ from .two_streams import (
     locate_boxes,
     take_region_inputs,
 )
-from .unpadding import attend
+from .unpadding import StreamAttention, attend
 from .unpadding import eager_attention_forward as eager_attention_forward  # supervised eager attention looks here
 
 _TASK_ARGS = """
@@ -131,6 +143,43 @@ class ViLBertImageEmbeddings(nn.Module):
         if self.spatial_encoding is not None:
             regions = regions + sine_encoding(region_boxes, regions.shape[-1]).to(dtype)
         return self.dropout(self.LayerNorm(regions))
+
+
+class ViLBertRegionAttention(StreamAttention):
+    """Self-attention of the regions. With `dynamic_attention` the mean text state scales queries and keys."""
+
+    def __init__(self, config: Any, layer_idx: int):
+        super().__init__(config, layer_idx)
+        # CODEPATH: off in all public checkpoints.
+        if config.dynamic_attention:
+            self.dyLinear_q = nn.Linear(config.text_hidden_size, config.hidden_size)
+            self.dyLinear_k = nn.Linear(config.text_hidden_size, config.hidden_size)
+
+    def forward(
+        self, states: torch.Tensor, others: torch.Tensor, mask: Any = None, *, mean_text: Any = None, **kwargs: Any
+    ) -> tuple[torch.Tensor, Any]:
+        """Context of the regions, and the report; `mean_text` (B, 1, D)."""
+        if mean_text is None:
+            return super().forward(states, others, mask, **kwargs)
+        packing = kwargs.get("query_packing")
+        query, key = (
+            layer(states) * _spread(1 + gate(mean_text).sigmoid(), packing)
+            for layer, gate in ((self.query, self.dyLinear_q), (self.key, self.dyLinear_k))
+        )
+        return attend(self, query, key, self.value(states), mask, self.config.attention_probs_dropout_prob, **kwargs)
+
+
+def _spread(row: torch.Tensor, packing: Any) -> torch.Tensor:
+    """A value (B, 1, D) for each row at its valid columns."""
+    return row if packing is None else packing.pack(row.expand(-1, packing.length, -1))
+
+
+class ViLBertRegionAttentionBlock(StreamAttentionBlock):
+    attention_class = ViLBertRegionAttention
+
+
+class ViLBertRegionLayer(StreamLayer):
+    block_class = ViLBertRegionAttentionBlock
 
 
 # The name does not contain "Attention": transformers would treat the class as one with exchangeable back ends.
@@ -229,8 +278,11 @@ class ViLBertEncoder(nn.Module):
         self.config = config
         regions, count = region_sizes(config), len(config.t_biattention_id)
         self.layer = nn.ModuleList(StreamLayer(config, index) for index in range(config.num_hidden_layers))
-        self.v_layer = nn.ModuleList(StreamLayer(regions, index) for index in range(config.v_num_hidden_layers))
+        self.v_layer = nn.ModuleList(ViLBertRegionLayer(regions, index) for index in range(config.v_num_hidden_layers))
         self.c_layer = nn.ModuleList(ViLBertCrossLayer(config, index) for index in range(count))
+        # CODEPATH: all public checkpoints have co-attention; it is off in an ablation of the public code.
+        if not config.with_coattention:
+            self.c_layer.requires_grad_(False)
 
     def leave_end_untrained(self, stream: str) -> None:
         """Freezes the layers of a stream after the last co-attention, for a head that reads only the other stream."""
@@ -239,22 +291,42 @@ class ViLBertEncoder(nn.Module):
             TEXT: (self.layer, config.t_biattention_id, 2),
             REGIONS: (self.v_layer, config.v_biattention_id, 1),
         }[stream]
-        last: Any = self.c_layer[-1]
-        side, other = ("t", 1) if stream == TEXT else ("v", 2)
-        parts = [*layers[ends[-1] :], getattr(last, f"{side}_intermediate"), getattr(last, f"{side}_output")]
-        parts += [getattr(last.biOutput, f"dense{number}"), getattr(last.biOutput, f"LayerNorm{number}")]
-        parts += [getattr(last.biattention, name) for name in (f"query{number}", f"key{other}", f"value{other}")]
+        # CODEPATH: as above.
+        meet = config.with_coattention and len(ends) > 0
+        parts: list[Any] = list(layers[ends[-1] if meet else 0 :])
+        if meet:
+            last: Any = self.c_layer[-1]
+            side, other = ("t", 1) if stream == TEXT else ("v", 2)
+            parts += [getattr(last, f"{side}_intermediate"), getattr(last, f"{side}_output")]
+            parts += [getattr(last.biOutput, f"dense{number}"), getattr(last.biOutput, f"LayerNorm{number}")]
+            names = (f"query{number}", f"key{other}", f"value{other}")
+            parts += [getattr(last.biattention, name) for name in names]
         for part in parts:
             part.requires_grad_(False)
 
-    def forward(self, streams: TwoStreams) -> None:
+    def forward(self, streams: TwoStreams, text_mask: torch.Tensor) -> None:
         """Runs all layers in the order of `config.schedule`."""
-        calls, layers = iter(self.config.attention_calls), {TEXT: self.layer, REGIONS: self.v_layer}
-        for stream, number in self.config.schedule:
+        config, calls = self.config, iter(self.config.attention_calls)
+        layers: Any = {TEXT: self.layer, REGIONS: self.v_layer}
+        fixed = {TEXT: config.fixed_t_layer, REGIONS: config.fixed_v_layer}
+        for stream, number in config.schedule:
+            call = next(calls)
             if stream == "cross":
-                streams.run_cross(self.c_layer[number], [next(calls), next(calls)])
-            else:
-                streams.run_layer(layers[stream][number], next(calls))
+                streams.run_cross(self.c_layer[number], [call, next(calls)])
+                continue
+            kwargs = {}
+            # CODEPATH: off in all public checkpoints.
+            if stream == REGIONS and config.dynamic_attention:
+                kwargs["mean_text"] = _mean_text(streams.unpacked(TEXT), text_mask)
+            # CODEPATH: no layer is fixed in the public checkpoints.
+            with torch.set_grad_enabled(torch.is_grad_enabled() and number >= fixed[stream]):
+                streams.run_layer(layers[stream][number], call, **kwargs)
+
+
+def _mean_text(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """The mean state (B, 1, D) of the text."""
+    weights = mask.to(states.dtype)[..., None]
+    return (states * weights).sum(1, keepdim=True) / weights.sum(1, keepdim=True)
 
 
 @auto_docstring
@@ -267,7 +339,7 @@ class ViLBertPreTrainedModel(BertStart, PretrainingHandover, PreTrainedModel):
     _supports_sdpa = True
     _supports_flex_attn = True
     _supports_attention_backend = True
-    _no_split_modules = ["ViLBertTextEmbeddings", "StreamLayer", "ViLBertCrossLayer"]
+    _no_split_modules = ["ViLBertTextEmbeddings", "StreamLayer", "ViLBertRegionLayer", "ViLBertCrossLayer"]
     # The losses are plain means over the current batch.
     accepts_loss_kwargs = False
 
@@ -342,7 +414,7 @@ class ViLBertModel(ViLBertPreTrainedModel):
         columns = nn.functional.pad(text_mask, (0, text.shape[1] - text_length), value=True)
         image = self.v_embeddings(regions.features, regions.boxes)
         streams = TwoStreams(self.config, text, image, columns, regions.mask, grounding_queries, drop_unread(kwargs))
-        self.encoder(streams)
+        self.encoder(streams, columns)
         text_states, region_states = streams.unpacked(TEXT), streams.unpacked(REGIONS)
         pooled = {}
         if self.t_pooler is not None and self.v_pooler is not None:

@@ -40,9 +40,11 @@ class ConfigView:
 class StreamAttentionBlock(nn.Module):
     """Self-attention, a linear layer, residual connection and LayerNorm: `self` and `output` in checkpoints."""
 
+    attention_class: Any = StreamAttention
+
     def __init__(self, config: Any, layer_idx: int):
         super().__init__()
-        self.self = StreamAttention(config, layer_idx)
+        self.self = self.attention_class(config, layer_idx)
         self.output = BertSelfOutput(config)
 
     def forward(
@@ -56,9 +58,11 @@ class StreamAttentionBlock(nn.Module):
 class StreamLayer(GradientCheckpointingLayer):
     """A BERT layer that returns its states and the report of its attention."""
 
+    block_class: Any = StreamAttentionBlock
+
     def __init__(self, config: Any, layer_idx: int):
         super().__init__()
-        self.attention = StreamAttentionBlock(config, layer_idx)
+        self.attention = self.block_class(config, layer_idx)
         self.intermediate = BertIntermediate(config)
         self.output = BertOutput(config)
 

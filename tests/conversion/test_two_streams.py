@@ -90,7 +90,9 @@ def original_lxmert(cls, **fields):
 
 
 @pytest.mark.parametrize("cls", [ViLBertForPreTraining, ViLBertForMultiTask])
-@pytest.mark.parametrize("fields", [{}, {"task_specific_tokens": True}], ids=["", "options"])
+@pytest.mark.parametrize(
+    "fields", [{}, {"task_specific_tokens": True, "dynamic_attention": True}], ids=["", "options"]
+)
 def test_vilbert_comes_back(cls, fields):
     model, weights = original_vilbert(cls, **fields)
     found, conversion = VILBERT.build_model(weights, {**HEADS, **SCHEDULE})
@@ -111,11 +113,8 @@ def test_lxmert_comes_back(cls):
 def test_a_public_configuration_file_is_taken_as_it_is():
     _, weights = original_vilbert(ViLBertForPreTraining, visual_target="features")
     public = {**HEADS, **SCHEDULE, "visual_target": 1, "v_initializer_range": 0.02, "pooling_method": "mul"}
-    public |= {"with_coattention": True, "dynamic_attention": False, "fixed_t_layer": 0}
     found, _ = VILBERT.build_model(weights, {**public, "bi_intermediate_size": 9, "bi_attention_type": 1})
     assert found.config.visual_target == "features"
-    with pytest.raises(OverrideError, match="with_coattention False"):
-        VILBERT.build_model(weights, {**public, "with_coattention": False})
 
 
 def test_one_head_of_all_is_taken_by_its_task(tmp_path):
