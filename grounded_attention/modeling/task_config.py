@@ -12,6 +12,9 @@ from transformers import PreTrainedConfig
 
 from .attention_calls import AttentionCall, one_stream_calls
 
+# Fields of earlier versions, with the value that holds now; a model with another one would compute otherwise.
+SETTLED = {"alignment_fusion": "product", "alignment_pooling": "last", "alignment_bidirectional": False}
+
 # Fields whose names end so are sizes and counts.
 COUNTS = ("_size", "_dim", "_heads", "_labels", "_classes", "_embeddings", "_tokens", "num_negative")
 
@@ -130,6 +133,12 @@ class TaskConfig(PreTrainedConfig):
         answers = kwargs.pop("answers", None)
         if answers is not None:
             self.answers = answers
+        for name, value in SETTLED.items():
+            if kwargs.pop(name, value) != value:
+                raise ValueError(
+                    f"{name} is no option any more: a head trained with another value than {value!r} needs the "
+                    "version of the package that trained it."
+                )
         # File names without the repository of the loaded config, so that a saved directory loads the code in it.
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)

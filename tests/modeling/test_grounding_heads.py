@@ -8,7 +8,9 @@ import torch
 from huggingface_hub.errors import StrictDataclassClassValidationError
 
 from grounded_attention.families import FAMILIES
+from grounded_attention.modeling import VLBertConfig
 from grounded_attention.modeling.spatial_encoding import sine_encoding
+from grounded_attention.modeling.task_config import SETTLED
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
@@ -220,3 +222,11 @@ def test_visualbert_needs_boxes_for_the_code():
     inputs = {name: value for name, value in make_inputs(model).items() if name != "region_boxes"}
     with pytest.raises(ValueError, match="without region_boxes"):
         model(**inputs)
+
+
+@pytest.mark.parametrize("name", SETTLED)
+def test_a_head_of_an_earlier_version_with_another_form_is_refused(name):
+    usual = VLBertConfig(**PHRASE, **SETTLED)
+    assert usual.alignment_size == PHRASE["alignment_size"] and not hasattr(usual, name)
+    with pytest.raises(ValueError, match=name):
+        VLBertConfig(**PHRASE, **SETTLED | {name: "another"})
