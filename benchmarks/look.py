@@ -1,10 +1,9 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Time and memory of `look`, compared to the answer alone and to attention maps of eager generation.
 
-A LLaVA in small (Llama, 4 layers of width 512, 8 heads) answers 32 tokens about an image of N tokens. `look` reads the
-rows of 16 words of the prompt and of the answer in the same passes, of all heads, among which it chooses. In a round
-all ways take turns; times are CPU seconds of the process. Memory is the peak above weights and inputs, each way in a
-new process.
+A LLaVA in small (Llama, 4 layers of width 512, 8 heads) answers 100 tokens about an image of N tokens. `look` reads
+rows of 16 words of the prompt and of the answer, of all heads, among which it chooses. In a round all ways take turns;
+times are CPU seconds of the process. Memory is the peak above weights and inputs, each way in a new process.
 
 examples:
   python -m benchmarks.look
@@ -23,7 +22,7 @@ from grounded_attention.commands.command_line import run
 from grounded_attention.lens.sequences import reading
 
 WAYS = ("answer", "look", "eager maps")
-WORDS, ANSWER, IMAGE, PATCH = 16, 32, 99, 4
+WORDS, ANSWER, IMAGE, PATCH = 16, 100, 99, 4
 
 
 class Answer(Workload):
