@@ -24,6 +24,7 @@ from .colours import BLUE, VERMILLION
 from .figure_style import DPI, WIDTH, save
 
 # Characters of a caption in a line of a panel.
+LETTERS = 14  # of the legend, in an inch
 CAPTION_WIDTH = 34
 LONGEST = 800  # pixels, longer side of a picture
 
@@ -84,7 +85,9 @@ def _draw_legend(figure: Figure, with_gold: bool) -> None:
         scale, ax=figure.axes, location="bottom", shrink=0.6, ticks=[0, 0.25, 1], fraction=0.03, aspect=40
     )
     bar.ax.set_xticklabels(["0", "¼", "1"])
-    bar.set_label(f"attention on a cell, as a part of the largest; {UNSEEN}{more}", fontsize=9)
+    lines = f"attention on a cell, as a part of the largest; {UNSEEN}{more}".splitlines()
+    across = int(figure.get_figwidth() * LETTERS)
+    bar.set_label("\n".join(textwrap.fill(line, across) for line in lines), fontsize=9)
 
 
 def _draw_box(axes: Axes, box: Sequence[float] | np.ndarray, size: tuple[int, int], **style: Any) -> None:

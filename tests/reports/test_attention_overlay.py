@@ -92,3 +92,12 @@ def test_the_space_the_figures_and_the_explorer_mean_the_same(tmp_path):
     _, side = cells_and_side(decoded(source))
     assert np.ptp(side) > 60, "hatched in the page, which colours the regions itself"
     assert np.all(np.diff(np.array(data["colours"]).sum(1)) > 0)
+
+
+@pytest.mark.parametrize("phrases", [1, 3])
+def test_the_legend_of_image_tokens_is_within_the_picture(phrases):
+    one = PatchAttention("ball", np.ones((2, 2)), (0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 0.5, 0.5), 0.5)
+    figure = patch_figure(Image.new("RGB", (80, 60)), [one] * phrases, gold=[[(0.0, 0.0, 40.0, 30.0)]] * phrases)
+    figure.draw_without_rendering()
+    label = figure.axes[-1].xaxis.label.get_window_extent()
+    assert figure.bbox.x0 <= label.x0 and label.x1 <= figure.bbox.x1
