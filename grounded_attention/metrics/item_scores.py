@@ -49,6 +49,8 @@ class ItemScores(StreamingMetric):
         columns = {**{column: list(batch[column]) for column in ID_COLUMNS}, **numbers, **scored.notes}
         before, added = len(self._items["example_id"]), len(columns["example_id"])
         for name, values in columns.items():
+            if len(values) != added:
+                raise ValueError(f"{self.name}: {name} has {len(values)} values for {added} examples")
             self._items.setdefault(name, [None] * before).extend(values)
         for values in self._items.values():
             values.extend([None] * (before + added - len(values)))

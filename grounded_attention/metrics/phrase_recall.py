@@ -42,10 +42,15 @@ class PhraseRecall(StreamingMetric):
     Args:
         protocol (`str`, *optional*, defaults to `"proposal"`): see
             `grounded_attention.metrics.phrase_recall.first_hit`.
+
+    Raises:
+        ValueError: for an unknown protocol.
     """
 
     def __init__(self, protocol: str = "proposal"):
         super().__init__()
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
         self.protocol = protocol
         self._counts: dict[str, float] = {}
         self._items: dict[str, list] = {column: [] for column in (*ID_COLUMNS, BY_CAPTION)}

@@ -17,6 +17,7 @@ from grounded_attention.heads.ranking import choose_heads, elbow, evaluate_heads
 from grounded_attention.heads.table import MEASURES, HeadCounts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.phrase import Phrase
+from grounded_attention.supervision import layer_losses, row_states
 from grounded_attention.supervision.head_masking import attention_modules
 from grounded_attention.supervision.supervise import head_layers
 from tests.helpers.tiny_vlm_examples import examples, pictures
@@ -110,6 +111,22 @@ def test_the_batch_size_does_not_matter(model_type):
     for name in MEASURES:
         np.testing.assert_allclose(one.reported_on.counts.mean(name), all_.reported_on.counts.mean(name), atol=1e-4)
     assert one.ablation.together.change == pytest.approx(all_.ablation.together.change, abs=1e-4)
+
+
+@pytest.mark.parametrize("model_type", ["llava", "gemma3"])
+def test_layers_at_once_score_as_one_by_one(model_type, monkeypatch):
+    model, processor = make_pair(model_type)
+    tables, stacked = [], []
+    stack = layer_losses.stack_states
+    monkeypatch.setattr(layer_losses, "stack_states", lambda states: stacked.append(len(states)) or stack(states))
+    for joined in (row_states.JOINED_NUMBERS, 0):
+        monkeypatch.setattr(row_states, "JOINED_NUMBERS", joined)
+        ranking = rank_heads(model, processor, examples(COUNT), pictures(COUNT), ablate=0, count=1)
+        tables.append(ranking.reported_on.counts)
+        assert bool(stacked) == bool(joined)
+        stacked.clear()
+    for name in ("correct", "lift", "share"):
+        np.testing.assert_allclose(getattr(tables[0], name), getattr(tables[1], name), rtol=1e-5)
 
 
 @pytest.mark.parametrize("model_type", sorted({"llava", "llama4", "kimi_k25"} & {*PROCESSORS}))

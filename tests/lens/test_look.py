@@ -9,6 +9,7 @@ import torch
 from peft import LoraConfig, PromptTuningConfig, get_peft_model
 from PIL import Image
 from tokenizers import AddedToken
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from grounded_attention.lens.look import look
@@ -371,3 +372,32 @@ def test_boxes_that_an_answer_says_are_drawn():
     assert '"boxes":[[0.1,0.2,0.5,0.75]]' in lens_page([lens]).replace(" ", "")
     other = look(model, processor, picture(), TEXT, answer="at [10, 20, 50, 75]", heads="all")
     assert other.boxes == ()  # not on the scale of LLaVA
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations of PyTorch."""
+
+    count = 0
+
+    def __torch_dispatch__(self, operator, types, args=(), kwargs=None):
+        self.count += 1
+        return operator(*args, **kwargs or {})
+
+
+def test_a_longer_answer_costs_no_more_operations_to_read():
+    """A GPU would wait for each of them: what reading adds to `generate` does not grow with the answer."""
+    model, processor = make_pair("llava")
+    patches = PatchGroundingProcessor(processor, "llava")
+    prompt = read_prompt(patches, TEXT, [TEXT], [picture()])
+    special = [token for token in processor.tokenizer.all_special_ids if token is not None]
+    added = []
+    for length in (4, 12):
+        options = {"max_new_tokens": length, "min_new_tokens": length, "suppress_tokens": special}
+        one_more = {**options, "max_new_tokens": length + 1, "min_new_tokens": length}
+        with Operations() as plain:
+            generate(model, patches, prompt, **one_more)
+        with Operations() as reading:
+            _, rows = generate_and_read(model, patches, prompt, range(2), **options)
+        assert rows is not None and len(rows.positions) >= length
+        added.append(reading.count - plain.count)
+    assert added[0] == added[1] > 0

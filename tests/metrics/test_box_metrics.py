@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from grounded_attention.metrics.phrase_recall import first_hit
+from grounded_attention.metrics.phrase_recall import PhraseRecall, first_hit
 from grounded_attention.metrics.referring_expression_accuracy import is_right
 from grounded_attention.utils.boxes import box_iou, enclosing_box
 
@@ -95,3 +95,8 @@ def test_protocols_part_where_a_phrase_has_several_boxes():
     assert first_hit(around, gold, "merged_box") == 1
     assert first_hit(around, gold, "any_box") is None
     assert first_hit([], gold, "proposal") is None
+
+
+def test_an_unknown_protocol_is_refused():
+    with pytest.raises(ValueError, match="any_boxes"):
+        PhraseRecall("any_boxes")

@@ -65,3 +65,8 @@ def test_a_process_without_examples_or_scores():
 
 def test_the_example_of_the_docstring_runs():
     assert doctest.testmod(grounded_attention.metrics.item_scores).failed == 0
+
+
+def test_a_score_for_other_examples_is_refused():
+    with pytest.raises(ValueError, match="hit has 1 values for 2 examples"):
+        metric((Scored({"hit": [1.0]}), batch("a", "b")))

@@ -11,7 +11,7 @@ from grounded_attention import get_method
 from grounded_attention.supervision import row_states
 from grounded_attention.supervision.layer_losses import sum_layers
 from grounded_attention.supervision.losses import uniform_rows
-from grounded_attention.supervision.row_states import RowStates, stack_states
+from grounded_attention.supervision.row_states import RowStates, layers_at_once, stack_states
 from grounded_attention.supervision.score_masks import LOWEST_SCORE, ScoreMask
 from tests.helpers.supervision_models import bert, embeddings, supervised
 
@@ -99,3 +99,9 @@ def test_small_layers_report_states_and_large_ones_attention(monkeypatch):
     for states, attention in zip(small, large, strict=True):
         assert isinstance(states.reports[0], RowStates) and attention.pairs[0] is attention.reports[0]
         torch.testing.assert_close(states.pairs[0], attention.pairs[0])
+
+
+def test_a_gpu_computes_more_layers_at_once():
+    """A launch costs more there than a copy."""
+    numbers = 3 * row_states.JOINED_NUMBERS
+    assert layers_at_once(numbers, torch.device("cpu")) == 0 < 1 < layers_at_once(numbers, torch.device("cuda"))
