@@ -29,12 +29,7 @@ _SHOWN = 3
 def relation_examples(
     captions: Iterable[AuditExample], parses: Iterable[Parse], query_end: str = EITHER, entity_words: bool = False
 ) -> list[AuditExample]:
-    """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase.
-
-    A caption is matched with its parse by the letters and digits of the text, and by the image id if the file contains
-    it. A caption without a fitting parse is skipped; a warning reports the number of them, and the file and line of
-    the first.
-    """
+    """Finds the words that are related to a grounded phrase, as queries for the boxes of the phrase."""
     if query_end not in (EITHER, DEPENDENT, HEAD):
         raise ValueError(f"query_end is {query_end!r}; expected {EITHER!r}, {DEPENDENT!r} or {HEAD!r}")
     index = _by_text(parses)
@@ -97,9 +92,8 @@ def _queries(
 
 
 def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
-    """
-    The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to the
-    root; the last of several. `None` if the phrase contains no word of the parse.
+    """The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to
+    the root; the last of several. `None` if the phrase contains no word of the parse.
     """
     inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
     outer = [index for index in sorted(inside) if parse.words[index].head not in inside]

@@ -218,7 +218,7 @@ def _of_document(document: Any, model: str) -> Parse:
 
 def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
     """Finds the characters of each word of a parse in a caption. White space, case, and the spelling of brackets and
-    quotation marks may differ. Punctuation that only one of them has is skipped.
+    quotation marks may differ.
     """
     places: list[tuple[int, int] | None] = [None] * len(parse.words)
     position = 0

@@ -120,9 +120,7 @@ def perturb(
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
 ) -> PerturbationCurves:
-    """Computes the curves of some maps. Each map is computed once with all regions; then each step runs the model with
-    fewer regions.
-    """
+    """Computes the curves of some maps."""
     if steps < 1:
         raise ValueError(f"steps is {steps}; expected at least 1")
     model.eval()

@@ -123,10 +123,7 @@ def explain_storage(error: BaseException) -> str | None:
 
 
 def explain_missing(error: BaseException) -> str | None:
-    """Formats the error of an option that needs a package that is not installed; `None` for another error.
-
-    Libraries raise such an error with a text alone; an import that fails has the name of its module.
-    """
+    """Formats the error of an option that needs a package that is not installed; `None` for another error."""
     if missing := explain_missing_extra(error.__cause__ or error):
         return missing
     if not isinstance(error, ImportError) or error.name is not None:
@@ -175,10 +172,7 @@ def explain_loading(error: BaseException) -> str | None:
 def make_main(
     build_parser: Callable[[], argparse.ArgumentParser], work: Callable[[argparse.Namespace], str | None], **how: Any
 ) -> Callable[[Sequence[str] | None], int]:
-    """The `main(arguments) -> status` of a command: 0, or 2 after a user error, which is one line on standard error.
-
-    `how` is passed on to [`run`].
-    """
+    """The `main(arguments) -> status` of a command: 0, or 2 after a user error, one line on standard error."""
 
     def main(arguments: Sequence[str] | None = None) -> int:
         return run(build_parser(), work, arguments, **how)

@@ -1,9 +1,8 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Writes the attention of every head in one captioned image to a file, for other tools.
 
-The suffix of --output selects the format: .npz contains arrays, .html is an interactive page that needs no network.
-With --view the page is made by bertviz; it needs `pip install bertviz` and loads scripts from the network. With L
-layers, H heads, W words and R regions, a .npz contains the arrays:
+The suffix of --output selects the format: .html is an interactive page that needs no network; .npz contains arrays.
+With L layers, H heads, W words and R regions these are:
 
   attention  float32 (L, H, W, R)  share of the attention of each word that goes to each region, in [0, 1]
   back       float32 (L, H, R, W)  share of the attention of each region that goes to each word, in [0, 1]
@@ -25,7 +24,6 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from grounded_attention.reports import VIEWS
 from grounded_attention.utils.whole_files import whole_file, write_text
 
 from .command_line import make_main, make_parser
@@ -70,18 +68,11 @@ def write_arrays(example: ExampleAttention, path: Path) -> None:
 def export(options: argparse.Namespace) -> str:
     """Writes the file and returns the text to print."""
     from grounded_attention.reports.attention_explorer import explorer_page
-    from grounded_attention.reports.bertviz_export import write_bertviz
 
     if options.output.suffix not in FORMS:
         raise ValueError(f"--output {options.output}: expected a file that ends with {' or '.join(FORMS)}")
-    if options.view is not None and options.output.suffix != ".html":
-        raise ValueError(
-            f"--view {options.view} makes a page, so --output must end with .html, found {options.output}"
-        )
     example = capture(options)
-    if options.view is not None:
-        write_bertviz(example, options.output, options.view)
-    elif options.output.suffix == ".html":
+    if options.output.suffix == ".html":
         write_text(options.output, explorer_page({Path(options.model).name: [example]}))
     else:
         write_arrays(example, options.output)
@@ -102,7 +93,6 @@ def build_parser() -> argparse.ArgumentParser:
     add("--model", required=True, metavar="DIR", help="checkpoint with its processor, or a name on the Hub")
     add_region_options(parser)
     add("--output", required=True, type=Path, metavar="FILE", help="a file that ends with .npz or .html")
-    add("--view", choices=VIEWS, help="make the page with bertviz, with this view")
     add("--json", action="store_true", help="print what was written as JSON and nothing else")
     return parser
 

@@ -63,9 +63,8 @@ def work(options: argparse.Namespace) -> str | None:
 
 
 def image_paths(source: Path) -> ImagePath:
-    """
-    Returns the function from a row to the file of its image: in a folder the row's `file_name` or `<image_id>.jpg`, in
-    a list the file with the image's id.
+    """Returns the function from a row to the file of its image: in a folder the row's `file_name` or `<image_id>.jpg`,
+    in a list the file with the image's id.
     """
     if source.is_dir():
         return lambda row: source / (row.get("file_name") or f"{row['image_id']}.jpg")

@@ -260,10 +260,7 @@ def _draw_looks(run: Run, methods: Mapping[str, Measured], folder: Path) -> None
 
 
 def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | None:
-    """Writes what was measured into the model card; returns a warning if there is no card or no place for it.
-
-    `heads.json` of a vision-language model is also put beside it, where the pipeline reads it.
-    """
+    """Writes what was measured into the model card; returns a warning if there is no card or no place for it."""
     model = run.folder / name
     if run.reads_tokens:
         write_text(model / FILE, to_json(measured.ranking.to_dict(), indent=1) + "\n")

@@ -91,9 +91,7 @@ def write_onnx(program: ExportedProgram, inputs: Sequence[ExportInput], path: Pa
 
 
 def write_int8(source: Path, target: Path) -> None:
-    """
-    Writes an ONNX file with 8-bit weights. An activation is rounded to 8 bits with a scale found when it is computed.
-    """
+    """Writes an ONNX file with 8-bit weights."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _quiet():

@@ -87,11 +87,7 @@ def ablate_heads(
     seed: int = 0,
     progress: str | None = None,
 ) -> Ablation:
-    """Removes chosen heads and measures how well a vision-language model still predicts the words of grounded phrases.
-
-    With a chat template the text is the answer to an instruction. Without one it follows the images. A token counts
-    if it belongs to a phrase with boxes.
-    """
+    """Removes chosen heads and measures how well a vision-language model still predicts words of grounded phrases."""
     chat = getattr(processor.processor, "chat_template", None) or processor.tokenizer.chat_template
     settings = PromptSettings(instruction=(instruction or INSTRUCTION) if chat else None)
     texts = _PromptTexts(model, grounded_prompts(examples, settings), batch_size, (processor, images, settings))
@@ -108,10 +104,7 @@ def ablate_region_heads(
     seed: int = 0,
     progress: str | None = None,
 ) -> Ablation:
-    """Removes chosen heads and measures how well a pre-trained model still predicts the masked words of all phrases.
-
-    `measurement` is a `Measurement` of this model, which makes the batches.
-    """
+    """Removes chosen heads and measures how well a pre-trained model still predicts masked words of all phrases."""
     prompts = grounded_prompts(examples, PromptSettings())
     texts = _MaskedTexts(model, prompts, measurement.batch_size, (measurement.inputs, measurement.observer))
     return _ablate(texts, heads, draws, seed, progress)

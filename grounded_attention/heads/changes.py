@@ -96,10 +96,8 @@ class Changes:
 def permutation_test(before: HeadCounts, after: HeadCounts, draws: int = PERMUTATIONS, seed: int = 0) -> Comparison:
     """Tests which heads changed between two checkpoints with answers to the same items: a paired permutation test.
 
-    Under the null hypothesis the answers of the two checkpoints to an image can be exchanged. Each draw exchanges all
-    answers of an image with probability 1/2. p is the share of draws with a difference at least as large as the
-    observed one, which counts as a draw. If the images with a difference allow at most `draws` exchanges, all are
-    tried and p is exact.
+    Each draw exchanges all answers of an image with probability 1/2; if there are no more exchanges than `draws`, all
+    are tried and p is exact.
     """
     after = _paired(before, after)
     return exchange_test(after.correct - before.correct, before.total, draws, seed)

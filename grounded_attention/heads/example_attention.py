@@ -87,9 +87,8 @@ class ExampleAttention:
 
 
 def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """The best head of each of the `count` most accurate layers, as (layer, head), lowest layer first.
-
-    This is the choice of Figures 1 and 5 of the paper.
+    """The best head of each of the `count` most accurate layers, as (layer, head), lowest layer first. This is the
+    choice of Figures 1 and 5 of the paper.
     """
     values = np.asarray(accuracy, dtype=float)
     if active is not None:
@@ -116,10 +115,7 @@ def words_across_layers_figure(
     path: str | Path,
     title: str | None = None,
 ) -> Figure:
-    """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word.
-
-    The label of a row contains the head and the share of the words' attention that goes to regions.
-    """
+    """Draws words across layers (Figures 1 and 5 of the paper): one row per head from below, one column per word."""
     from grounded_attention.reports.attention_pictures import method_comparison_figure
 
     _check_choice(example, words, heads)
@@ -159,10 +155,7 @@ def capture_examples(
     pictures: Images,
     label_names: Sequence[str] = (),
 ) -> list[ExampleAttention]:
-    """Captures the attention between the words of captions and the regions of their images, in both directions.
-
-    `model` is the model or its observer.
-    """
+    """Captures the attention between the words of captions and the regions of their images, in both directions."""
     observer = model if isinstance(model, Observer) else get_observer(model)
     inputs = RegionInputs(
         observer.model, processor, regions, Rules(), pictures if reads_pixels(observer.model) else None

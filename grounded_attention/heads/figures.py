@@ -78,10 +78,7 @@ def grounding_panels_figure(
     ring: str = BEST,
     title: str = "Syntactic grounding: for a relation w1 → w2, the word w2 looks at the region of w1",
 ) -> Figure:
-    """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale.
-
-    The other arguments, the return value and the errors are those of `entity_grounding_figure`.
-    """
+    """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale."""
     across = min(len(counts), 3 if len(counts) != 4 else 2)
     down = math.ceil(len(counts) / across)
     figure = Figure(figsize=(WIDTH / DPI, 2.6 * down + 0.9), dpi=DPI, layout="constrained")
@@ -329,10 +326,7 @@ def ranking_figure(
     path: str | Path,
     effects: Sequence[Sequence[float]] | None = None,
 ) -> Figure:
-    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame.
-
-    With `effects`, the estimated sizes of the effects of the heads of each layer, a third panel has them.
-    """
+    """Draws pointing accuracy and share of attention on the image of every head; the chosen heads have a frame."""
     counts = table.counts
     height = min(max(2.6, 1.6 + 0.17 * len(table.layers)), 12.0)
     figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")

@@ -257,10 +257,8 @@ class RegionInputs(HeadInputs):
 
 
 class PatchInputs(HeadInputs):
-    """The inputs of vision-language models, whose image tokens are the regions.
-
-    An image token answers a phrase as in training: a gold box covers enough of it, or no token more of a small box.
-    The baseline rule answers the image token that is nearest to the centre of the image.
+    """The inputs of vision-language models, whose image tokens are the regions. An image token answers a phrase as in
+    training: a gold box covers enough of it, or no token more of a small box.
     """
 
     batch_size, rule = 4, CENTRE

@@ -35,10 +35,8 @@ class Comparison:
 def ratio_intervals(
     sums: npt.ArrayLike, items: npt.ArrayLike, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> np.ndarray:
-    """Bootstrap intervals of sum(sums) / sum(items) over images, for each column.
-
-    The samples depend only on the seed and the number of images, so intervals with one seed are paired. A single image
-    has no interval, because every sample would be that image.
+    """Bootstrap intervals of sum(sums) / sum(items) over images, for each column. The samples depend only on the seed
+    and the number of images, so intervals with one seed are paired.
     """
     sums, items = np.asarray(sums, dtype=np.float64), np.asarray(items, dtype=np.float64)
     if len(items) == 1:
@@ -89,8 +87,8 @@ def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[
 
 
 def holm(p: npt.ArrayLike) -> np.ndarray:
-    """
-    Holm's step-down correction (1979): the probability of one or more false claims among all tests is below the level.
+    """Holm's step-down correction (1979): the probability of one or more false claims among all tests is below the
+    level.
     """
     flat, order = _sorted(p)
     steps = flat[order] * np.arange(flat.size, 0, -1)
@@ -98,9 +96,8 @@ def holm(p: npt.ArrayLike) -> np.ndarray:
 
 
 def benjamini_hochberg(p: npt.ArrayLike) -> np.ndarray:
-    """
-    The correction of Benjamini and Hochberg (1995): the expected share of false claims among all claims is below the
-    level, for tests that are independent or positively dependent. Arguments, result and errors are those of `holm`.
+    """The correction of Benjamini and Hochberg (1995): the expected share of false claims among all claims is below
+    the level, for tests that are independent or positively dependent.
     """
     flat, order = _sorted(p)
     steps = flat[order] * flat.size / np.arange(1, flat.size + 1)

@@ -34,11 +34,7 @@ FEATURES = datasets.Features(
 
 
 def caption_rows(splits: Mapping[str, datasets.Dataset], limit: int | None = None) -> datasets.Dataset:
-    """Makes one row per caption of all splits, the first `limit`, in their order, with the columns of `FEATURES`.
-
-    `given` has the annotated phrases that have boxes, and `objects` the boxes of the image; both are `None` where the
-    builder annotates no phrases. `width` and `height` are `None` where the rows do not have them.
-    """
+    """Makes one row per caption of all splits, the first `limit`, in their order, with the columns of `FEATURES`."""
     rows = datasets.concatenate_datasets([_of_split(split) for split in splits.values()])
     if limit is not None:
         rows = rows.select(range(min(limit, len(rows))))

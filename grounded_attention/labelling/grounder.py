@@ -110,8 +110,5 @@ def _check(boxes: torch.Tensor, scores: torch.Tensor, example: Example, phrase: 
 
 
 def visible(boxes: torch.Tensor, width: int, height: int) -> torch.Tensor:
-    """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool.
-
-    Some detectors pad pictures to squares and find boxes in the padding.
-    """
+    """Returns which boxes (n, 4) in pixels share an area with the image: (n,) bool."""
     return (boxes[:, 2:] > 0).all(-1) & (boxes[:, 0] < width) & (boxes[:, 1] < height) & boxes.isfinite().all(-1)

@@ -39,10 +39,8 @@ def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
 
 
 class TextBlobPhrases:
-    """Noun phrases of TextBlob, the library of the paper.
-
-    TextBlob returns phrases in lower case, without determiners, and with spaces between their tokens ("man 's hat").
-    `locate` finds them in the caption again.
+    """Noun phrases of TextBlob, the library of the paper. TextBlob returns phrases in lower case, without determiners,
+    and with spaces between their tokens ("man 's hat").
     """
 
     def __init__(self) -> None:
@@ -122,10 +120,7 @@ def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:
 
 def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
     """Finds phrases in a caption that were lower-cased and joined from tokens, and the number of those not found.
-
-    Letters may differ in case, and where a phrase has a space, the caption may have none or several. A phrase is
-    searched after the one before it, and if it is not there, from the start. Found phrases never overlap, so a phrase
-    that occurs twice in `texts` is found at two places. They are returned in the order of the caption.
+    Letters may differ in case, and where a phrase has a space, the caption may have none or several.
     """
     placed: list[Phrase] = []
     after = 0

@@ -45,10 +45,7 @@ def label_captions(
     on_error: str = "refuse",
     progress: bool = True,
 ) -> dict[str, Any] | None:
-    """Labels captions and writes the table. The same call continues an interrupted run.
-
-    Every process of a launch makes the same call. Finished labels with the same provenance are left unchanged.
-    """
+    """Labels captions and writes the table. The same call continues an interrupted run."""
     state, folder, selection = join_processes(), Path(output), selection or Selection()
     # Batches are cut inside parts, and padding may change a score in its last digits.
     provenance = json.loads(

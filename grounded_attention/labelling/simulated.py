@@ -16,11 +16,8 @@ from .grounder import Candidates, Example
 
 
 class SimulatedGrounder:
-    """Returns the annotated boxes of each phrase, or, for a share of the phrases, the box of another object.
-
-    The draws depend on the seed and the caption only. With the same seed, the phrases that are wrong at one share are
-    wrong at every larger share too. A score is uniform in [0.5, 1) and does not reveal whether the box is wrong. If
-    every object of the image overlaps a gold box of the phrase, the phrase stays right.
+    """Returns the annotated boxes of each phrase, or, for a share of the phrases, the box of another object. The draws
+    depend on the seed and the caption only.
     """
 
     reads_images = False

@@ -79,10 +79,9 @@ def grounding_score(annotations: Iterable[Mapping[str, Any]], cells: npt.ArrayLi
 
 
 def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]) -> float | None:
-    """
-    The share of right answers to the questions that a right answer entails: a mean for each question, then over them;
-    0 where a right answer entails nothing, as the script has it. None without questions, or if an entailed one has no
-    answer.
+    """The share of right answers to the questions that a right answer entails: a mean for each question, then over
+    them; 0 where a right answer entails nothing, as the script has it. None without questions, or if an entailed one
+    has no answer.
     """
     if not entailed:
         return None
@@ -97,9 +96,8 @@ def consistency(right: Mapping[Any, bool], entailed: Mapping[Any, Iterable[Any]]
 
 
 def distribution(answers: Iterable[tuple[Hashable, Hashable, Hashable]]) -> float | None:
-    """
-    The distance of the predicted answers from the right ones: the chi-square statistic of each group of questions, its
-    mean weighted by the questions of the group, divided by 100. An answer that is never right in its group adds
+    """The distance of the predicted answers from the right ones: the chi-square statistic of each group of questions,
+    its mean weighted by the questions of the group, divided by 100. An answer that is never right in its group adds
     nothing.
     """
     golds: dict[Hashable, Counter] = defaultdict(Counter)

@@ -84,10 +84,7 @@ class ItemScores(StreamingMetric):
 
 
 def interleave(shares: Sequence[Mapping[str, Sequence]]) -> dict[str, list]:
-    """Merges the items of several processes, each with every n-th example, into the order of the data set.
-
-    A score without any value is omitted.
-    """
+    """Merges the items of several processes, each with every n-th example, into the order of the data set."""
     names = dict.fromkeys(name for share in shares for name in share)
     lengths = [len(share.get(ID_COLUMNS[0], ())) for share in shares]
     places = [(i % len(shares), i // len(shares)) for i in range(sum(lengths))]

@@ -16,10 +16,7 @@ PARTS = 4
 
 
 def statement_of(identifier: str) -> str:
-    """The identifier `<split>-<set>-<pair>-<sentence>` without the pair, the groups of the official script.
-
-    The same sentence in two sets counts as two statements.
-    """
+    """The identifier `<split>-<set>-<pair>-<sentence>` without the pair, the groups of the official script."""
     parts = identifier.split("-")
     if len(parts) != PARTS or not all(parts):
         raise ValueError(f"identifier {identifier!r}: expected <split>-<set>-<pair>-<sentence>, such as dev-850-0-1")

@@ -66,8 +66,7 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
 def verdict_metrics(
     predicted: Sequence[str], gold: Sequence[str], image_ids: Sequence[str], positive: str = YES
 ) -> dict[str, Estimate]:
-    """
-    `accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE; no for AMBER, which looks for
+    """`accuracy`, and `precision`, `recall` and `f1` of a positive answer: yes for POPE; no for AMBER, which looks for
     the hallucination; `yes_share`, the share of the answer yes.
     """
     said = np.array([each == positive for each in predicted], dtype=float)
@@ -89,11 +88,10 @@ def box_metrics(
     image_ids: Sequence[str],
     wrong: Sequence[bool] | None = None,
 ) -> dict[str, Estimate]:
-    """
-    `accuracy` (IoU of at least 0.5), `iou` (its mean), `center` (lmms-eval's Center_ACC: the middle of the predicted
-    box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95), `answered` (a
-    box can be read; a missing one is a miss in the others). With `wrong`, references that reviewers refused, each is
-    given again as `NAME, reviewed` without them.
+    """`accuracy` (IoU of at least 0.5), `iou` (its mean), `center` (lmms-eval's Center_ACC: the middle of the
+    predicted box is in the right one, edges included), `mean_accuracy` (Ref-L4's mAcc, thresholds 0.5 to 0.95),
+    `answered` (a box can be read; a missing one is a miss in the others). With `wrong`, references that reviewers
+    refused, each is given again as `NAME, reviewed` without them.
     """
     pairs = [*zip(predicted, gold, strict=True)]
     overlaps = np.array([0.0 if box is None else float(box_iou([box], [right])[0, 0]) for box, right in pairs])

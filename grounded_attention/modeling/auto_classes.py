@@ -35,10 +35,8 @@ CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
 
 
 class PipelineEntry:
-    """Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json.
-
-    This package registers its own pipeline on import, so the entry of a checkpoint is removed on loading. With the
-    entry, `pipeline("visual-grounding", model=...)` would require `trust_remote_code`.
+    """Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json. This
+    package registers its own pipeline on import, so the entry of a checkpoint is removed on loading.
     """
 
     def __post_init__(self, **kwargs: Any) -> None:

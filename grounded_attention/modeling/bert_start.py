@@ -15,9 +15,7 @@ _OF_TRAINING_LOOPS = {rf"^(({_PARTS}|model)\.)+": "", rf"(\.({_PARTS}))+\.": "."
 
 
 class BertStart:
-    """Initialises a model from a BERT checkpoint. A family's `PreTrainedModel` inherits from this class before
-    [`PretrainingHandover`], which reads weights from BERT too. `_rename_bert_weight` maps the names of the weights.
-    """
+    """Initialises a model from a BERT checkpoint."""
 
     config_class: Any
     config: Any
@@ -86,9 +84,8 @@ class BertStart:
         return copied
 
     def _rename_bert_weight(self, name: str, prefix: str) -> str:
-        """
-        The name in this model of a weight of `BertForPreTraining`; `prefix` is the prefix of the base model. A model
-        that pools in another way takes neither BERT's pooler nor its relationship head: "".
+        """The name in this model of a weight of `BertForPreTraining`; `prefix` is the prefix of the base model. A
+        model that pools in another way takes neither BERT's pooler nor its relationship head: "".
         """
         if not getattr(self.config, "pools_as_bert", True) and (".pooler." in name or "seq_relationship" in name):
             return ""

@@ -31,10 +31,8 @@ _INPUTS = ("image", "caption", "boxes", "features", "scores", "labels", "regions
 
 
 def choose_layers(calls: Sequence[AttentionCall], layer: int | None, head: int | None) -> list[int]:
-    """The layers to read attention from, counted from 0: the requested layer, or the upper half.
-
-    In the first layers the words do not contain their context yet, so these layers cannot distinguish two objects
-    with the same name.
+    """The layers to read attention from, counted from 0: the requested layer, or the upper half. In the first layers
+    the words do not contain their context yet, so these layers cannot distinguish two objects with the same name.
     """
     layers, heads = len(layer_names(calls)), min((call.num_heads for call in calls), default=0)
     for name, value, count in (("layer", layer, layers), ("head", head, heads)):

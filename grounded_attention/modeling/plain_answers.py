@@ -7,9 +7,8 @@ _OTHER_WORDS = {**{word: str(number) for number, word in enumerate(_NUMBERS, sta
 
 
 def plain_answer(answer: str) -> str:
-    """
-    An answer in lower case, without a full stop at the end and an article at the beginning; an answer that is a number
-    from one to ten in digits (LXMERT public code).
+    """An answer in lower case, without a full stop at the end and an article at the beginning; an answer that is a
+    number from one to ten in digits (LXMERT public code).
     """
     words = answer.lower().strip().rstrip(".").split()
     plain = " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)

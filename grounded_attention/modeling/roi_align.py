@@ -68,11 +68,7 @@ def roi_align_torch(
     spatial_scale: float,
     sampling_ratio: int,
 ) -> torch.Tensor:
-    """[`roi_align`] in plain torch, for float32 or float64.
-
-    Bilinear sampling on a grid is separable: small matrices that depend only on the box mix first the rows of the map,
-    then its columns. The gradient is that of two matrix products, so it is deterministic.
-    """
+    """[`roi_align`] in plain torch, for float32 or float64."""
     height, width = features.shape[-2:]
     with torch.no_grad():
         start, end = (boxes * spatial_scale).split(2, dim=1)  # (K, 2): x, y

@@ -223,8 +223,8 @@ class BertTextConfig(TaskConfig):
 
 @strict
 class OneStreamConfig(BertTextConfig):
-    """
-    The base class for a family with one sequence of text and regions and the layers of BERT: one width for all states.
+    """The base class for a family with one sequence of text and regions and the layers of BERT: one width for all
+    states.
     """
 
     @property

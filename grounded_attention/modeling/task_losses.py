@@ -82,9 +82,9 @@ def choice_sum(logits: torch.Tensor, labels: torch.Tensor, form: str) -> Loss:
 
 
 def grounding_divergence_sum(logits: torch.Tensor, phrase_regions: torch.Tensor) -> Loss:
-    """
-    Divergence between each phrase's distribution over the regions and the uniform distribution over the right regions,
-    summed over the phrases and counted over the rows (VisualBERT public code). Phrases without a right region add 0.
+    """Divergence between each phrase's distribution over the regions and the uniform distribution over the right
+    regions, summed over the phrases and counted over the rows (VisualBERT public code). Phrases without a right region
+    add 0.
     """
     right = phrase_regions.bool().float()
     targets = right / right.sum(dim=-1, keepdim=True).clamp(min=1)
@@ -108,9 +108,8 @@ def feature_error_sum(predicted: torch.Tensor, features: torch.Tensor, wanted: t
 
 
 def draw_negatives(mask: torch.Tensor, num_negative: int) -> torch.Tensor:
-    """
-    Draws other features for each region with the default random generator: 70 % from other images of the batch, 30 %
-    from the same image (ViLBERT public code). Every region is drawn with the same probability, with replacement.
+    """Draws other features for each region with the default random generator: 70 % from other images of the batch,
+    30 % from the same image (ViLBERT public code). Every region is drawn with the same probability, with replacement.
     """
     batch_size, num_regions = mask.shape
     across, within = int(0.7 * num_negative), int(0.3 * num_negative)
@@ -168,9 +167,8 @@ def region_features_sum(
     mask: torch.Tensor | None,
     normalizer: float | None,
 ) -> Loss:
-    """
-    Error of predicted features of regions (LXMERT): the mean squared error over their width (paper), or the smooth L1
-    error with a `normalizer` (public code).
+    """Error of predicted features of regions (LXMERT): the mean squared error over their width (paper), or the smooth
+    L1 error with a `normalizer` (public code).
     """
     error = F.mse_loss if normalizer is None else F.smooth_l1_loss
     losses = error(predicted.float(), features.float(), reduction="none").mean(-1)

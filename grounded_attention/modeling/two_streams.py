@@ -24,9 +24,7 @@ from .unpadding import attend_packed_keys as attend_packed_keys
 
 
 class ConfigView:
-    """A configuration with other values for some fields. The layers of one stream read their sizes from it, and
-    everything else, such as the attention back end, from the model's configuration.
-    """
+    """A configuration with other values for some fields."""
 
     def __init__(self, config: Any, **fields: Any):
         self.__dict__.update(fields, _config=config)

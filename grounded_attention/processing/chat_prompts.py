@@ -49,11 +49,7 @@ def plain_prompt(text: str, tokens: Sequence[str]) -> Prompt:
 
 
 def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], name: str) -> Prompt:
-    """Renders a conversation with the chat template of the processor, and finds its texts in the result.
-
-    It renders twice, the second time with a mark at both ends of each text. Without the marks both results must be
-    the same.
-    """
+    """Renders a conversation with the chat template of the processor, and finds its texts in the result."""
     texts: list[str] = []
     marked_conversation: list[dict[str, Any]] = []
     answers: list[bool] = []
@@ -90,10 +86,7 @@ def render_prompt(processor: Any, conversation: Sequence[Mapping[str, Any]], nam
 
 
 def end_answer(prompt: Prompt, tokenizer: Any, name: str) -> Prompt:
-    """Makes sure that a special token ends the last answer, so that a model can learn where to stop.
-
-    The end token of the tokenizer is added if the chat template has no special token there.
-    """
+    """Makes sure that a special token ends the last answer, so that a model can learn where to stop."""
     if not prompt.parts or not prompt.parts[-1].answer:
         raise ValueError(
             f"{name}: labels need an answer to learn; give text_pair, or a conversation that ends with the assistant, "

@@ -17,10 +17,7 @@ def feature_source(provenance: Mapping[str, Any] | None) -> dict[str, str] | Non
 
 
 def feature_mismatch(source: Mapping[str, str] | None, trained_on: Mapping[str, str] | None) -> str | None:
-    """Compares the source of features with that of training.
-
-    Sources are the same if their names or the hashes of their weights are equal.
-    """
+    """Compares the source of features with that of training."""
     if source is None or trained_on is None:
         return None
     if any(source.get(key) and source.get(key) == trained_on.get(key) for key in ("name", "weights")):

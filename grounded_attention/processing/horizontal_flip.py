@@ -35,20 +35,12 @@ def flip_boxes(boxes: Any) -> np.ndarray:
 
 
 def swap_left_right(text: str) -> str:
-    """Exchanges the words "left" and "right", whole words only, as the public code does for a flip.
-
-    Lower case, upper case and a capital first letter are kept; other mixtures become lower case. "right" in the sense
-    of "correct" or "just" is exchanged too, because this function cannot distinguish the meanings.
-    """
+    """Exchanges the words "left" and "right", whole words only, as the public code does for a flip."""
     return SIDE.sub(lambda match: _other(match.group()), text)
 
 
 def swap_left_right_spans(text: str, spans: Sequence[tuple[int, int]]) -> tuple[str, list[tuple[int, int]]]:
-    """Exchanges the words as [`swap_left_right`] does and moves character spans with them.
-
-    If a span ends inside one of the two words, the end keeps its distance from the start of the word, limited by the
-    length of the other word. A span with at least one character keeps at least one.
-    """
+    """Exchanges the words as [`swap_left_right`] does and moves character spans with them."""
     words = [(match.start(), match.end(), len(_other(match.group()))) for match in SIDE.finditer(text)]
     moved = []
     for start, end in spans:

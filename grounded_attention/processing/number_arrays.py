@@ -9,10 +9,7 @@ import torch
 
 
 def to_array(value: Any, name: str, kinds: str = "iuf") -> np.ndarray:
-    """Converts an array, a torch tensor (any device, also bfloat16) or nested lists to a NumPy array.
-
-    It copies only if needed.
-    """
+    """Converts an array, a torch tensor (any device, also bfloat16) or nested lists to a NumPy array."""
     try:
         if hasattr(value, "detach"):
             value = value.detach().cpu()

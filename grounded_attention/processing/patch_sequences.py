@@ -47,10 +47,8 @@ def text_spans(prompt: Prompt, offsets: np.ndarray, segments: np.ndarray) -> np.
 
 
 def answer_labels(sequences: list[TokenSequence], length: int, special_ids: Collection[int]) -> np.ndarray:
-    """Makes the labels (B, N) int64 of a language model that learns the answers.
-
-    They are the tokens of the answers, and what follows an answer up to the first of the special tokens, if no other
-    text comes before it; -100 elsewhere.
+    """Makes the labels (B, N) int64 of a language model that learns the answers. They are the tokens of the answers,
+    and what follows an answer up to the first of the special tokens, if no other text comes before it; -100 elsewhere.
     """
     labels = np.full((len(sequences), length), IGNORED, dtype=np.int64)
     for row, each in zip(labels, sequences, strict=True):

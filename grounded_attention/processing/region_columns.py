@@ -44,9 +44,8 @@ class RegionColumns:
 
 
 def check_regions(inputs: Mapping[str, Any], has_image: np.ndarray | None, width: int, images: int) -> GivenRegions:
-    """
-    Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them. `inputs`
-    has the arguments of the processor's call, and an example has up to `images` images.
+    """Checks the regions of a batch, with features of this width; with `has_image` (B,) the model computes them.
+    `inputs` has the arguments of the processor's call, and an example has up to `images` images.
     """
     features, boxes = None, inputs["region_boxes"]
     if has_image is None:

@@ -16,10 +16,7 @@ MIN_SIDE = 1.0
 
 
 def suppress(boxes: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
-    """Applies greedy, class-agnostic non-maximum suppression: drops boxes that overlap a better one too much.
-
-    Uses torchvision's kernel if it is installed, else equivalent PyTorch operations.
-    """
+    """Applies greedy, class-agnostic non-maximum suppression: drops boxes that overlap a better one too much."""
     if torchvision_nms is not None:
         return torchvision_nms(boxes, scores, iou_threshold)
     return greedy_suppression(boxes, scores, iou_threshold)

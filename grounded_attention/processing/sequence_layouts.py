@@ -191,9 +191,8 @@ def arrange_columns(
     min_width: int,
     multiple_of: int,
 ) -> TextColumns:
-    """Writes special tokens and the kept pieces of the texts into their columns, padded on the right.
-
-    T is at least `min_width`, at least the longest example, and a multiple of `multiple_of`.
+    """Writes special tokens and the kept pieces of the texts into their columns, padded on the right. T is at least
+    `min_width`, at least the longest example, and a multiple of `multiple_of`.
     """
     specials = np.array([layout.special_count for layout in layouts])
     width = max(min_width, int((kept.sum(axis=0) + specials).max(initial=0)))
@@ -269,11 +268,8 @@ def fit_lengths(
 def share_columns(
     text: np.ndarray, shortest: np.ndarray, regions: np.ndarray, limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Shares a limit between text and regions: the longer side loses one column at a time until both fit.
-
-    If both sides are equal, the text loses one, but it keeps `shortest` columns (VL-BERT public code). So a side
-    shorter than half of the limit keeps all its columns; two longer sides get half each, and the regions get the odd
-    column.
+    """Shares a limit between text and regions: the longer side loses one column at a time until both fit. If both
+    sides are equal, the text loses one, but it keeps `shortest` columns (VL-BERT public code).
     """
     kept = np.maximum(np.maximum(limit // 2, limit - regions), shortest)
     kept = np.minimum(kept, text)

@@ -21,10 +21,8 @@ def token_regions(
     columns: TextColumns,
     regions: RegionColumns,
 ) -> np.ndarray:
-    """Computes the region column that each text token sees.
-
-    A token has a tag if it shares a character with the tag's span; of several tags the first is used. Special tokens,
-    padding, and tokens whose region was dropped see the whole image.
+    """Computes the region column that each text token sees. A token has a tag if it shares a character with the tag's
+    span; of several tags the first is used.
     """
     # Copies, because NumPy does not define the order of writes through reversed views.
     example, token, region = (side[::-1].copy() for side in _tagged(tags, texts, encoded, columns, regions))
@@ -40,10 +38,7 @@ def aligned_tokens(
     columns: TextColumns,
     regions: RegionColumns,
 ) -> np.ndarray:
-    """Computes the text columns that refer to each region.
-
-    A token refers to a region if it shares a character with the span of a tag of that region; it may refer to several.
-    """
+    """Computes the text columns that refer to each region."""
     example, token, region = _tagged(tags, texts, encoded, columns, regions)
     shape = (len(columns.arrays["input_ids"]), regions.arrays["region_boxes"].shape[1])
     inside = region >= 0

@@ -41,10 +41,7 @@ def explorer_page(checkpoints: Mapping[str, Sequence[ExampleAttention]], title: 
 def explorer_body(
     checkpoints: Mapping[str, Sequence[ExampleAttention]], best: tuple[str, int, int] | None = None
 ) -> str:
-    """Builds the explorer as a part of a page, which needs `explorer_style` and `explorer_script`.
-
-    It opens on `best` (checkpoint, layer, head), or on the head with most attention on gold in the first image.
-    """
+    """Builds the explorer as a part of a page, which needs `explorer_style` and `explorer_script`."""
     _check(checkpoints)
     first = next(iter(checkpoints.values()))[0]
     data = {

@@ -61,12 +61,7 @@ def attention_figure(
     title: str | None = None,
     notes: Sequence[str] = (),
 ) -> Figure:
-    """Draws one panel per word: the caption with the word marked, and the image with the attention of the word.
-
-    The colour of a box and the width of its line show its share of the attention, see `attention_overlay`. The
-    most-attended box is labelled with its share; gold boxes have a dashed outline. If any word has gold regions, a
-    text below the image states whether the most-attended region is gold.
-    """
+    """Draws one panel per word: the caption with the word marked, and the image with the attention of the word."""
     columns = max(1, min(len(words), 2 if len(words) <= 4 else 3))
     rows = [words[i : i + columns] for i in range(0, len(words), columns)]
     return save(_draw_sheet(image, caption, rows, None, title, notes), path)
@@ -79,11 +74,7 @@ def method_comparison_figure(
     path: str | Path,
     title: str | None = None,
 ) -> Figure:
-    """Draws the same words for several methods: one row per method, one column per word, one scale.
-
-    The other arguments, the return value and the errors are those of `attention_figure`. Methods with different words
-    also raise a ValueError.
-    """
+    """Draws the same words for several methods: one row per method, one column per word, one scale."""
     spans = {method: [tuple(word.span) for word in words] for method, words in word_by_method.items()}
     if any(others != next(iter(spans.values())) for others in spans.values()):
         raise ValueError(f"every method needs the same words in the same order; found the spans {spans}")

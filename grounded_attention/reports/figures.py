@@ -70,10 +70,7 @@ def heads_figure(
 def layer_curve_figure(
     accuracy_by_method: Mapping[str, ArrayLike], chance: float, path: str | Path, layers: Sequence[str] | None = None
 ) -> Figure:
-    """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head.
-
-    Arguments, return value and errors are those of `heads_figure`, without `chosen`.
-    """
+    """Draws the accuracy of each layer: the mean over heads, with a band from the worst to the best head."""
     arrays = _layers_by_heads(accuracy_by_method, layers)
     figure, (axes,) = _grid(1, 1, 0.5)
     for method, values in arrays.items():
@@ -195,10 +192,7 @@ def _ignoring_nan(values: np.ndarray, *reductions: Any) -> list[np.ndarray]:
 
 
 def _components(histories: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-    """The components of the logs to draw, each once: the loss, its parts by name, then evaluation by name.
-
-    Not in order of appearance: a checkpoint stores the logs with sorted names.
-    """
+    """The components of the logs to draw, each once: the loss, its parts by name, then evaluation by name."""
     names = sorted({name for history in histories.values() for record in history for name in record})
     losses = [name for name in names if name == "loss" or name.startswith("loss_")]
     return losses + [name for name in names if name.startswith("eval_") and "accuracy" in name]

@@ -21,11 +21,7 @@ SMALLEST_SPAN = 15  # percentage points of an axis: chance differences shall not
 
 
 def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
-    """Draws one panel per learning curve, with a line for each row: the mean over seeds, and a band of all seeds.
-
-    Each row has its own marker and line style, so that the figure can be read without colour. With groups there is one
-    panel for each curve and group, and rows with the same label look the same.
-    """
+    """Draws one panel per learning curve, with a line for each row: the mean over seeds, and a band of all seeds."""
     curves = results["curves"]
     if not curves:
         raise ValueError("the results contain no learning curves: give a downstream task `sizes`")

@@ -244,11 +244,7 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
-    """Draws one panel per column: the difference of every row to the first row that it is compared with.
-
-    Claimed differences have a filled square and a thick line, others a hollow circle and a thin line; the line is
-    dotted from the lowest to the highest seed where there is no interval.
-    """
+    """Draws one panel per column: the difference of every row to the first row that it is compared with."""
     common, columns = results["against"][0], results["columns"]
     pairs = [(row, others[0]) for row, others in results["compared"].items() if others and row != common]
     one = {other for _, other in pairs} <= {common}

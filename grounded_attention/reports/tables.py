@@ -35,9 +35,8 @@ _LAST = (
 
 
 def best_method(results: Mapping[str, Any]) -> str:
-    """
-    The method with the highest main figure: best head from text to regions, VGP, the other accuracies, all heads, and
-    the lowest perplexity; of methods that are equal in one, the next decides.
+    """The method with the highest main figure: best head from text to regions, VGP, the other accuracies, all heads,
+    and the lowest perplexity; of methods that are equal in one, the next decides.
     """
     methods = _ordered(results["methods"], METHODS)
     names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]

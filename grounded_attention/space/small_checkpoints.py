@@ -20,10 +20,8 @@ LEFT_OUT = ("checkpoint_manifest.json", "history.json", "results.json")
 
 
 def write_small(source: Path, target: Path) -> int:
-    """Writes a checkpoint with weights in half precision, its tokenizer and its processor.
-
-    Models of this package lose their task heads; vision-language models keep what they answer with, and heads.json.
-    The configuration keeps its type, so that the weights are float32 again once they are loaded.
+    """Writes a checkpoint with weights in half precision, its tokenizer and its processor. Models of this package lose
+    their task heads; vision-language models keep what they answer with, and heads.json.
     """
     kind = AutoConfig.from_pretrained(source).model_type
     if kind not in FAMILIES and kind not in IMAGE_TOKEN_FAMILIES:

@@ -51,11 +51,7 @@ def alignment_matrix(batch: Mapping[str, Any], level: str) -> AlignmentMatrix:
 
 
 def _token_entries(tokens: Tensor, matches: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Converts entries of phrases (B, P, R) to entries of their tokens (B, T, R).
-
-    A token matches a region if one of its phrases does, with the highest confidence of these phrases. Otherwise the
-    entry has the highest confidence of all its phrases.
-    """
+    """Converts entries of phrases (B, P, R) to entries of their tokens (B, T, R)."""
     matches, weights = F.pad(matches, (0, 0, 0, 1)), F.pad(weights, (0, 0, 0, 1))  # amax fails without phrases
     tokens = F.pad(tokens, (0, 0, 0, 1))[..., None]  # (B, P + 1, T, 1)
     both = tokens & matches[:, :, None]  # (B, P + 1, T, R)

@@ -41,11 +41,9 @@ def control_labels(
     epoch: int = 0,
     donor_targets: DonorTargets | None = None,
 ) -> Tensor:
-    """Makes the regions that supervise phrases, which replace `phrase_regions`.
-
-    Phrases without a gold region stay without regions, and the whole image is never a target. The draws depend only on
-    the seed, image and entity (and on the epoch for `"random_each_epoch"`). Phrases of the same entity get the same
-    regions in all examples of the image, and other examples in the batch do not matter.
+    """Makes the regions that supervise phrases, which replace `phrase_regions`. Phrases without a gold region stay
+    without regions, and the whole image is never a target. The draws depend only on the seed, image and entity (and on
+    the epoch for `"random_each_epoch"`).
     """
     check_names([labels], LABELS, "labels=")
     if labels == "gold":

@@ -17,11 +17,7 @@ OUTPUT_PROJECTIONS = ("o_proj", "out_proj", "dense", "c_proj", "wo")
 
 
 def attention_modules(model: Any) -> dict[int, Any]:
-    """Finds the attention modules of the language model, by the index of their layer.
-
-    Layers without softmax attention have none. Of a layer with self-attention and cross-attention it is the first. Of
-    a model that reads regions they are the modules of `grounding_calls`.
-    """
+    """Finds the attention modules of the language model, by the index of their layer."""
     if blocks := _region_blocks(model):
         return {attention.layer_idx: attention for _, attention in blocks}
     language_model = find_language_model(model)
@@ -121,10 +117,7 @@ def _region_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
 
 
 def output_projections(model: Any) -> dict[int, tuple[list[nn.Module], int]]:
-    """By layer: the modules that read the outputs of its heads (..., H * d), and the number H of the heads.
-
-    Only a co-attention has two, one for each direction, or the same for both.
-    """
+    """By layer: the modules that read the outputs of its heads (..., H * d), and the number H of the heads."""
     if regions := _region_projections(model):
         return regions
     config = find_language_model(model).config

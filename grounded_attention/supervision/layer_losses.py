@@ -20,10 +20,7 @@ LayerReport = AttentionPair | RowStates
 def sum_layers(
     reports: Sequence[LayerReport], gold: Tensor, rows_loss: Callable[[AttentionPair, VisibleTargets], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row.
-
-    A layer's report stays on its device; only the losses of its rows move to that of `gold`.
-    """
+    """Sums the losses of all rows, each averaged over all heads of the layers that see a gold column of the row."""
     losses: list[Tensor] = []
     heads: list[Tensor] = []  # that see a gold column of the row
     for group in _group_layers(reports):

@@ -52,11 +52,8 @@ class RowPlan(NamedTuple):
 
 
 class RowPlans:
-    """The plans of a forward pass, each made by the first layer that needs it.
-
-    Make one for each forward pass, and give it to the model as `attention_plans`. In a second pass it makes new plans,
-    because the mask is another tensor. No plan is kept under `torch.compile`, in inference mode, for a mask that
-    requires a gradient and for a `BlockMask`.
+    """The plans of a forward pass, each made by the first layer that needs it. Make one for each forward pass, and
+    give it to the model as `attention_plans`.
     """
 
     def __init__(self) -> None:

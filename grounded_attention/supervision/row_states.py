@@ -72,9 +72,7 @@ class RowStates(NamedTuple):
         return RowStates(self.rows[:, heads], keys, self.scaling, self.mask.select_heads(heads), self.softcap)
 
     def size(self) -> int:
-        """The number of numbers. With the keys of all positions these count eight times, since they would not be in
-        memory after their layer, and the scores count too.
-        """
+        """The number of numbers; with the keys of all positions these count eight times, and the scores too."""
         numbers = self.rows.numel() + self.keys.numel()
         if self.columns is None:
             return numbers

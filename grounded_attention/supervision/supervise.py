@@ -178,8 +178,8 @@ def head_count(module: nn.Module, config: Any) -> int:
 
 
 def hides_later_words(model: Any) -> bool:
-    """
-    Returns whether image tokens cannot attend to the words after them (`bool`): the attention of the model is causal.
+    """Returns whether image tokens cannot attend to the words after them (`bool`): the attention of the model is
+    causal.
     """
     config = unwrap_model(model).config
     if config.model_type in PREFIX_MODELS or getattr(config, "grounding_calls", None) is not None:

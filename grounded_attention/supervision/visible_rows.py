@@ -26,11 +26,7 @@ EMPTY = (
 
 
 class VisibleRows:
-    """Checks the losses of a method in training until each direction had a row that sees a gold column.
-
-    The check reads numbers from the device, so it stops after the first visible row. `empty` is said if no batch has
-    a grounded row.
-    """
+    """Checks the losses of a method in training until each direction had a row that sees a gold column."""
 
     def __init__(self, empty: str = EMPTY) -> None:
         self._empty = empty
@@ -39,10 +35,7 @@ class VisibleRows:
     def check(
         self, losses: Mapping[str, tuple[Tensor, Tensor]], counts: Callable[[], Mapping[str, Tensor | int]]
     ) -> None:
-        """Checks the losses of one batch: component -> (sum, number of rows that see a gold column).
-
-        `counts` returns component -> number of rows with a gold column.
-        """
+        """Checks the losses of one batch: component -> (sum, number of rows that see a gold column)."""
         for name, (_, seen) in losses.items() if torch.is_grad_enabled() else ():
             waited = self._waited.setdefault(name, {HIDDEN: 0, self._empty: 0})
             if waited and int(seen):

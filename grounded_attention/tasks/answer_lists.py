@@ -58,12 +58,8 @@ def read_answers(
 def frequent_answers(
     train: Iterable[Sequence[str]], fewest: int, normalise: Callable[[str], str] = normalise_vqa
 ) -> list[str]:
-    """Finds the answers that are the most frequent answer of at least `fewest` questions.
-
-    This is the rule of the bottom-up attention code, which gives 3,129 answers for VQA v2. Answers are normalised as
-    in the evaluation, and their commas are removed. The official files contain the most frequent answer of each
-    question; here it is counted, and the first of several equally frequent answers is taken. The public list counts
-    train2014 and val2014; this function counts the training questions.
+    """Finds the answers that are the most frequent answer of at least `fewest` questions. This is the rule of the
+    bottom-up attention code, which gives 3,129 answers for VQA v2.
     """
     usual: Counter[str] = Counter()
     for answers in train:

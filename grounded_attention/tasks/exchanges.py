@@ -13,10 +13,7 @@ DRAWS = 1000  # captions to draw before the split counts as one with a single im
 
 
 def exchange_features(examples: Examples, regions: Sequence[Any], exchanged: Sequence[np.ndarray]) -> list[Any]:
-    """Replaces the features of regions by those of random regions of other images of the split.
-
-    The draws use a generator of their own, so that the other draws of a row are the same without them.
-    """
+    """Replaces the features of regions by those of random regions of other images of the split."""
     if examples.find_regions is None or any(record.features is None for record in regions):
         raise ValueError("options.regions_exchanged needs region features (data.regions): set it to 0")
     split, shown = examples.split or examples.rows, []

@@ -55,9 +55,6 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
         """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT`
         ones.
-
-        `phrases` contains the phrases with at least one box, each with `text`, `start`, `end`, `types` and `boxes`.
-        Captions that do not describe the image are left out.
         """
         if not {"captions", "entities"} <= set(split.column_names):
             raise ValueError(

@@ -192,11 +192,7 @@ class Pretraining(MaskedTask):
         return lines
 
     def collate(self, examples: Examples, processor: Any) -> dict[str, Any]:
-        """Makes a batch of masked model inputs and targets, see `VLBertForPreTraining.forward`.
-
-        All draws for a row use the generator of the row, so they depend neither on the other rows of the batch nor on
-        the padding.
-        """
+        """Makes a batch of masked model inputs and targets, see `VLBertForPreTraining.forward`."""
         options = self.options
         if self.config is not None and self.config.region_targets is None:  # no masked regions
             options = replace(options, regions=False)
@@ -329,11 +325,7 @@ def draw_texts(
 
 
 def stack_batches(images: Mapping[str, Tensor], texts: Mapping[str, Tensor], padding: int) -> dict[str, Tensor]:
-    """Joins a batch of image rows and a batch of text rows.
-
-    In text rows the entries for images (regions, pixels, their targets) are 0, False, or -100 for labels. The model
-    treats such rows as text without an image.
-    """
+    """Joins a batch of image rows and a batch of text rows."""
     counts = [len(batch["input_ids"]) for batch in (images, texts)]
     length = images["input_ids"].shape[1]
     width = max(length, texts["input_ids"].shape[1])

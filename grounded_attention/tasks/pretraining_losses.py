@@ -58,10 +58,7 @@ def region_loss(outputs: Any, batch: Batch) -> Tensor:
 
 
 def _labelled_sum(logits: Tensor, labels: Tensor | None) -> Tensor:
-    """Sums the cross-entropy over items with a label; 0 with a graph if there are no labels.
-
-    Items without label are removed first, because most items have none and there are many classes.
-    """
+    """Sums the cross-entropy over items with a label; 0 with a graph if there are no labels."""
     if labels is None:
         return logits.sum() * 0
     predicted = labels >= 0

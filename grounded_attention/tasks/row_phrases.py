@@ -16,10 +16,7 @@ def row_phrases(
 
 
 def phrases_of_text(phrases: Iterable[Mapping[str, Any]] | None, sentence: int) -> list[dict[str, Any]]:
-    """Returns the phrases of a caption, which is this text of an example, as the processor takes them.
-
-    Their words are left out, because a task may exchange words of the text.
-    """
+    """Returns the phrases of a caption, which is this text of an example, as the processor takes them."""
     left_out = ("text", "sentence", "caption", "message")  # the last two in rows of earlier versions
     return [
         {**{key: value for key, value in each.items() if key not in left_out}, "sentence": sentence}

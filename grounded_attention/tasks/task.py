@@ -38,10 +38,8 @@ RowGenerator = Callable[[str], np.random.Generator]
 
 @dataclass(frozen=True)
 class LossComponent:
-    """One term of the loss of a task: a sum over items, and the number of items.
-
-    Sum and count are separate, so the Trainer can divide by the count over all accumulated micro-batches and
-    processes. The result is exactly the loss of one large batch, even if micro-batches have different counts.
+    """One term of the loss of a task: a sum over items, and the number of items. Sum and count are separate, so the
+    Trainer can divide by the count over all accumulated micro-batches and processes.
     """
 
     name: str

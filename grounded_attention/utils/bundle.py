@@ -105,10 +105,7 @@ def bundle(parts: Sequence[Part], absent: Collection[str] = (), *, together: boo
 
 
 def save_code(cls: Any, make_code: Callable[[Any], tuple[Mapping[str, str], Mapping[str, str]]]) -> None:
-    """
-    Makes `cls.save_pretrained` write a bundle beside its own file. Files of a checkpoint that have the names of other
-    source files and our licence, such as those of an earlier version, are deleted.
-    """
+    """Makes `cls.save_pretrained` write a bundle beside its own file."""
     save = cls.save_pretrained
 
     @wraps(save)

@@ -7,7 +7,6 @@ EXTRAS = {
     "vlm": ("peft", "torchvision", "num2words"),
     "legacy": ("h5py", "lmdb"),
     "all": ("shtab",),
-    "notebook": ("bertviz",),
     "spacy": ("spacy",),
     "textblob": ("textblob",),
     "tracking": ("trackio", "tensorboard"),

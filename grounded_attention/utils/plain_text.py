@@ -41,10 +41,7 @@ def first_sentences(error: object, length: int = 300) -> str:
 
 
 def has_surrogates(text: str) -> bool:
-    """
-    Whether a text contains half of a surrogate pair, which cannot be written as UTF-8. JSON may hold one as an escape;
-    Python reads an argument or a file name in another encoding as such halves.
-    """
+    """Whether a text contains half of a surrogate pair, which cannot be written as UTF-8."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 

@@ -9,11 +9,7 @@ PRINTED = 10.0  # seconds between updates in a pipe or a log file
 
 
 def calm_bars() -> None:
-    """Keeps the bars of tqdm, also those of other libraries, from filling a pipe or a log file; before it is imported.
-
-    A bar is printed after ten seconds, and then every ten. Values in the environment (`TQDM_MININTERVAL`)
-    win.
-    """
+    """Keeps the bars of tqdm, of any library, from filling a pipe or a log file; before it is imported."""
     if not sys.stderr.isatty():
         for name in ("DELAY", "MININTERVAL", "MAXINTERVAL"):
             os.environ.setdefault(f"TQDM_{name}", f"{PRINTED:.0f}")

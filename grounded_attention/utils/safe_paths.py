@@ -34,9 +34,8 @@ def refuse_same_files(files: Mapping[str, str | os.PathLike[str] | None]) -> Non
 
 
 def check_weight_index(folder: str | os.PathLike[str]) -> None:
-    """
-    Checks that a checkpoint takes its weights from files of its own folder, that no key of its configuration or of its
-    weights is there twice, and that no weight of a layer is declared as whole numbers.
+    """Checks that a checkpoint takes its weights from files of its own folder, that no key of its configuration or of
+    its weights is there twice, and that no weight of a layer is declared as whole numbers.
     """
     config = Path(folder, "config.json")
     if config.is_file():

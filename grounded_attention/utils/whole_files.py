@@ -22,12 +22,7 @@ DRAFT = ".partial"
 
 @contextmanager
 def whole_file(path: str | os.PathLike[str], *, durable: bool = False) -> Iterator[Path]:
-    """Context that yields the path of a draft to write, and renames it to `path` if the block succeeds.
-
-    The folder is made if it is not there.
-
-    Each process has its own draft, so two processes can write the same file; the last one wins.
-    """
+    """Context that yields the path of a draft to write, and renames it to `path` if the block succeeds."""
     path = Path(path)
     if not path.parent.exists():
         make_folder(path.parent)

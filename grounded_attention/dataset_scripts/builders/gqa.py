@@ -241,10 +241,7 @@ def _group(groups: Record, name: str) -> str:
 
 
 def read_choices(path: Path) -> Choices:
-    """Reads the valid and the plausible answers of questions.
-
-    Many questions have the same answers; equal lists are one object in memory.
-    """
+    """Reads the valid and the plausible answers of questions."""
     known: dict[tuple[str, ...], list[str]] = {}
     choices: Choices = {}
     for question_id, values in json_members(path, CHOICES_HINT):

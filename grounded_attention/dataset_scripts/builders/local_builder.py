@@ -261,10 +261,7 @@ class BuildReport:
 
 
 def fingerprint(paths: Iterable[Path]) -> str:
-    """Computes a digest of names, sizes and change times of files, and of all files in folders, recursively.
-
-    A missing file is part of the digest too.
-    """
+    """Computes a digest of names, sizes and change times of files, and of all files in folders, recursively."""
     digest = hashlib.sha256()
     for path in paths:
         for file in [path, *sorted([Path(parent, name) for parent, _, names in os.walk(path) for name in names])]:

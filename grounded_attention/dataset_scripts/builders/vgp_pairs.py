@@ -148,11 +148,9 @@ def _binary_label(row: Mapping[str, str]) -> int | None:
 def clean_pairs(
     rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], other_split_images: set[str], report: BuildReport
 ) -> dict[str, list[PairRow]]:
-    """Drops invalid rows and groups the others by image; the report counts every drop.
-
-    Dropped are rows of images that belong to another split, rows of unknown images, all rows of a pair with
-    contradicting labels, and repetitions of a pair (the first one stays). A pair in swapped order is the same pair,
-    with the swapped label.
+    """Drops invalid rows and groups the others by image; the report counts every drop. Dropped are rows of images that
+    belong to another split, rows of unknown images, all rows of a pair with contradicting labels, and repetitions of a
+    pair (the first one stays).
     """
     groups: dict[tuple[str, str, str], list[tuple[int, PairRow]]] = defaultdict(list)
     report.add("rows", count=0)  # the report also shows a file without rows
@@ -346,11 +344,9 @@ def nearest_rows(vectors: np.ndarray) -> list[int]:
 def draw_negatives(
     captions: Sequence[Mapping[str, Any]], donor_captions: Sequence[Mapping[str, Any]], count: int, rng: random.Random
 ) -> list[tuple[Mapping[str, Any], Mapping[str, Any], str]]:
-    """Draws pairs of a caption of the image and a caption of the donor image.
-
-    As in the public code, every caption of the image is paired with one wrong caption after the other (two of them for
-    5 captions and 10 pairs), and a random bit decides which comes first. A wrong caption with the same text as one of
-    the image is skipped.
+    """Draws pairs of a caption of the image and a caption of the donor image. As in the public code, every caption of
+    the image is paired with one wrong caption after the other (two of them for 5 captions and 10 pairs), and a random
+    bit decides which comes first.
     """
     texts = {caption["text"].casefold() for caption in captions}
     wrong = [caption for caption in donor_captions if caption["text"].casefold() not in texts]

@@ -46,10 +46,7 @@ def load_pickle(path: str | os.PathLike[str]) -> Any:
 
 
 def load_npy(path: str | os.PathLike[str]) -> Any:
-    """Loads the array of a .npy file.
-
-    The objects of an object array are read as by `load_pickle`. An object array without dimensions gives its object.
-    """
+    """Loads the array of a .npy file."""
     with open_data(_existing(path, "a NumPy array")) as file:
         return read_npy(file, path)
 

@@ -191,10 +191,7 @@ class _JsonStream:
         )
 
     def _read(self) -> bool:
-        """Reads on; returns False at the end of the file.
-
-        A long value takes larger and larger pieces, so its cost stays linear.
-        """
+        """Reads on; returns False at the end of the file."""
         rest = self.buffer[self.position :]
         if self._bad is not None:
             where = ", ".join(filter(None, (self.place, str(self._bad))))

@@ -81,11 +81,7 @@ def commit_files(
     message: str,
     private: bool = False,
 ) -> str:
-    """Uploads files and makes them visible in one commit; until then, readers see the previous commit.
-
-    The repository and the branch are created if needed. Files that an interrupted push uploaded already are not sent
-    again, since the Hub knows their checksums.
-    """
+    """Uploads files and makes them visible in one commit; until then, readers see the previous commit."""
     api, name = HfApi(), repository.name
     operations: list[Any] = [CommitOperationDelete(path) for path in deletions]
     operations += [

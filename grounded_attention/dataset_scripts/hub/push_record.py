@@ -51,10 +51,7 @@ def make_record(
     licence: Licence,
     permission: str | None,
 ) -> dict[str, Any]:
-    """Collects the facts about one configuration, as written to its `build.json`; they can be written as JSON.
-
-    Of paths of this machine, only the last part is kept.
-    """
+    """Collects the facts about one configuration, as written to its `build.json`; they can be written as JSON."""
     root = Path(builder.config.data_dir or ".")
     info = bounded_files.read_json(folder / "dataset_info.json")
     counts = info["splits"]
@@ -107,10 +104,8 @@ def versions() -> dict[str, str]:
 
 
 def source_checksums(paths: Sequence[Path], root: Path) -> list[dict[str, Any]]:
-    """Computes name, number of files, bytes and SHA-256 of each source that exists.
-
-    The checksum of a folder is that of the lines `<checksum>  <path below it>` of its files, sorted by path. A region
-    table already has a checksum in its manifest.
+    """Computes name, number of files, bytes and SHA-256 of each source that exists. The checksum of a folder is that
+    of the lines `<checksum>  <path below it>` of its files, sorted by path.
     """
     return [_checksum(path, root) for path in dict.fromkeys(paths) if path.exists()]
 

@@ -34,10 +34,7 @@ def parse_place(place: str) -> tuple[str, str | None]:
 def table_folder(
     place: str | os.PathLike[str], kind: ManifestKind, files: Sequence[str], verify: Callable[[Path], None]
 ) -> Path:
-    """Returns the local folder of a table; downloads a table of the Hub first.
-
-    A download is verified once. Without a connection, the cached download is used.
-    """
+    """Returns the local folder of a table; downloads a table of the Hub first."""
     if not is_on_hub(place):
         return Path(place)
     (name, revision), noun = parse_place(str(place)), kind.what.removeprefix("a ")

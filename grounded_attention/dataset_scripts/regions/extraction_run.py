@@ -74,10 +74,7 @@ def extract_table(
     workers: int = 4,
     progress: bool = True,
 ) -> dict[str, Any] | None:
-    """Writes the regions of images into a region table. The same call continues an interrupted run.
-
-    Every process of a launch makes the same call. A finished table with the same provenance is left unchanged.
-    """
+    """Writes the regions of images into a region table. The same call continues an interrupted run."""
     state, folder = join_processes(), Path(output)
     provenance = _provenance(images, extractor, source)
     finished = _finished_manifest(folder, provenance)
@@ -105,10 +102,7 @@ def extract_table(
 
 
 def join_processes(cpu: bool = False) -> PartialState:
-    """Joins the processes of a launch (accelerate, torchrun); without a launch, this process is the only one.
-
-    Processes wait for the slowest one for up to seven days.
-    """
+    """Joins the processes of a launch (accelerate, torchrun); without a launch, this process is the only one."""
     return PartialState(cpu=cpu or not torch.cuda.is_available(), timeout=PROCESS_TIMEOUT)
 
 

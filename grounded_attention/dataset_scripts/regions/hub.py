@@ -26,10 +26,7 @@ def local_folder(place: str | os.PathLike[str]) -> Path:
 
 
 class RemoteRegionTable(RegionTable):
-    """A region table on the Hub whose rows are requested one by one; only manifest and index are downloaded.
-
-    The checksum of each row is checked. Use it for a first look or for few images; download the table for training.
-    """
+    """A region table on the Hub whose rows are requested one by one; only manifest and index are downloaded."""
 
     def __init__(self, place: str) -> None:
         name, revision = parse_place(place)

@@ -26,10 +26,7 @@ ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError,
 
 
 def split_zip_path(path: str | os.PathLike[str]) -> tuple[Path, str]:
-    """Splits VL-BERT's notation for a folder inside a zip, `x.zip@/a/1.json`, into `x.zip` and `a/1.json`.
-
-    The folder is "" for a path without an at sign.
-    """
+    """Splits VL-BERT's notation for a folder inside a zip, `x.zip@/a/1.json`, into `x.zip` and `a/1.json`."""
     archive, mark, place = str(path).partition(IN_ZIP)
     return (Path(f"{archive}.zip"), place.strip("/")) if mark else (Path(path), "")
 

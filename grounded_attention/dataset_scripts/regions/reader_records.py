@@ -82,10 +82,7 @@ def import_library(name: str) -> ModuleType:
 
 
 class Fields:
-    """The fields of one image's record, under the names of any format.
-
-    Base64 texts and arrays are decoded on access.
-    """
+    """The fields of one image's record, under the names of any format."""
 
     def __init__(self, values: Any) -> None:
         if not isinstance(values, Mapping):

@@ -253,10 +253,7 @@ class RowDecoder:
         return regions or self._read_message(message)[0]
 
     def _read_layout(self, message: memoryview) -> Regions | None:
-        """Decodes a row by the offsets at which Arrow's writer puts its buffers, without reading the metadata.
-
-        Returns None, or raises one of the errors that `decode` catches, for a message with another layout.
-        """
+        """Decodes a row by the offsets at which Arrow's writer puts its buffers, without reading the metadata."""
         # A marker, the length of the metadata, the metadata, the buffers. Absent validity bitmaps take no space.
         place = 8 + _INTEGER.unpack_from(message, 4)[0]
         id_end = _OFFSETS.unpack_from(message, place)[1]

@@ -220,11 +220,7 @@ def fits(item: SceneObject, meaning: Meaning) -> bool:
 
 
 def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:
-    """Returns the possible referents of a phrase, read alone.
-
-    A phrase about one object may refer to any that fits. A phrase about several refers to all that fit, if their
-    number is allowed. Phrases about the ground or the light refer to no object.
-    """
+    """Returns the possible referents of a phrase, read alone."""
     if meaning.kind == "ground":
         return [frozenset()] if scene.ground in meaning.grounds else []
     if meaning.kind == "light":

@@ -151,11 +151,8 @@ def allows(combinations: Combinations, content: Content) -> bool:
 def draw_allowed(
     draw: Callable[[], Draft | None], combinations: Combinations, answer: Callable[[Draft], str | None]
 ) -> Draft | None:
-    """Draws a text of one kind until it is allowed and has the answer that the first draw had.
-
-    So the kinds and the shares of "yes" and "no" are about those of texts that may name any combination. Without the
-    second rule, nine tenths of the questions whether there is something with a held-out pair would have the answer
-    "yes".
+    """Draws a text of one kind until it is allowed and has the answer that the first draw had. So the kinds and the
+    shares of "yes" and "no" are about those of texts that may name any combination.
     """
     first = draw()
     if first is None or allows(combinations, first.content):

@@ -68,10 +68,7 @@ def image_id(number: int) -> str:
 
 
 def draw_described_scene(name: str, combinations: Combinations) -> tuple[Scene, tuple[Caption, ...]]:
-    """Returns the first scene drawn under this name that the annotators can describe, with their captions.
-
-    With `Combinations.HELD_OUT` it also has an object with a held-out pair of colour and shape.
-    """
+    """Returns the first scene drawn under this name that the annotators can describe, with their captions."""
     for attempt in count():
         rng = random.Random(f"{name}/{attempt}")
         scene = draw_scene(rng, combinations)

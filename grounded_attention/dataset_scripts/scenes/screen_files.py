@@ -42,11 +42,7 @@ NAMES = {**dict(zip(SPLITS, SPLITS, strict=True)), "val": "validation"}
 def write_screens(
     output: str | Path, count: int, seed: int, num_proc: int = 1, force: bool = False, large: bool = False
 ) -> dict[str, Any]:
-    """Draws screens and writes them to a folder, unless the folder already holds them.
-
-    The same seed and number of screens give the same rows, with any number of processes. `large` ones have few, large
-    elements.
-    """
+    """Draws screens and writes them to a folder, unless the folder already holds them."""
     check_arguments(count, seed, num_proc)
     drawn = "large screens" if large else "screens"
     root, identity = Path(output), {"version": VERSION, "seed": seed, "images": count, "drawn": drawn}

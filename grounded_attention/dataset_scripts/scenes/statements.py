@@ -63,10 +63,7 @@ def state_all(
 def state(
     scenes: Sequence[tuple[str, Scene]], rng: random.Random, combinations: Combinations = Combinations.ALL
 ) -> Statement | None:
-    """Makes a statement that is true of two pairs of scenes and false of two others.
-
-    For fewer than six scenes, it is one pair each.
-    """
+    """Makes a statement that is true of two pairs of scenes and false of two others."""
     each = PAIRS // 2 if len(scenes) >= FEW else 1
     for _ in range(ATTEMPTS if len(scenes) > 1 else 0):
         draw = partial(_draft, rng.choice(KINDS), scenes, rng)

@@ -101,11 +101,7 @@ def annotation(record: SceneRecord) -> str:
 
 
 def phrase_pairs(record: SceneRecord) -> list[tuple[str, ...]]:
-    """Returns the rows of <split>_data.csv for an image: pairs of different phrases in two captions about one entity.
-
-    Phrases that differ only in case and articles are not a pair. The order of the two phrases alternates between
-    pairs.
-    """
+    """The rows of <split>_data.csv for an image: pairs of different phrases in two captions about one entity."""
     texts_by_entity: dict[Entity, list[tuple[int, str]]] = {}
     for index, caption in enumerate(record.related_captions):
         for mention, text in _written_mentions(caption):

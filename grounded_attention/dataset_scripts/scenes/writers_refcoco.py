@@ -166,10 +166,7 @@ def _is_unique(scene: Scene, number: int, phrase: str) -> bool:
 def _related(
     scene: Scene, number: int, phrase: str, detail: float, rng: random.Random, combinations: Combinations
 ) -> str | None:
-    """Adds a relation to another object.
-
-    Returns None if the result does not identify the object in every reading, or `combinations` does not allow it.
-    """
+    """Adds a relation to another object."""
     pairs = [
         (relation, other)
         for relation in RELATIONS

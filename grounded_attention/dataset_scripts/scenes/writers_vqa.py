@@ -70,11 +70,8 @@ def files(statements: Mapping[str, Iterable[Statement]]) -> dict[str, str | byte
 
 
 def statements_file(name: str, statements: Iterable[Statement]) -> str:
-    """Returns the text of the file of a split.
-
-    An identifier is `<split>-<set>-<pair>-<sentence>`; a set is a statement here. The images have no URL, so the
-    fields contain their paths in the data. An image belongs to several sets, so its name does not contain one, unlike
-    in NLVR2.
+    """Returns the text of the file of a split. An identifier is `<split>-<set>-<pair>-<sentence>`; a set is a
+    statement here.
     """
     lines = [
         {

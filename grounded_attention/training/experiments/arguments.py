@@ -57,10 +57,7 @@ CHECKPOINTING = ("activation_checkpointing", "gradient_checkpointing")
 
 
 def training_arguments(recipe: Recipe, output_dir: Path) -> GroundingTrainingArguments:
-    """Makes the training arguments of a `training` section that `check_training` has accepted.
-
-    Keys of the Hub are removed: `training/publish/hub.py` pushes, because the Trainer's own push omits the code.
-    """
+    """Makes the training arguments of a `training` section that `check_training` has accepted."""
     # The collator reads more columns than the model, and the task defines its labels.
     fixed = {
         "output_dir": str(output_dir),

@@ -71,10 +71,7 @@ def refuse(reasons: dict[str, bool]) -> None:
 
 
 def _check_limit(recipe: Recipe, prefix: str) -> None:
-    """Checks the names of splits; rows on the Hub may have splits of their own.
-
-    A limit is shared by the recipes of a study, so a split of another builder is allowed.
-    """
+    """Checks the names of splits; rows on the Hub may have splits of their own."""
     builder = recipe.data.builder or TASKS[recipe.task].builder
     every = {split for name in BUILDERS for split in _split_names(name)}
     named = is_on_hub(recipe.data.data_dir) or recipe.data.source is not None

@@ -97,11 +97,7 @@ def _run_methods(recipe: Recipe, data: PreparedData, processor: Any, repos: Mapp
 
 
 def rehearse(recipe: Recipe, data: PreparedData, processor: Any) -> None:
-    """Makes the Trainer of every unfinished training, one after another, without training.
-
-    Errors in a model, a checkpoint, the region width, the options of a method or task, or the training arguments
-    appear here, before any file is written. Checks that need the trained start model are skipped.
-    """
+    """Makes the Trainer of every unfinished training, before any file is written, so that errors appear early."""
     plain = replace(recipe, preserve=Preserve())
     output = Path(recipe.output_dir)
     runs = ([] if recipe.start is None else [(recipe.start, START)]) + [(plain, name) for name in _names(recipe)]

@@ -65,10 +65,7 @@ def load_extractor(
 
 
 def make_regions(made: MadeRegions, splits: Mapping[str, Any], images: str | None, quiet: bool, cpu: bool) -> str:
-    """Extracts the regions of all images of the rows, or finds them; a broken run is continued. Returns the folder.
-
-    Every process of a launch makes the same call.
-    """
+    """Extracts the regions of all images of the rows, or finds them; a broken run is continued."""
     unused = [name for name in ("queries", "min_regions") if getattr(made, name) != getattr(MadeRegions, name)]
     if unused and made.detector in (ROWS, *OWN):
         raise RecipeError(f"data.regions.{unused[0]} is for the boxes of a detector; of {made.detector} all are taken")

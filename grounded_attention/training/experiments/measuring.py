@@ -26,11 +26,7 @@ def measured_splits(splits: Mapping[str, Any]) -> list[str]:
 
 
 def measure_all(trainer: GroundingTrainer, data: PreparedData, directory: Path) -> dict[str, dict[str, Any]]:
-    """Measures every split except the training split.
-
-    If the metrics of the task keep single examples, this writes `items_<split>.json` with one column per score, and
-    the exported predictions of the task (`predictions_<split>`, with tracks `predictions_<split>_<track>`).
-    """
+    """Measures every split except the training split."""
     return {name: _measure_split(trainer, data, name, directory) for name in measured_splits(data.splits)}
 
 

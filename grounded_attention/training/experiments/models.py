@@ -211,8 +211,8 @@ def check_width(model: PreTrainedModel, processor: Any, table: str, width: int) 
 
 
 def fit_width(model: Model, processor: Any, regions: Any) -> None:
-    """
-    Gives a new processor the width of the region features, if the recipe says none; the new model takes it from there.
+    """Gives a new processor the width of the region features, if the recipe says none; the new model takes it from
+    there.
     """
     if regions is not None and not (model.source or is_vision_language(model) or WIDTH in model.processor):
         if not _has_width(model):

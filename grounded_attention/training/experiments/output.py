@@ -80,11 +80,7 @@ def _wanted(recipe: Recipe) -> dict[str, Any]:
 
 
 def open_output(recipe: Recipe) -> Path:
-    """Creates the output directory and writes `recipe.json`.
-
-    From then on the directory belongs to this recipe, so all user errors must be checked before. `check_output` must
-    have accepted the directory.
-    """
+    """Creates the output directory and writes `recipe.json`."""
     output, state = Path(recipe.output_dir), PartialState()
     state.wait_for_everyone()
     if state.is_main_process:

@@ -34,12 +34,7 @@ WORDS_SHOWN = 4
 def draw_pictures(
     results: Mapping[str, Any], recipe: Recipe, data: PreparedData, directory: Path
 ) -> dict[str, list[ExampleAttention]]:
-    """Draws one picture per image: rows are methods, columns are words of a caption; each method uses its best layer.
-    Returns the attention of all heads of each method in these captions.
-
-    The images are the first of the test split whose caption has several grounded phrases and whose file
-    `<data_dir>/flickr30k-images/<id>.jpg` exists.
-    """
+    """Draws one picture per image: rows are methods, columns words of a caption; each method uses its best layer."""
     task, regions = TASKS[recipe.task], cast(RegionTable, data.regions)
     rows = _rows_to_show(data, recipe, "test")
     make_folder(directory)

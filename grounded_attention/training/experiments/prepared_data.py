@@ -66,10 +66,7 @@ class PreparedData:
 
 
 def prepare_data(recipe: Recipe) -> PreparedData:
-    """Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables.
-
-    One process does the work; the others wait and read its files.
-    """
+    """Generates scenes if the recipe has them, builds the rows of the task, and opens the region tables."""
     task, data = TASKS[recipe.task], recipe.data
     if not data.data_dir and data.source is None:
         raise RecipeError("data.data_dir is empty: give the folder of the data set, or data.source")
@@ -143,9 +140,8 @@ def _train_rows(splits: Mapping[str, datasets.Dataset], names: Sequence[str]) ->
 
 
 def hold_out(splits: dict[str, datasets.Dataset], seed: int) -> dict[str, Any] | None:
-    """
-    Makes a validation split of training rows if there is none: a tenth of the images, whose rows are no longer trained
-    on. Returns what was done, with the ids of these images.
+    """Makes a validation split of training rows if there is none: a tenth of the images, whose rows are no longer
+    trained on. Returns what was done, with the ids of these images.
     """
     if "validation" in splits or "train" not in splits:
         return None

@@ -34,10 +34,7 @@ def join_processes(training: Mapping[str, Any]) -> None:
 
 @contextmanager
 def only_process(output: Path) -> Iterator[None]:
-    """Context in which no other run or study uses the output directory, which is created if needed.
-
-    The processes of one launch are one run: the main process holds the lock.
-    """
+    """Context in which no other run or study uses the output directory, which is created if needed."""
 
     def take() -> None:
         make_folder(output)

@@ -266,10 +266,7 @@ def _check_targets(model: nn.Module, targets: Any) -> None:
 
 
 def adapt_family(model: Any, missing: Iterable[str], options: Mapping[str, Any]) -> Any:
-    """
-    Adds a LoRA to a model of one of the project's families: by default to all linear layers of its encoder. The heads
-    of the task, and modules whose weights the checkpoint lacks, are trained in full.
-    """
+    """Adds a LoRA to a model of one of the project's families: by default to all linear layers of its encoder."""
     if model.get_output_embeddings() is not None:
         raise RecipeError(
             f"model.adapter: {type(model).__name__} predicts words with the weights of its word embeddings, which a "

@@ -279,10 +279,8 @@ def count_components(task: Task, method: SupervisionMethod, batch: Mapping[str, 
 
 
 class Collator(GroundingCollator):
-    """Makes a batch of a task's rows: looks up the regions of each row; the task builds inputs and targets.
-
-    Random draws of a task (masking) depend only on the seed, the epoch and the key of the row. They change from epoch
-    to epoch, and are the same after a resume and with any number of processes or workers.
+    """Makes a batch of a task's rows: looks up the regions of each row; the task builds inputs and targets. Random
+    draws of a task (masking) depend only on the seed, the epoch and the key of the row.
     """
 
     def __init__(

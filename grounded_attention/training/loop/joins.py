@@ -136,11 +136,7 @@ REMEMBERED = 10_000  # images in the cache; a split has several rows of each ima
 
 
 class ShuffledTargets:
-    """Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`.
-
-    The donor row is drawn from the split and depends only on the seed and the image id. All rows of an image have the
-    same donor, in every epoch, process and batch.
-    """
+    """Finds a donor image for each image, and returns the targets of the donor: `targets(image_id)`."""
 
     def __init__(self, split: Any, collate: Callable[[Sequence[Mapping[str, Any]]], Mapping[str, Any]], seed: int):
         self.split, self.collate, self.seed = split, collate, seed

@@ -47,13 +47,8 @@ def add_lengths(rows: datasets.Dataset, regions: Any | None) -> datasets.Dataset
 
 
 class LengthSampler(Sampler[int]):
-    """
-    Samples indices in runs of `batch_size` rows with similar length. The runs are in random order, except that the run
-    with the longest row comes first, so that a lack of memory shows in the first step.
-
-    The order depends only on the seed and the epoch, so a resumed run draws the same rows. transformers' own sampler
-    goes from long to short every 50 batches, and reads a column of `datasets` value by value, which takes seconds for
-    many rows.
+    """Samples indices in runs of `batch_size` rows with similar length. The runs are in random order, except that the
+    run with the longest row comes first, so that a lack of memory shows in the first step.
     """
 
     def __init__(self, lengths: Sequence[int] | np.ndarray, batch_size: int, seed: int):

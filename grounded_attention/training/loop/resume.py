@@ -32,12 +32,7 @@ from grounded_attention.utils.whole_files import make_folder, write_json
 
 
 def prepare_resume(trainer: Any, checkpoint: Path) -> None:
-    """Makes the steps of a training those of the checkpoint, and reports what differs.
-
-    With another number of processes, each step has the same rows: the batch of one process and the accumulation are
-    changed. Draws of dropout depend on the process, so they differ. The number of threads is that of the checkpoint:
-    sums over other shares have other bits.
-    """
+    """Makes the steps of a training those of the checkpoint, and reports what differs."""
     before = read_environment(checkpoint)
     if before is None:
         return
@@ -201,11 +196,7 @@ def _read(path: Path) -> UnloggedLosses:
 
 
 class SavedWeights:
-    """Makes a Trainer that resumes, or loads its best model at the end, take the weights that were saved.
-
-    Raises:
-        RecipeError: if the checkpoint lacks a weight, or has one of another name or shape; it names the first.
-    """
+    """Makes a Trainer that resumes, or loads its best model at the end, take the weights that were saved."""
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if not self._take(Path(resume_from_checkpoint)):

@@ -45,11 +45,7 @@ J = TypeVar("J", bound=Job)
 
 
 def run_side_by_side(jobs: Sequence[J], workers: int, work: Callable[[J], Any], quiet: bool = False) -> Iterator[J]:
-    """Runs jobs in parallel, each in a process with its share of the threads; yields each job when it has finished.
-
-    A job waits for its parent if the parent is among the jobs. The output of a job goes to its `log.txt`. A job that
-    runs alone has no more threads, so that it gives the same bits after a kill. One line shows the progress of all.
-    """
+    """Runs jobs in parallel, each in a process with its share of the threads; yields each job when it has finished."""
     share = max(1, (os.cpu_count() or 1) // workers)
     waiting, unfinished = list(jobs), {job.directory for job in jobs}
     pool = ProcessPoolExecutor(workers, _context(work), initializer=_begin, initargs=(dict(os.environ),))

@@ -378,10 +378,8 @@ class _Continuation(TrainerCallback):
 
 @contextmanager
 def without_autocast(model: nn.Module) -> Iterator[None]:
-    """
-    Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end of
-    a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it: it cannot
-    compute in float32.
+    """Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end
+    of a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it: it has no float32.
     """
     plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")
     if plain is None or wrapped is None or _needs_half(model):
@@ -426,8 +424,7 @@ def unit_names(model: nn.Module) -> list[str]:
 def name_plainly(model: nn.Module) -> None:
     """Gives the class of a sharded model the names of the class that it extends; any other model stays as it is.
 
-    PyTorch makes a class of its own for each sharded class. `save_pretrained` copies the file of the class and writes
-    its name into the configuration, and cards show it: without this, PyTorch's file and name instead of the model's.
+    `save_pretrained` copies the file of the class and writes its name into the configuration.
     """
     sharded = type(model)
     if issubclass(sharded, FSDPModule):

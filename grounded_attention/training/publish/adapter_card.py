@@ -27,11 +27,7 @@ EMPTY = "# Model Card for Model ID"  # the title of the card that PEFT writes
 def complete_adapter_card(
     folder: Path, method: SupervisionMethod | None = None, weight: float = 1.0, model_config: Any = None
 ) -> bool:
-    """Writes the card of an adapter that has none, or PEFT's empty one; returns whether it did.
-
-    It names the base model, the supervision where it is known, and the heads of `heads.json` before and after. The
-    adapter of a model of regions also gets the configuration of its model, from which its class is made again.
-    """
+    """Writes the card of an adapter that has none, or PEFT's empty one; returns whether it did."""
     card = folder / CARD
     if not (folder / ADAPTER_CONFIG_NAME).is_file() or (card.is_file() and EMPTY not in read_text(card)):
         return False

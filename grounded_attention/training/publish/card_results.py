@@ -26,10 +26,7 @@ Figures = Mapping[str, Mapping[str, Any]]
 
 
 def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
-    """Yields (split, figure, value) for every accuracy of the reported splits.
-
-    Best layers and heads are chosen on the validation split.
-    """
+    """Yields (split, figure, value) for every accuracy of the reported splits."""
     for name, measured in scored_splits({name: dict(values) for name, values in figures.items()}).items():
         if not measured:  # only losses were measured
             return

@@ -80,12 +80,7 @@ class HubRepo:
 
 
 def plan_repos(recipe: Recipe) -> dict[str, HubRepo]:
-    """The repositories of the runs of a recipe.
-
-    One method is pushed to `training.hub_model_id`, several to `<hub_model_id>-<method>`; the default id is the name
-    of the output directory. The start is pushed with `start.training.push_to_hub`; the text-only baseline is never
-    pushed.
-    """
+    """The repositories of the runs of a recipe."""
     planned, folder = {}, re.sub(r"[^\w.-]+", "-", Path(recipe.output_dir).resolve().name)
     if recipe.start is not None and recipe.start.training.get("push_to_hub"):
         planned[START] = _repo(recipe.start.training, f"{folder}-{START}", "start.training.")
@@ -158,10 +153,7 @@ def on_main_process(action: Callable[[], T], expected: type[Exception] = HubErro
 
 
 class HubPush:
-    """Pushes one run to its repository, from the main process; all processes must call `wait` and `finish`.
-
-    A thread pushes saves from hard links, so training continues and may delete old checkpoints.
-    """
+    """Pushes one run to its repository, from the main process; all processes must call `wait` and `finish`."""
 
     def __init__(self, repo: HubRepo, directory: Path, card: Callable[[int], str] | None = None):
         self.repo, self.directory, self.card = repo, directory, card

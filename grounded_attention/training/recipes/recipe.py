@@ -63,9 +63,8 @@ class MadeRegions(Section):
 
 @dataclass
 class Data(Section):
-    """
-    Where the rows and the region features come from. With `source`, rows as people have them are read instead of the
-    files of a builder, which then only says what rows are made.
+    """Where the rows and the region features come from. With `source`, rows as people have them are read instead of
+    the files of a builder, which then only says what rows are made.
     """
 
     data_dir: str = ""

@@ -135,9 +135,8 @@ def _upload(api: HfApi, run: RemoteRun) -> str:
 
 
 def job_script(run: RemoteRun, commit: str) -> str:
-    """
-    What the job runs in a shell: it fetches its files, trains, keeps the page of the run, and ends with the status of
-    the training. Everybody who sees the job can read it, so no secret is in it.
+    """What the job runs in a shell: it fetches its files, trains, keeps the page of the run, and ends with the status
+    of the training. Everybody who sees the job can read it, so no secret is in it.
     """
     needed = requirements(_further(run.recipe))
     hub = next((each for each in needed if each.startswith("huggingface-hub")), "huggingface-hub")

@@ -37,11 +37,7 @@ Experiment = Callable[[Recipe], Any]
 
 
 def run_study(study: Study, experiment: Experiment = run) -> None:
-    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and the figures.
-
-    Finished cells are reused and interrupted cells continue. The table is written after each seed, and also when a
-    cell fails or is interrupted.
-    """
+    """Trains and measures every unfinished cell, then writes `results.json`, `<name>.md` and the figures."""
     cells = plan_cells(study)
     join_processes(cells[0].recipe.training)
     if not study.plan:

@@ -229,10 +229,7 @@ def _mean_seconds(values: list[float | None]) -> float | None:
 
 
 def study_heads(study: Study, cells: Iterable[Cell], states: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """
-    The accuracy of each head, mean over seeds. If every seed has its own start, a head of one is not that of another:
-    then the accuracy is that of the first seed.
-    """
+    """The accuracy of each head, mean over seeds."""
     measured: dict[str, dict[str, list[tuple[Cell, Mapping[str, Any]]]]] = {}
     for cell in cells:
         if study.start_each_seed and cell.seed != study.seeds[0]:
