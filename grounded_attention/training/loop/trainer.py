@@ -379,7 +379,7 @@ class _Continuation(TrainerCallback):
 @contextmanager
 def without_autocast(model: nn.Module) -> Iterator[None]:
     """Removes the autocast that Accelerate puts around the `forward` of a model in training. So the figures at the end
-    of a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it: it has no float32.
+    of a training are those of its checkpoint, which is loaded without autocast. FlashAttention keeps it.
     """
     plain, wrapped = model.__dict__.get("_original_forward"), model.__dict__.get("forward")
     if plain is None or wrapped is None or _needs_half(model):
