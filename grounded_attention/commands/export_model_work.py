@@ -3,13 +3,12 @@
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from grounded_attention.conversion.export_folder import check_request, write_export
 from grounded_attention.families import FAMILIES, VLM, find_family
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
-from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading, read_model_config
+from grounded_attention.training.experiments.scoring import read_config
+from grounded_attention.training.recipes.adapters import is_adapter, load_merged, quiet_loading
 from grounded_attention.utils.finite_weights import check_finite
 from grounded_attention.utils.plain_text import first_sentences
 
@@ -36,12 +35,7 @@ def work(options: argparse.Namespace) -> str:
 
 def load(checkpoint: str) -> tuple[Any, Any]:
     """Loads a checkpoint of the families, and its processor; an adapter is merged into its model."""
-    if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
-        raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
-    try:
-        config = read_model_config(checkpoint)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{checkpoint}: not a checkpoint: {first_sentences(error)}") from error
+    config = read_config(checkpoint)
     name = find_family(config.model_type)
     if name is None:
         what = f"a {VLM.title}" if config.model_type in VLM.reads else f"the model type {config.model_type!r}"

@@ -16,7 +16,7 @@ from grounded_attention.families import FAMILIES
 from grounded_attention.processing import VisualBERTProcessor
 from grounded_attention.processing.image_tokens import REFUSED_FAMILIES
 from grounded_attention.processing.sequence_layouts import check_tokenizer
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.recipes.adapters import is_adapter, load_merged
 from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.utils.finite_weights import check_finite
@@ -76,10 +76,7 @@ def load_reader(path: str, tokenizer: str | None, regions: RegionTable, words: b
     """Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT; with `words`, with the head that
     predicts masked words.
     """
-    if Path(path, MANIFEST).is_file() and not is_complete(path):
-        raise ValueError(
-            f"--model {path}: the checkpoint is incomplete or was changed after saving; copy it or train it again"
-        )
+    refuse_changed(path, f"--model {path}")
     try:
         config = AutoConfig.from_pretrained(path)
         check_sizes(config.to_dict(), "config.json: ")

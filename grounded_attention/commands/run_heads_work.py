@@ -45,7 +45,6 @@ from grounded_attention.training.experiments.prepared_data import (
     rows_of_images,
 )
 from grounded_attention.training.experiments.scoring import explainable, measure_perturbation, read_config
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
 from grounded_attention.training.loop.data import limit_rows
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.progress import named, with_progress
@@ -87,8 +86,6 @@ def find_run(options: argparse.Namespace) -> Run:
         if not (folder / name / "results.json").is_file():
             raise ValueError(f"{folder / name}: results.json is missing, so this model is not finished; {remedy}")
         read_config(str(folder / name), TASKS[recipe.task])
-        if (folder / name / MANIFEST).is_file() and not is_complete(folder / name):
-            raise ValueError(f"{folder / name}: the checkpoint is incomplete or was changed; copy or train it again")
     instruction = task_options.caption_prompt if TASKS[recipe.task].image_tokens else None
     text_only = TEXT_ONLY if recipe.text_only_baseline and (folder / TEXT_ONLY / "results.json").is_file() else None
     own = None if data.source is None else _own_rows(recipe, folder, options)

@@ -31,7 +31,7 @@ from grounded_attention.dataset_scripts.regions.hub import local_folder
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.utils.bounded_files import parse_json
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, logger
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, logger, texts
 
 HOMEPAGE = "https://ai.google.com/research/ConceptualCaptions"
 WHERE_TO_GET = f"get Conceptual Captions from {HOMEPAGE}/download"
@@ -58,11 +58,11 @@ FILES: dict[str, dict[str, tuple[str, ...]]] = {
     JSON_LINES: {"train": ("train_frcnn.json",), "val": ("val_frcnn.json",)},
 }
 COLUMNS = {TSV: ("caption", "url"), LABELLED: ("caption", "url", "labels", "MIDs", "confidences")}
-LABEL = {"name": Value("string"), "mid": Value("string"), "confidence": Value("float32")}
+LABEL = {**texts("name", "mid"), "confidence": Value("float32")}
 EXTRA_FEATURES = {
-    TSV: {"url": Value("string")},
-    LABELLED: {"url": Value("string"), "labels": List(LABEL)},
-    JSON_LINES: {"image": Value("string"), "frcnn": Value("string")},
+    TSV: texts("url"),
+    LABELLED: {**texts("url"), "labels": List(LABEL)},
+    JSON_LINES: texts("image", "frcnn"),
 }
 Row = dict[str, Any]
 _ADDRESS = re.compile(r"\s*https?://\S", re.IGNORECASE)
@@ -133,7 +133,7 @@ class ConceptualCaptions(LocalBuilder):
     DEFAULT_CONFIG_NAME = TSV
 
     def _info(self) -> datasets.DatasetInfo:
-        common = {name: Value("string") for name in ("image_id", "caption_id", "text")}
+        common = texts("image_id", "caption_id", "text")
         return datasets.DatasetInfo(
             description="Images of the web with cleaned alternative texts as captions.",
             features=datasets.Features({**common, **EXTRA_FEATURES[self.config.name]}),

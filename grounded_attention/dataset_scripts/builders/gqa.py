@@ -2,12 +2,11 @@
 """GQA: compositional questions about images with one answer each, and the official file format of predictions."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
@@ -16,7 +15,7 @@ from grounded_attention.dataset_scripts.files.streaming import json_elements, js
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
 
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
 BALANCED, ALL = "balanced", "all"
 # Split on disk -> whether its answers are published. "submission" has the questions of the evaluation server; it
@@ -47,26 +46,15 @@ ANNOTATED = ("question", "answer", "fullAnswer")
 GRAPH_FOLDERS = ("", "sceneGraphs", "gqa", "gqa/sceneGraphs", *FOLDERS[1:2])
 GRAPHS_HINT = "get sceneGraphs.zip from https://cs.stanford.edu/people/dorarad/gqa/download.html, or remove the file"
 FEATURES = {
-    "example_id": Value("string"),
-    "image_id": Value("string"),
-    "question": Value("string"),
-    "answer": Value("string"),
-    "full_answer": Value("string"),
+    **texts("example_id", "image_id", "question", "answer", "full_answer"),
     "is_balanced": Value("bool"),
-    **{f"{name}_type": Value("string") for name in TYPES},
-    **{f"{name}_group": Value("string") for name in GROUPS},
-    "entailed": List(Value("string")),
-    "equivalent": List(Value("string")),
-    **{name: List(Value("string")) for name in CHOICES},
+    **texts(*(f"{name}_type" for name in TYPES), *(f"{name}_group" for name in GROUPS)),
+    **{name: List(Value("string")) for name in ("entailed", "equivalent", *CHOICES)},
     # The objects that words of the question, the answer and the full answer mean; `tokens` counts the words. A box is
     # there with the scene graph of the image.
-    "annotations": List(
-        {**{name: Value("string") for name in ("part", "tokens", "object")}, "box": List(Value("float32"))}
-    ),
+    "annotations": List({**texts("part", "tokens", "object"), "box": List(Value("float32"))}),
     # The steps of the reasoning program.
-    "semantic": List(
-        {"operation": Value("string"), "argument": Value("string"), "dependencies": List(Value("int32"))}
-    ),
+    "semantic": List({**texts("operation", "argument"), "dependencies": List(Value("int32"))}),
 }
 Row = dict[str, Any]
 Choices = dict[str, tuple[list[str], list[str]]]
@@ -79,23 +67,12 @@ class GQAConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
-        "train": datasets.Split.TRAIN,
-        "val": datasets.Split.VALIDATION,
-        "testdev": datasets.NamedSplit("testdev"),
-        "test": datasets.Split.TEST,
-        "challenge": datasets.NamedSplit("challenge"),
-        "submission": datasets.NamedSplit("submission"),
-    }
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*SPLITS)
+    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
 
     def sources(self) -> list[Path]:
-        if not self.data_dir:
-            return []
-        return [
-            path
-            for split in SPLITS
-            for path in (*self.needed_files(split), self.choices_file(split), self.graphs_file(split))
-        ]
+        others = [path for split in SPLITS for path in (self.choices_file(split), self.graphs_file(split))]
+        return [*super().sources(), *others] if self.data_dir else []
 
     def choices_file(self, split: str) -> Path:
         """Returns the optional file of valid and plausible answers of a split."""
@@ -104,14 +81,6 @@ class GQAConfig(LocalConfig):
     def graphs_file(self, split: str) -> Path:
         """Returns the optional file of scene graphs of a split, with the boxes of objects."""
         return self.find(f"{split}_sceneGraphs.json", folders=GRAPH_FOLDERS)
-
-    def available_splits(self) -> tuple[str, ...]:
-        """Returns train, val, and the other splits whose files exist."""
-        return tuple(
-            split
-            for split in SPLITS
-            if split in ("train", "val") or all(p.is_file() for p in self.needed_files(split))
-        )
 
     def needed_files(self, split: str) -> list[Path]:
         if split == "train" and self.name == ALL:

@@ -7,9 +7,9 @@ index of a message, a span of characters of its text without `<image>` and the w
 y1, x2, y2) divided by width and height of the image. The public files have no phrases.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, ClassVar
 
 from datasets import List, Value
@@ -19,15 +19,8 @@ from grounded_attention.dataset_scripts.files.records import Record, are_numbers
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, texts
 
-# Split on disk -> possible names of its file.
-FILES = {
-    "train": ("train.json", "llava_v1_5_mix665k.json", "llava_instruct_150k.json"),
-    "val": ("val.json",),
-    "test": ("test.json",),
-}
-FOLDERS = ("", "llava")
 EXPECTED = "a list with one object for each conversation, some with image"
 IMAGE_MARK = "<image>"
 ROLES = {"human": "user", "gpt": "assistant"}
@@ -42,10 +35,8 @@ LICENCE = Licence(
 )
 CITATION = """Haotian Liu, Chunyuan Li, Qingyang Wu, Yong Jae Lee. Visual Instruction Tuning. NeurIPS 2023."""
 FEATURES = {
-    "example_id": Value("string"),
-    "image_id": Value("string"),
-    "file_name": Value("string"),
-    "messages": List({"role": Value("string"), "text": Value("string")}),
+    **texts("example_id", "image_id", "file_name"),
+    "messages": List(texts("role", "text")),
     "phrases": List(
         {
             "sentence": Value("int32"),
@@ -65,20 +56,13 @@ class LlavaInstructConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-
-    def sources(self) -> list[Path]:
-        return [self.file(split) for split in FILES] if self.data_dir else []
-
-    def file(self, split: str) -> Path:
-        """Returns the file of a split, under the first of its names that exists."""
-        return self.find(*FILES[split], folders=FOLDERS)
-
-    def available_splits(self) -> tuple[str, ...]:
-        """Returns train, and the other splits whose files exist."""
-        return tuple(split for split in SPLITS if split == "train" or self.file(split).is_file())
-
-    def needed_files(self, split: str) -> list[Path]:
-        return [self.file(split)]
+    REQUIRED: ClassVar[Sequence[str]] = ("train",)
+    FILES: ClassVar[Mapping[str, Sequence[str]]] = {
+        "train": ("train.json", "llava_v1_5_mix665k.json", "llava_instruct_150k.json"),
+        "val": ("val.json",),
+        "test": ("test.json",),
+    }
+    FOLDERS: ClassVar[Sequence[str]] = ("", "llava")
 
 
 class LlavaInstruct(LocalBuilder):

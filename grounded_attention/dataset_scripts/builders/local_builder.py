@@ -31,8 +31,19 @@ PA_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 VERSION = "1.1.0"  # of the rows; cached ones of another version are built again
 REPORT_FILE = "report.json"
-# Split names on disk -> split names of `datasets`.
-SPLITS = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION, "test": datasets.Split.TEST}
+
+
+def named_splits(*names: str) -> dict[str, datasets.NamedSplit]:
+    """Split names on disk -> split names of `datasets`, where `val` is validation."""
+    return {name: datasets.NamedSplit("validation" if name == "val" else name) for name in names}
+
+
+def texts(*names: str) -> dict[str, datasets.Value]:
+    """Columns of texts."""
+    return {name: datasets.Value("string") for name in names}
+
+
+SPLITS = named_splits("train", "val", "test")
 
 
 @dataclass
@@ -41,6 +52,9 @@ class LocalConfig(datasets.BuilderConfig):
 
     # Split names on disk -> split names of `datasets`, in order; overridden by data sets with other test splits.
     SPLIT_NAMES: ClassVar[dict[str, Any]] = SPLITS
+    REQUIRED: ClassVar[Sequence[str] | None] = None  # the splits whose files must exist; None: all
+    FILES: ClassVar[Mapping[str, Sequence[str]]] = {}  # split on disk -> possible names of its file, if it has one
+    FOLDERS: ClassVar[Sequence[str]] = ("",)  # of the data that may have these files
     # Option -> its possible values, for options with few of them.
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {}
     # The terms of the rows; rows are pushed only if the terms allow it.
@@ -52,16 +66,28 @@ class LocalConfig(datasets.BuilderConfig):
 
     def sources(self) -> list[Path]:
         """Returns the files and folders that the rows are made from; a change in them makes a cached copy stale."""
-        return [Path(self.data_dir)] if self.data_dir else []
+        if not self.data_dir:
+            return []
+        files = [path for split in self.SPLIT_NAMES for path in self.needed_files(split)]
+        return list(dict.fromkeys(files)) or [Path(self.data_dir)]
 
     def find(self, *names: str, folders: Sequence[str] = ("",)) -> Path:
         """Returns the first of these files, in these folders of the data, that exists; else the first place."""
         places = [Path(self.data_dir or ".") / folder / name for folder in folders for name in names]
         return next((place for place in places if place.is_file()), places[0])
 
+    def file(self, split: str) -> Path:
+        """Returns the file of a split, under the first of its names that exists."""
+        return self.find(*self.FILES[split], folders=self.FOLDERS)
+
     def available_splits(self) -> Sequence[str]:
-        """Returns the splits of the data set, by their names on disk."""
-        return tuple(self.SPLIT_NAMES)
+        """Returns the splits of the data set, by their names on disk: the required ones, and those with files."""
+        required = self.SPLIT_NAMES if self.REQUIRED is None else self.REQUIRED
+        return tuple(
+            split
+            for split in self.SPLIT_NAMES
+            if split in required or all(path.is_file() for path in self.needed_files(split))
+        )
 
     def where_to_get(self) -> str:
         """Returns where to get missing files, for messages."""
@@ -69,7 +95,7 @@ class LocalConfig(datasets.BuilderConfig):
 
     def needed_files(self, split: str) -> list[Path]:
         """Returns the files that the rows of a split are read from; all of them must exist."""
-        return []
+        return [self.file(split)] if split in self.FILES else []
 
     def check(self) -> None:
         """Checks the options before anything is read."""
@@ -146,7 +172,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
     BUILDER_CONFIG_CLASS = LocalConfig
     _generate_rows: Callable[..., Iterable[dict[str, Any]]]
     INFO: ClassVar[tuple[str, Any, str, str]]  # description, columns, home page, citation
-    image_lists: ImageLists | None = None  # lists of images, of which some must be in the training rows
+    LISTS: ClassVar[str | None] = None  # the option with lists of images, of which some must be in the training rows
+    image_lists: ImageLists | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.report: dict[str, dict[str, Any]] = {}
@@ -175,6 +202,8 @@ class LocalBuilder(datasets.ArrowBasedBuilder):
         for path in (path for split in requested for path in config.needed_files(split)):
             if not path.is_file():
                 raise MissingFileError("the file is missing", file=path, hint=config.where_to_get())
+        if self.LISTS is not None:
+            self.image_lists = ImageLists(getattr(config, self.LISTS))
         names = config.SPLIT_NAMES
         return [datasets.SplitGenerator(name=names[split], gen_kwargs={"split": split}) for split in requested]
 

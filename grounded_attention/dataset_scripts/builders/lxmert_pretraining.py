@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import MissingFileError
-from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
 # Split on disk -> its files: the splits of the public code.
 FILES = {"train": ("mscoco_train.json", "mscoco_nominival.json", "vgnococo.json"), "val": ("mscoco_minival.json",)}
@@ -35,10 +34,7 @@ LICENCE = Licence(
 CITATION = """Hao Tan, Mohit Bansal. LXMERT: Learning Cross-Modality Encoder Representations from Transformers.
 EMNLP 2019."""
 FEATURES = {
-    "image_id": Value("string"),
-    "caption_id": Value("string"),
-    "text": Value("string"),
-    "source": Value("string"),
+    **texts("image_id", "caption_id", "text", "source"),
     "answers": List({"answer": Value("string"), "score": Value("float32")}),
 }
 Row = dict[str, Any]
@@ -50,14 +46,12 @@ class LXMERTPretrainingConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = {"train": datasets.Split.TRAIN, "val": datasets.Split.VALIDATION}
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*FILES)
 
     excluded_images: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
-        if not self.data_dir:
-            return []
-        return [path for split in FILES for path in self.needed_files(split)] + self.excluded_files()
+        return [*super().sources(), *self.excluded_files()]
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.find(name, folders=FOLDERS) for name in FILES[split]]
@@ -91,11 +85,7 @@ class LXMERTPretraining(LocalBuilder):
     BUILDER_CONFIGS = [LXMERTPretrainingConfig(name="default")]
 
     INFO = ("Captions and questions about images of COCO and Visual Genome.", FEATURES, HOMEPAGE, CITATION)
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        generators = super()._split_generators(dl_manager)
-        self.image_lists = ImageLists(self.config.excluded_images)
-        return generators
+    LISTS = "excluded_images"
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         excluded = self.image_lists or ()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
@@ -16,16 +15,8 @@ from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.bounded_files import open_data
 from grounded_attention.utils.whole_files import write_text
 
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
-# Split on disk -> possible names of its file: the official one, and LXMERT's.
-FILES = {
-    "train": ("train.json",),
-    "val": ("dev.json", "valid.json"),
-    "test": ("test1.json", "test.json"),
-    "test2": ("test2.json",),
-}
-FOLDERS = ("", "nlvr2/data", "nlvr2", "data")
 HOMEPAGE = "https://lil.nlp.cornell.edu/nlvr/"
 HINT = "get train.json, dev.json, test1.json (and test2.json) from nlvr2/data of https://github.com/lil-lab/nlvr"
 LICENCE = Licence(
@@ -37,8 +28,7 @@ LICENCE = Licence(
 CITATION = """Alane Suhr, Stephanie Zhou, Ally Zhang, Iris Zhang, Huajun Bai, Yoav Artzi. A Corpus for Reasoning about
 Natural Language Grounded in Photographs. ACL 2019."""
 FEATURES = {
-    "example_id": Value("string"),
-    "image_id": Value("string"),
+    **texts("example_id", "image_id"),
     "image_ids": List(Value("string"), length=2),
     "sentence": Value("string"),
     "label": Value("int32"),
@@ -55,30 +45,19 @@ class NLVR2Config(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
-        "train": datasets.Split.TRAIN,
-        "val": datasets.Split.VALIDATION,
-        "test": datasets.Split.TEST,
-        "test2": datasets.NamedSplit("test2"),
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train", "val", "test", "test2")
+    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
+    # The official name, and LXMERT's.
+    FILES: ClassVar[Mapping[str, Sequence[str]]] = {
+        "train": ("train.json",),
+        "val": ("dev.json", "valid.json"),
+        "test": ("test1.json", "test.json"),
+        "test2": ("test2.json",),
     }
-
+    FOLDERS: ClassVar[Sequence[str]] = ("", "nlvr2/data", "nlvr2", "data")
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
     image_id_format: str = "identifier"
-
-    def sources(self) -> list[Path]:
-        return [self.file(split) for split in FILES] if self.data_dir else []
-
-    def file(self, split: str) -> Path:
-        """Returns the file of a split, under the first of its names that exists."""
-        return self.find(*FILES[split], folders=FOLDERS)
-
-    def available_splits(self) -> tuple[str, ...]:
-        """Returns train, val, and the test splits whose files exist."""
-        return tuple(split for split in FILES if split in ("train", "val") or self.file(split).is_file())
-
-    def needed_files(self, split: str) -> list[Path]:
-        return [self.file(split)]
 
 
 class NLVR2(LocalBuilder):

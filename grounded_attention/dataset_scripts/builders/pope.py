@@ -8,7 +8,6 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 import numpy as np
 from datasets import List, Value
 
@@ -21,7 +20,7 @@ from grounded_attention.utils.bounded_files import MAX_SEED
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
 from .coco_captions import LICENCE as COCO_LICENCE
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
 HINT = "get annotations_trainval2014.zip from https://cocodataset.org/#download and unpack it in the data folder"
 CITATION = """@inproceedings{li2023pope,
@@ -31,13 +30,9 @@ CITATION = """@inproceedings{li2023pope,
   year = {2023},
 }"""
 FEATURES = {
-    "example_id": Value("string"),
-    "image_id": Value("string"),
-    "file_name": Value("string"),
-    "question": Value("string"),
+    **texts("example_id", "image_id", "file_name", "question"),
     "answers": List(Value("string")),
-    "sampling": Value("string"),
-    "object": Value("string"),
+    **texts("sampling", "object"),
 }
 Row = dict[str, Any]
 
@@ -48,7 +43,7 @@ class PopeConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = COCO_LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = {"test": datasets.Split.TEST}
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("test")
     CHOICES: ClassVar[dict[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
     instances: str = "annotations/instances_val2014.json"
@@ -58,9 +53,6 @@ class PopeConfig(LocalConfig):
     questions: int = 6
     seed: int = 0
     image_id_format: str = "number"
-
-    def sources(self) -> list[Path]:
-        return self.needed_files("test") if self.data_dir else []
 
     def needed_files(self, split: str) -> list[Path]:
         names = [self.instances] if self.image_list is None else [self.instances, self.image_list]

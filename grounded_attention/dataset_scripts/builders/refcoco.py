@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
@@ -24,7 +23,7 @@ from grounded_attention.utils.bounded_reading import bounded
 from grounded_attention.utils.boxes import look_normalised
 
 from .coco_captions import IMAGE_ID_FORMATS, ImageNames
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
 # Data set -> the groups that published its splits; the first is the usual one.
 SPLITS_BY = {"refcoco": ("unc", "google"), "refcoco+": ("unc",), "refcocog": ("umd", "google")}
@@ -43,11 +42,7 @@ Photographs of Natural Scenes. EMNLP 2014. Licheng Yu, Patrick Poirson, Shan Yan
 Modeling Context in Referring Expressions. ECCV 2016. RefCOCOg: Junhua Mao, Jonathan Huang, Alexander Toshev, Oana
 Camburu, Alan Yuille, Kevin Murphy. Generation and Comprehension of Unambiguous Object Descriptions. CVPR 2016."""
 FEATURES = {
-    "example_id": Value("string"),
-    "ref_id": Value("string"),
-    "ann_id": Value("string"),
-    "image_id": Value("string"),
-    "text": Value("string"),
+    **texts("example_id", "ref_id", "ann_id", "image_id", "text"),
     "width": Value("int32"),
     "height": Value("int32"),
     "box": List(Value("float32"), length=4),
@@ -61,14 +56,7 @@ class RefCOCOConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
-        "train": datasets.Split.TRAIN,
-        "val": datasets.Split.VALIDATION,
-        "testA": datasets.NamedSplit("testA"),
-        "testB": datasets.NamedSplit("testB"),
-        "test": datasets.Split.TEST,
-    }
-
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits("train", "val", "testA", "testB", "test")
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
     split_by: str | None = None
@@ -95,9 +83,6 @@ class RefCOCOConfig(LocalConfig):
     def instances_file(self) -> Path:
         """The file of annotated objects."""
         return self.folder / "instances.json"
-
-    def sources(self) -> list[Path]:
-        return [self.refs_file, self.instances_file] if self.data_dir else []
 
     def available_splits(self) -> tuple[str, ...]:
         """Returns the splits of this data set."""

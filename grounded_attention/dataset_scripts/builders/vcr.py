@@ -14,7 +14,7 @@ from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.licences import FORBIDDEN, Licence
 from grounded_attention.utils.safe_paths import path_below
 
-from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig
+from .local_builder import SPLITS, BuildReport, LocalBuilder, LocalConfig, texts
 from .vcr_files import HINT, HOMEPAGE, ImageObjects, object_words, read_objects, read_questions, render
 
 LICENCE = Licence(
@@ -38,9 +38,7 @@ TEXT = {
     "tags": List({"start": Value("int32"), "end": Value("int32"), "objects": List(Value("int32"))}),
 }
 FEATURES = {
-    "example_id": Value("string"),
-    "image_id": Value("string"),
-    "file_name": Value("string"),
+    **texts("example_id", "image_id", "file_name"),
     "width": Value("int32"),
     "height": Value("int32"),
     "objects": List(Value("string")),
@@ -60,16 +58,12 @@ class VCRConfig(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-
+    REQUIRED: ClassVar[Sequence[str]] = ("train", "val")
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = OPTIONS
 
     mode: str = "answer"
     names: str = "neutral"
     image_id_format: str = "file_stem"
-
-    def sources(self) -> list[Path]:
-        # Without the folder of images: checking 200,000 files takes longer than using the data.
-        return [self.questions(split) for split in SPLITS] if self.data_dir else []
 
     def questions(self, split: str) -> Path:
         """Returns the file of questions of a split."""
@@ -84,11 +78,8 @@ class VCRConfig(LocalConfig):
         root = Path(self.data_dir or ".")
         return next((place / name for place in (root, root / "vcr") if (place / name).is_dir()), root / name)
 
-    def available_splits(self) -> tuple[str, ...]:
-        """Returns train, val, and test if its file exists."""
-        return tuple(split for split in SPLITS if split != "test" or self.questions(split).is_file())
-
     def needed_files(self, split: str) -> list[Path]:
+        # Without the folder of images: checking 200,000 files takes longer than using the data.
         return [self.questions(split)]
 
     def check(self) -> None:

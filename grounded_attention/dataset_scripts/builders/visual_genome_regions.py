@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import refuse_if
-from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
+from grounded_attention.dataset_scripts.files.image_files import list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
@@ -61,8 +60,7 @@ class VisualGenomeRegionsConfig(LocalConfig):
     without_coco_ids: str | Sequence[str] | None = None
 
     def sources(self) -> list[Path]:
-        files = [self.path(REGIONS_FILE), self.path(IMAGES_FILE)] if self.data_dir else []
-        return [*files, *list_files(self.without_coco_ids)]
+        return [*super().sources(), *list_files(self.without_coco_ids)]
 
     def path(self, name: str) -> Path:
         """Returns the path of a file."""
@@ -89,11 +87,7 @@ class VisualGenomeRegions(LocalBuilder):
     BUILDER_CONFIGS = [VisualGenomeRegionsConfig(name="default")]
 
     INFO = ("Boxes in images, each with a short description.", FEATURES, HOMEPAGE, CITATION)
-
-    def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        generators = super()._split_generators(dl_manager)
-        self.image_lists = ImageLists(self.config.without_coco_ids)
-        return generators
+    LISTS = "without_coco_ids"
 
     def _generate_rows(self, split: str) -> Iterator[Row]:
         images = read_images(self.config.path(IMAGES_FILE))

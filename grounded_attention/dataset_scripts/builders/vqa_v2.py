@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import datasets
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
@@ -17,7 +16,7 @@ from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.whole_files import write_text
 
 from .coco_captions import IMAGE_ID_FORMATS
-from .local_builder import BuildReport, LocalBuilder, LocalConfig
+from .local_builder import BuildReport, LocalBuilder, LocalConfig, named_splits, texts
 
 FOLDERS = ("", "vqa", "vqa_v2")
 # Split on disk -> the images of its questions, and whether its answers are published.
@@ -42,11 +41,7 @@ LICENCE = Licence(
 CITATION = """Yash Goyal, Tejas Khot, Douglas Summers-Stay, Dhruv Batra, Devi Parikh. Making the V in VQA Matter:
 Elevating the Role of Image Understanding in Visual Question Answering. CVPR 2017."""
 FEATURES = {
-    "example_id": Value("string"),
-    "image_id": Value("string"),
-    "question": Value("string"),
-    "question_type": Value("string"),
-    "answer_type": Value("string"),
+    **texts("example_id", "image_id", "question", "question_type", "answer_type"),
     "answers": List(Value("string")),
 }
 Row = dict[str, Any]
@@ -58,18 +53,10 @@ class VQAv2Config(LocalConfig):
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
-    SPLIT_NAMES: ClassVar[dict[str, Any]] = {
-        "train": datasets.Split.TRAIN,
-        "val": datasets.Split.VALIDATION,
-        **{name: datasets.NamedSplit(name) for name in ("minival", "valminusminival", "test", "test_dev")},
-    }
-
+    SPLIT_NAMES: ClassVar[dict[str, Any]] = named_splits(*SOURCES)
     CHOICES: ClassVar[Mapping[str, Sequence[str]]] = {"image_id_format": IMAGE_ID_FORMATS}
 
     image_id_format: str = "number"
-
-    def sources(self) -> list[Path]:
-        return [self.questions(s) for s in SOURCES] + [self.annotations(s) for s in SOURCES] if self.data_dir else []
 
     def questions(self, split: str) -> Path:
         """Returns the file of questions of a split."""

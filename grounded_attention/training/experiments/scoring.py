@@ -19,7 +19,7 @@ from grounded_attention.reports.failures import Judged
 from grounded_attention.supervision import get_method, supervise
 from grounded_attention.tasks import TASKS, Task
 from grounded_attention.tasks.judges import Judge, JudgeContext, with_scores
-from grounded_attention.training.loop.checkpoint import MANIFEST, is_complete
+from grounded_attention.training.loop.checkpoint import refuse_changed
 from grounded_attention.training.loop.trainer import GroundingTrainer
 from grounded_attention.training.recipes.adapters import read_model_config
 from grounded_attention.training.recipes.config_sizes import check_sizes
@@ -49,15 +49,16 @@ class Scored:
         return "_".join(filter(None, (self.split, self.track)))
 
 
-def read_config(checkpoint: str, task: Task) -> Any:
-    """Reads the configuration of a checkpoint and checks that it has the head of the task."""
-    if Path(checkpoint, MANIFEST).is_file() and not is_complete(checkpoint):
-        raise ValueError(f"{checkpoint}: the checkpoint is incomplete or was changed; copy or train it again")
+def read_config(checkpoint: str, task: Task | None = None) -> Any:
+    """Reads the configuration of a checkpoint that is whole, and has the head of the task."""
+    refuse_changed(checkpoint)
     try:
         config = read_model_config(checkpoint)
         check_sizes(config.to_dict(), "config.json: ")
     except (OSError, ValueError) as error:
         raise ValueError(f"{checkpoint}: not a checkpoint: {first_sentences(error)}") from error
+    if task is None:
+        return config
     architecture = (config.architectures or ["a model without a task head"])[0]
     head = _head(checkpoint, config.model_type, architecture)
     if head != task.head:

@@ -46,6 +46,12 @@ def is_complete(directory: str | Path) -> bool:
     return all(path.is_file() and _describe(path) == expected for path, expected in paths.items())
 
 
+def refuse_changed(directory: str | Path, name: str = "") -> None:
+    """Raises an error for a checkpoint of ours that is not complete; `name` is what the user calls it."""
+    if Path(directory, MANIFEST).is_file() and not is_complete(directory):
+        raise ValueError(f"{name or directory}: the checkpoint is incomplete or was changed; copy or train it again")
+
+
 def manifest_names(directory: Path) -> set[str]:
     """The names of the files in a folder's manifest; none if the folder has no manifest that can be read."""
     return set(_manifest(directory) or {})
