@@ -20,7 +20,7 @@ from grounded_attention.metrics.intervals import interval_text, to_json
 from grounded_attention.metrics.significance import Estimate
 from grounded_attention.training.experiments.suites import Settings, open_probe, run_suite
 from grounded_attention.utils.bounded_files import read_json
-from grounded_attention.utils.plain_text import aligned_table, markdown_text
+from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from .rows_options import read_columns
@@ -72,7 +72,7 @@ def table(estimates: Figures, shown: Callable[[str], str] = str) -> str:
         for probe, figures in estimates.items()
         for name, each in figures.items()
     ]  # fmt: skip
-    return aligned_table(HEADER, lines, texts=2)
+    return markdown_table(HEADER, lines, 2, aligned=True)
 
 
 def section(folder: Path) -> str:

@@ -73,7 +73,7 @@ def _point(options: argparse.Namespace, model: Any, processor: Any, image: Any, 
 def _measure(options: argparse.Namespace) -> str:
     from grounded_attention.heads.points import is_hit, point_scores
     from grounded_attention.utils.open_images import open_image
-    from grounded_attention.utils.plain_text import aligned_table
+    from grounded_attention.utils.plain_text import markdown_table
 
     from .vlm_options import load_vlm
 
@@ -102,7 +102,7 @@ def _measure(options: argparse.Namespace) -> str:
         return json.dumps(scores)
     sizes = {name: sum(name in each for each in groups) for name in scores} | {"all": len(hits)}
     rows = [[name, str(sizes[name] or "–"), *(f"{each[key]:.1%}" for key in hits[0])] for name, each in scores.items()]
-    table = aligned_table(["targets", "number", "hit", "overlap", f"hit of {TOP}"], rows)
+    table = markdown_table(["targets", "number", "hit", "overlap", f"hit of {TOP}"], rows, aligned=True)
     return f"{table}\n\nall: mean over targets; mean of groups: each group counts the same"
 
 

@@ -18,7 +18,7 @@ from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
 from grounded_attention.training.experiments.scoring import score_splits
 from grounded_attention.training.recipes.recipe import Data, Recipe
-from grounded_attention.utils.plain_text import aligned_table
+from grounded_attention.utils.plain_text import markdown_table
 
 from .run_heads_models import REPORTED, Run
 
@@ -116,7 +116,8 @@ def _best(ranking: HeadRanking) -> BoxScore:
 
 def table(rows: Mapping[str, tuple[float, ...]]) -> str:
     """The table as Markdown, aligned for a terminal."""
-    return aligned_table(["model", *COLUMNS], [[name, *(f"{each:.1%}" for each in row)] for name, row in rows.items()])
+    shown = [[name, *(f"{each:.1%}" for each in row)] for name, row in rows.items()]
+    return markdown_table(["model", *COLUMNS], shown, aligned=True)
 
 
 def measure_answers(

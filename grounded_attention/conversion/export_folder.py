@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from grounded_attention.utils.plain_text import markdown_table
 from grounded_attention.utils.whole_files import make_folder, write_text
 
 from . import EXPORT_FORMATS
@@ -79,7 +80,7 @@ def card(model: Any, inputs: Sequence[ExportInput], outputs: Sequence[str], form
     """The card: what the folder contains, the inputs with shapes and dtypes, the outputs, and how to run it."""
     file = FILES[form]
     small = f" `{INT8_FILE}` has 8-bit weights." if int8 else ""
-    rows = [f"| `{each.name}` | {each.shape} | {each.type_name} | {each.content} |" for each in inputs]
+    rows = [(f"`{each.name}`", each.shape, each.type_name, each.content) for each in inputs]
     names = ", ".join(f'"{each.name}"' for each in inputs)
     call = _CALLS[form].format(file=file, names=names)
     return f"""---
@@ -93,9 +94,7 @@ tags:
 `{file}` is the model of `{source}`, whose card says how it was trained and under which licence.{small}
 The configuration and the processor are beside it.
 
-| input | shape | type | content |
-|---|---|---|---|
-{chr(10).join(rows)}
+{markdown_table(("input", "shape", "type", "content"), rows, 4)}
 
 All inputs are required. An axis with a name has any size of 1 or more; a text has at most
 {model.config.max_text_length} words. A row without regions has zeros in `region_attention_mask`.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.bounded_files import read_json, read_text
-from grounded_attention.utils.plain_text import markdown_text
+from grounded_attention.utils.plain_text import markdown_table, markdown_text
 from grounded_attention.utils.whole_files import whole_file, write_text
 
 from . import SAME_SPLIT
@@ -115,9 +115,7 @@ def _introduction(result: "HeadTable") -> Iterator[str]:
 def _table(result: "HeadTable") -> str:
     common = sorted(result.relations, key=lambda name: (-result.relations[name].total, name))[:MOST_RELATIONS]
     shown = [best for best in result.best_heads() if best.kind != "relations" or best.group in common]
-    rows = [_row(result, best) for best in shown]
-    lines = [_COLUMNS, ("---", "---", *["--:"] * (len(_COLUMNS) - 2)), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown_table(_COLUMNS, [_row(result, best) for best in shown], 2)
 
 
 def _row(result: "HeadTable", best: "BestHead") -> tuple[str, ...]:
@@ -181,23 +179,22 @@ HEADS_FIGURE = "heads.png"
 
 def boxes_table(boxes: Sequence[BoxScore]) -> str:
     """Pointing game and box accuracy of heads and baselines as a Markdown table."""
-    rows = ["| attention of | pointing | 95 % | box, IoU ≥ 0.5 | 95 % |", "|---|---:|---:|---:|---:|"]
+    rows = []
     for score in boxes:
         ends = interval_text(score.pointing_interval), interval_text(score.accuracy_interval)
-        rows.append(
-            f"| {markdown_text(score.name)} | {score.pointing:.1%} | {ends[0]} | {score.accuracy:.1%} | {ends[1]} |"
-        )
-    return "\n".join(rows)
+        rows.append((markdown_text(score.name), f"{score.pointing:.1%}", ends[0], f"{score.accuracy:.1%}", ends[1]))
+    return markdown_table(("attention of", "pointing", "95 %", "box, IoU ≥ 0.5", "95 %"), rows)
 
 
 def heads_section(content: Mapping[str, Any]) -> str:
     """The chosen heads and their boxes as Markdown; it starts with a second-level heading."""
     chosen, about = ChosenHeads.from_dict(content, FILE), content["about"]
-    rows = ["| head | pointing | 95 % | lift | share |", "|---|---:|---:|---:|---:|"]
+    rows = []
     for one in content["chosen"]:
         ends = interval_text(tuple(one["pointing_interval"]))
         name = name_heads([(one["layer"], one["head"])])
-        rows.append(f"| {name} | {one['pointing']:.1%} | {ends} | {one['lift']:.2f} | {one['share']:.1%} |")
+        rows.append((name, f"{one['pointing']:.1%}", ends, f"{one['lift']:.2f}", f"{one['share']:.1%}"))
+    chosen_table = markdown_table(("head", "pointing", "95 %", "lift", "share"), rows)
     flattered = " (the same phrases: this flatters the heads)" if about.get("same_split") else ""
     text = (
         f"The {len(chosen.heads)} heads that find phrases best, by {markdown_text(str(about['options']['rank']))}, on "
@@ -207,7 +204,7 @@ def heads_section(content: Mapping[str, Any]) -> str:
         "on the image."
     )
     boxes = boxes_table([BoxScore(**score) for score in content["boxes"]])
-    return "\n\n".join(["## Heads that ground", text, "\n".join(rows), boxes]) + "\n"
+    return "\n\n".join(["## Heads that ground", text, chosen_table, boxes]) + "\n"
 
 
 def _data(about: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.utils.plain_text import markdown_text
+from grounded_attention.utils.plain_text import markdown_table, markdown_text
 
 from .statistics import PERMUTATIONS, Comparison, exchange_test, holm
 from .table import HeadCounts, HeadTable
@@ -66,19 +66,16 @@ class Changes:
             f"{direction.replace('_', ' ')}: {significant.sum()} of {self.tested} heads changed, {rises} of them "
             f"for the better (paired permutation test by image, holm, p ≤ {LEVEL:g})."
         )
-        lines = ["| head | before | after | difference | corrected p |", "|---|--:|--:|--:|--:|"]
-        return "\n".join([text, "", *lines, *self._rows(direction)])
+        columns = ("head", "before", "after", "difference", "corrected p")
+        return f"{text}\n\n{markdown_table(columns, self._rows(direction))}"
 
-    def _rows(self, direction: str) -> Iterator[str]:
+    def _rows(self, direction: str) -> Iterator[tuple[str, ...]]:
         difference, p = self.comparisons[direction].difference, self.corrected[direction]
         before, after = (result.entities[direction]["all"].accuracy for result in (self.before, self.after))
         for place in np.argsort(-np.abs(difference), axis=None, kind="stable")[:_SHOWN]:
             layer, head = (int(index) for index in np.unravel_index(place, difference.shape))
-            at = (layer, head)
-            yield (
-                f"| {markdown_text(self.after.name(layer, head))} | {before[at]:.1%} | {after[at]:.1%} | "
-                f"{difference[at]:+.1%} | {p[at]:.2g} |"
-            )
+            at, name = (layer, head), markdown_text(self.after.name(layer, head))
+            yield name, f"{before[at]:.1%}", f"{after[at]:.1%}", f"{difference[at]:+.1%}", f"{p[at]:.2g}"
 
     def plot(self, folder: Path) -> list[Path]:
         """Draws each direction; returns the files `changes_<direction>`, .png and .pdf."""

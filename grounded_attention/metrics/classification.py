@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from grounded_attention.utils.plain_text import aligned_table
+from grounded_attention.utils.plain_text import markdown_table
 
 from .streaming import StreamingMetric
 
@@ -76,7 +76,7 @@ def accuracy_table(results: Mapping[str, Mapping[str, Any]]) -> str:
         [model, name, *(_shown(metrics.get(f"{name}_{column}")) for column in columns)]
         for model, name, metrics in predicted
     ]
-    return aligned_table(["model", "predicted", *columns], rows, 2)
+    return markdown_table(["model", "predicted", *columns], rows, 2, aligned=True)
 
 
 def _shown(value: Any) -> str:

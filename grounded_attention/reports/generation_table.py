@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from grounded_attention.heads.attention_grounding import summarise
-from grounded_attention.utils.plain_text import aligned_table
+from grounded_attention.utils.plain_text import markdown_table
 
 MISSING = "–"
 # Figure -> heading, in this order; without the figures that no model has.
@@ -43,7 +43,7 @@ def generation_table(models: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> s
     lines = [(name, split, figures) for name, splits in models.items() for split, figures in _measured(splits)]
     columns = [name for name in COLUMNS if any(name in figures for _, _, figures in lines)]
     rows = [[name, split, *(_shown(figures.get(column)) for column in columns)] for name, split, figures in lines]
-    text = aligned_table(["model", "split", *(COLUMNS[name] for name in columns)], rows, 2)
+    text = markdown_table(["model", "split", *(COLUMNS[name] for name in columns)], rows, 2, aligned=True)
     notes = "; ".join(note for name, note in NOTES.items() if name in columns)
     return f"{text}\n\n{notes[:1].upper()}{notes[1:]}."
 

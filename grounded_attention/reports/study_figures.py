@@ -22,6 +22,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from grounded_attention.utils.plain_text import markdown_table
+
 from .colours import BLUE, GREY, VERMILLION
 from .figure_style import DPI, WIDTH, save
 
@@ -48,7 +50,7 @@ def _figures_table(results: Mapping[str, Any]) -> str:
         shares = [column["baselines"].get(kind) for column in results["columns"]]
         if any(value is not None for value in shares):
             rows.append([f"*{title}*", *(MISSING if value is None else _percent(value) for value in shares)])
-    return _markdown(["Row", *names], rows)
+    return markdown_table(["Row", *names], rows)
 
 
 def _cell(results: Mapping[str, Any], row: str, column: str, best: Sequence[str]) -> str:
@@ -80,7 +82,7 @@ def _differences_table(results: Mapping[str, Any], other: str) -> str:
         [row, *(_compared(results, row, name, other) for name in names)] for row in results["rows"] if row != other
     ]
     rows = [row for row in rows if any(cell != MISSING for cell in row[1:])]
-    return _markdown([f"Difference to {other}", *names], rows) if rows else ""
+    return markdown_table([f"Difference to {other}", *names], rows) if rows else ""
 
 
 def _compared(results: Mapping[str, Any], row: str, column: str, other: str) -> str:
@@ -110,7 +112,7 @@ def _costs_table(results: Mapping[str, Any]) -> str:
         for row, costs in ((row, results["costs"][row]) for row in results["rows"])
         if costs
     ]
-    return _markdown(["Row", "parameters", *(f"{stage}, seconds" for stage in stages)], rows) if rows else ""
+    return markdown_table(["Row", "parameters", *(f"{stage}, seconds" for stage in stages)], rows) if rows else ""
 
 
 def _parameters(costs: Mapping[str, Any], results: Mapping[str, Any]) -> str:
@@ -233,11 +235,6 @@ def _points(value: float) -> str:
 
 def _by_seed(results: Mapping[str, Any], seeds: Mapping[str, float]) -> list[float | None]:
     return [seeds.get(str(seed)) for seed in results["seeds"]]
-
-
-def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    rule = [":--", *["--:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *rows])
 
 
 # The chart

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from grounded_attention.utils.plain_text import markdown_table
+
 METHODS = ("none", "indirect", "direct", "semi_direct")
 BASELINES = ("majority", "text_only", "chance")
 MISSING = "–"
@@ -64,9 +66,7 @@ def comparison_table(results: Mapping[str, Any]) -> str:
     """Makes a Markdown table of methods and baselines; the best method of each column is bold."""
     rows = _rows(results, "**{}**")
     head = ["Method", *(heading for heading, _ in _COLUMNS.values())]
-    rule = [":--", *["--:"] * len(_COLUMNS)]
-    lines = ["| " + " | ".join(row) + " |" for row in [head, rule, *rows]]
-    return "\n".join([*lines, "", CAPTION + "Bold: best method.", ""])
+    return f"{markdown_table(head, rows)}\n\n{CAPTION}Bold: best method.\n"
 
 
 def print_table(results: Mapping[str, Any], file: TextIO | None = None) -> None:

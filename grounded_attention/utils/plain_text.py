@@ -4,7 +4,7 @@
 import json
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
 
@@ -60,14 +60,18 @@ def markdown_text(text: str, length: int = 200) -> str:
     return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(r"\\\1", printable(" ".join(text.split()), length)))
 
 
-def aligned_table(head: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> str:
-    """A Markdown table that is aligned for a terminal too; columns after the first `texts` are numbers."""
+def markdown_table(
+    head: Sequence[str], rows: Iterable[Sequence[str]], texts: int = 1, *, aligned: bool = False
+) -> str:
+    """A Markdown table, if asked aligned for a terminal too; columns after the first `texts` are numbers."""
     lines = [head, ["---" if place < texts else "--:" for place in range(len(head))], *rows]
-    columns = enumerate(zip(*lines, strict=True))
-    padded = [
-        [f"{cell:{'<' if place < texts else '>'}{max(map(len, cells))}}" for cell in cells] for place, cells in columns
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*padded, strict=True))
+    if aligned:
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        lines = [
+            [f"{cell:{'<' if place < texts else '>'}{widths[place]}}" for place, cell in enumerate(line)]
+            for line in lines
+        ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def markdown_code(text: str, length: int = 200) -> str:

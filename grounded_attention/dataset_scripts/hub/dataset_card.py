@@ -11,7 +11,7 @@ from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
 from grounded_attention.dataset_scripts.licences import scenes_command
-from grounded_attention.utils.plain_text import markdown_code, markdown_text, printable
+from grounded_attention.utils.plain_text import markdown_code, markdown_table, markdown_text, printable
 
 Record = Mapping[str, Any]
 _WARNINGS = {
@@ -81,8 +81,7 @@ def size_category(rows: int) -> str:
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """Formats a Markdown table."""
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join("| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", cell) for cell in line) + " |" for line in lines)
+    return markdown_table(head, [[re.sub(r"(?<!\\)\|", r"\|", cell) for cell in row] for row in rows], len(head))
 
 
 def _metadata(repository: str, records: Mapping[str, Record]) -> DatasetCardData:

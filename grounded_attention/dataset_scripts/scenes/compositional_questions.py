@@ -13,10 +13,10 @@ from functools import partial
 from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .language import Meaning, fits, meaning_of
+from .language import exists, with_article
 from .phrases import Content, draw_allowed, names_held_out
-from .questions import NAMES, single_object, two_objects
-from .world import COLOURS, GROUNDS, SHAPES, Combinations, Scene, SceneObject, relation_holds
+from .questions import NAMES, draw_look, only_related, single_object, two_objects
+from .world import GROUNDS, SHAPES, Combinations, Scene, relation_holds
 
 PER_SCENE = 4
 ATTEMPTS = 40
@@ -70,30 +70,13 @@ def _entails_too_much(question: Question, combinations: Combinations) -> bool:
     return combinations is Combinations.SEEN and any(names_held_out(each.content) for each in question.entailed)
 
 
-def is_certain(item: SceneObject, meaning: Meaning) -> bool:
-    """Returns whether a phrase is true of an object under every name of its looks."""
-    return all(set(getattr(item, name)) <= getattr(meaning, name) for name in NAMES)
-
-
-def exists(scene: Scene, phrase: str) -> bool | None:
-    """Returns whether a scene has an object that a phrase is true of; None if that is undecided."""
-    meaning = meaning_of(phrase)
-    if any(is_certain(item, meaning) for item in scene.objects):
-        return True
-    return None if any(fits(item, meaning) for item in scene.objects) else False
-
-
 def _yes_no(answer: bool) -> str:
     return "yes" if answer else "no"
 
 
-def _article(phrase: str) -> str:
-    return f"an {phrase}" if phrase[0] in "aeiou" else f"a {phrase}"
-
-
 def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -> Question:
     """Returns the question whether there is an object."""
-    thing = _article(phrase)
+    thing = with_article(phrase)
     full = f"Yes, there is {thing}." if answer else f"No, there is no {phrase}."
     return Question(
         f"Is there {thing}?",
@@ -107,7 +90,7 @@ def _existence(phrase: str, answer: bool, entailed: tuple[Question, ...] = ()) -
 
 def _verification(phrase: str, attribute: str, value: str, true: str) -> Question:
     """Returns the question whether the only object that a phrase fits has a value of an attribute."""
-    said, answer = (_article(value) if attribute == "shapes" else value), value == true
+    said, answer = (with_article(value) if attribute == "shapes" else value), value == true
     full = f"Yes, {phrase} is {said}." if answer else f"No, {phrase} is {true}."
     inner = phrase.removeprefix("the ")
     entailed = (_existence(f"{value} {inner}", True),) if answer and attribute in ("colours", "sizes") else ()
@@ -199,29 +182,20 @@ def _compare_colours(scene: Scene, rng: random.Random) -> Question | None:
     return Question(f"Are {both} of one color?", _yes_no(answer), full, types, content=Content(looks))
 
 
-def _look(scene: Scene, rng: random.Random) -> str:
-    """Returns a color and a shape; in about half of the cases, an object has both."""
-    item = rng.choice(scene.objects)
-    colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
-    if rng.random() < 0.5:
-        colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
-    return f"{colour} {shape}"
-
-
 def _verify_existence(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether there is an object of some color and shape; one entails an object of the shape."""
-    look = _look(scene, rng)
-    answer = exists(scene, look)
+    look = draw_look(scene, rng)
+    answer = exists(look, scene)
     return None if answer is None else _existence(look, answer, (_existence(look.split()[1], True),))
 
 
 def _both_exist(scene: Scene, rng: random.Random) -> Question | None:
     """Asks whether there are two objects, each of some color and shape; two entail each of them."""
-    looks = [_look(scene, rng), _look(scene, rng)]
-    answers = [exists(scene, look) for look in looks]
+    looks = [draw_look(scene, rng), draw_look(scene, rng)]
+    answers = [exists(look, scene) for look in looks]
     if None in answers or looks[0] == looks[1]:
         return None
-    answer, both = all(answers), f"{_article(looks[0])} and {_article(looks[1])}"
+    answer, both = all(answers), f"{with_article(looks[0])} and {with_article(looks[1])}"
     full = f"Yes, there are {both}." if answer else f"No, there is no {looks[answers.index(False)]}."
     entailed = tuple(_existence(look, True) for look in looks) if answer else ()
     content, types = Content(tuple(looks)), (LOGICAL, "obj", "existAnd")
@@ -262,19 +236,15 @@ def _relation(
 
 def _query_related(scene: Scene, rng: random.Random) -> Question | None:
     """Asks for the shape of the only object with some relation to another."""
-    single = single_object(scene, rng, rng.choice(("sizes", "textures")))
-    if single is None:
+    related = only_related(scene, rng)
+    if related is None or len(related[2].shapes) > 1:
         return None
-    number, phrase = single
-    relation = rng.choice(tuple(RELATION_WORDS))
-    others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
-    if len(others) != 1 or len(scene.objects[others[0]].shapes) > 1:
-        return None
-    words, [shape] = rng.choice(RELATION_WORDS[relation]), scene.objects[others[0]].shapes
+    phrase, relation, other = related
+    words, [shape] = rng.choice(RELATION_WORDS[relation]), other.shapes
     return Question(
         f"What is {words} {phrase}?",
         shape,
-        f"{_article(shape).capitalize()} is {words} {phrase}.",
+        f"{with_article(shape).capitalize()} is {words} {phrase}.",
         (QUERY, "rel", "relO"),
         SHAPES,
         _names_there(scene, "shapes"),

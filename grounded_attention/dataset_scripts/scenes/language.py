@@ -163,6 +163,7 @@ class Meaning:
 
 
 ATTRIBUTES = tuple(field.name for field in fields(Meaning) if field.name != "kind")
+LOOKS = ("shapes", "colours", "textures", "sizes")  # of an object
 
 
 @lru_cache(maxsize=100_000)
@@ -211,12 +212,25 @@ def relation_between(first: Meaning, second: Meaning) -> int:
 
 def fits(item: SceneObject, meaning: Meaning) -> bool:
     """Returns whether a single object satisfies the constraints; for a borderline look, either name is enough."""
-    return not (
-        meaning.shapes.isdisjoint(item.shapes)
-        or meaning.colours.isdisjoint(item.colours)
-        or meaning.textures.isdisjoint(item.textures)
-        or meaning.sizes.isdisjoint(item.sizes)
-    )
+    return not any(getattr(meaning, name).isdisjoint(getattr(item, name)) for name in LOOKS)
+
+
+def is_certain(item: SceneObject, meaning: Meaning) -> bool:
+    """Returns whether a single object satisfies the constraints under every name of its looks."""
+    return all(getattr(meaning, name).issuperset(getattr(item, name)) for name in LOOKS)
+
+
+def exists(phrase: str, scene: Scene) -> bool | None:
+    """Returns whether a scene has an object that a phrase is true of; None if only a borderline look fits."""
+    meaning = meaning_of(phrase)
+    if any(is_certain(item, meaning) for item in scene.objects):
+        return True
+    return None if any(fits(item, meaning) for item in scene.objects) else False
+
+
+def with_article(noun: str) -> str:
+    """The noun after "a" or "an"."""
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def referents(scene: Scene, meaning: Meaning) -> list[frozenset[int]]:

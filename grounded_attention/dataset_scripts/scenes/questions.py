@@ -12,9 +12,9 @@ from functools import partial
 from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .language import PLURALS, fits, meaning_of, referents
+from .language import PLURALS, exists, meaning_of, referents, with_article
 from .phrases import Content, draw_allowed, draw_habit, is_held_out_look, object_phrase
-from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
+from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, SceneObject, relation_holds
 
 HUMANS = 10
 PER_SCENE = 4
@@ -150,18 +150,22 @@ def _count(scene: Scene, rng: random.Random) -> _QuestionDraft:
     return _QuestionDraft(f"How many {words} are there?", "how many", NUMBER, true, near)
 
 
-def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
-    """Asks whether there is an object of some colour and shape; in about half of the questions there is one."""
+def draw_look(scene: Scene, rng: random.Random) -> str:
+    """Draws a colour and a shape; in about half of the cases, an object has both."""
     item = rng.choice(scene.objects)
     colour, shape = rng.choice(item.colours), rng.choice(item.shapes)
     if rng.random() < 0.5:
         colour, shape = (rng.choice(COLOURS), shape) if rng.random() < 0.5 else (colour, rng.choice(SHAPES))
-    look = f"{colour} {shape}"
-    meaning = meaning_of(look)
-    true = "yes" if any(fits(each, meaning) for each in scene.objects) else "no"
-    article = "an" if colour[0] in "aeiou" else "a"
-    text = f"Is there {article} {look}?"
-    return _QuestionDraft(text, "is there", YES_NO, (true,), ("yes", "no"), Content((look,)))
+    return f"{colour} {shape}"
+
+
+def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
+    """Asks whether there is an object of some colour and shape."""
+    look = draw_look(scene, rng)
+    true = "no" if exists(look, scene) is False else "yes"
+    return _QuestionDraft(
+        f"Is there {with_article(look)}?", "is there", YES_NO, (true,), ("yes", "no"), Content((look,))
+    )
 
 
 def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
@@ -182,20 +186,30 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
 
 def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     """Asks for the shape of the only object with some relation to another."""
+    related = only_related(scene, rng)
+    if related is None:
+        return None
+    phrase, relation, other = related
+    text, content = (
+        f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?",
+        Content((phrase,), ((relation, phrase),)),
+    )
+    return _QuestionDraft(text, "what is", OTHER, other.shapes, SHAPES, content)
+
+
+def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
+    return _QuestionDraft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
+
+
+def only_related(scene: Scene, rng: random.Random) -> tuple[str, str, SceneObject] | None:
+    """Draws an object, as a phrase, and a relation that only one other has to it, and returns this one too."""
     single = single_object(scene, rng, rng.choice(("sizes", "textures")))
     if single is None:
         return None
     number, phrase = single
     relation = rng.choice(tuple(RELATION_WORDS))
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
-    if len(others) != 1:
-        return None
-    text, true = f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?", scene.objects[others[0]].shapes
-    return _QuestionDraft(text, "what is", OTHER, true, SHAPES, Content((phrase,), ((relation, phrase),)))
-
-
-def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
-    return _QuestionDraft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
+    return (phrase, relation, scene.objects[others[0]]) if len(others) == 1 else None
 
 
 def two_objects(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:

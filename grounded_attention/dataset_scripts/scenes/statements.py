@@ -13,9 +13,9 @@ from functools import partial
 from typing import NamedTuple
 
 from .annotators import RELATION_WORDS
-from .language import PLURALS, Meaning, fits, meaning_of
+from .language import PLURALS, Meaning, exists, fits, is_certain, meaning_of, with_article
 from .phrases import Content, draw_allowed
-from .world import Combinations, Scene, SceneObject, relation_holds
+from .world import Combinations, Scene, relation_holds
 
 PAIRS = 4
 # With fewer scenes four pairs are rare; one true and one false pair are enough.
@@ -100,18 +100,8 @@ def _shuffle(text: str, pairs_of: dict[bool, list[tuple[str, str]]], rng: random
 
 def count_of(scene: Scene, meaning: Meaning) -> int | None:
     """Counts the objects that a phrase fits."""
-    certain = sum(_certainly_fits(item, meaning) for item in scene.objects)
+    certain = sum(is_certain(item, meaning) for item in scene.objects)
     return certain if certain == sum(fits(item, meaning) for item in scene.objects) else None
-
-
-def _certainly_fits(item: SceneObject, meaning: Meaning) -> bool:
-    """Returns whether the phrase fits the object under each of its names."""
-    return (
-        meaning.shapes.issuperset(item.shapes)
-        and meaning.colours.issuperset(item.colours)
-        and meaning.textures.issuperset(item.textures)
-        and meaning.sizes.issuperset(item.sizes)
-    )
 
 
 def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
@@ -123,24 +113,9 @@ def _noun(scene: Scene, rng: random.Random) -> tuple[str, str, Meaning]:
     return before + noun, before + PLURALS[noun], meaning_of(before + noun)
 
 
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
 def _and(first: bool | None, second: bool | None) -> bool | None:
     """Returns True if both are true, False if one is false, otherwise None (undecided)."""
     return False if first is False or second is False else None if first is None or second is None else True
-
-
-def _shows(meaning: Meaning) -> Callable[[Scene], bool | None]:
-    """Returns a function that decides whether a scene contains such an object; None if only a borderline look fits."""
-
-    def holds(scene: Scene) -> bool | None:
-        if any(_certainly_fits(item, meaning) for item in scene.objects):
-            return True
-        return None if any(fits(item, meaning) for item in scene.objects) else False
-
-    return holds
 
 
 def _not(value: bool | None) -> bool | None:
@@ -148,42 +123,42 @@ def _not(value: bool | None) -> bool | None:
 
 
 def _in_each(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, meaning = _noun(scene, rng)
-    shows = _shows(meaning)
-    text = f"There is {_with_article(noun)} in each {rng.choice(IMAGE_WORDS)}."
+    noun, _, _ = _noun(scene, rng)
+    shows = partial(exists, noun)
+    text = f"There is {with_article(noun)} in each {rng.choice(IMAGE_WORDS)}."
     return _Draft(text, lambda a, b: _and(shows(a), shows(b)), Content((noun,)))
 
 
 def _in_none(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, meaning = _noun(scene, rng)
-    shows = _shows(meaning)
-    text = f"No {rng.choice(IMAGE_WORDS)} shows {_with_article(noun)}."
+    noun, _, _ = _noun(scene, rng)
+    shows = partial(exists, noun)
+    text = f"No {rng.choice(IMAGE_WORDS)} shows {with_article(noun)}."
     return _Draft(text, lambda a, b: _and(_not(shows(a)), _not(shows(b))), Content((noun,)))
 
 
 def _in_any(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, meaning = _noun(scene, rng)
-    shows = _shows(meaning)
-    text = f"There is {_with_article(rng.choice(IMAGE_WORDS))} that shows {_with_article(noun)}."
+    noun, _, _ = _noun(scene, rng)
+    shows = partial(exists, noun)
+    text = f"There is {with_article(rng.choice(IMAGE_WORDS))} that shows {with_article(noun)}."
     return _Draft(text, lambda a, b: _not(_and(_not(shows(a)), _not(shows(b)))), Content((noun,)))
 
 
 def _in_one_alone(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, meaning = _noun(scene, rng)
-    shows = _shows(meaning)
+    noun, _, _ = _noun(scene, rng)
+    shows = partial(exists, noun)
 
     def holds(left: Scene, right: Scene) -> bool | None:
         first, second = shows(left), shows(right)
         return None if first is None or second is None else first != second
 
-    text = f"There is {_with_article(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other."
+    text = f"There is {with_article(noun)} in one {rng.choice(IMAGE_WORDS)} and no {noun} in the other."
     return _Draft(text, holds, Content((noun,)))
 
 
 def _in_side(scene: Scene, rng: random.Random) -> _Draft:
-    noun, _, meaning = _noun(scene, rng)
-    side, shows = rng.choice(SIDES), _shows(meaning)
-    text = f"There is {_with_article(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
+    noun, _, _ = _noun(scene, rng)
+    side, shows = rng.choice(SIDES), partial(exists, noun)
+    text = f"There is {with_article(noun)} in the {side} {rng.choice(IMAGE_WORDS)}."
     return _Draft(text, lambda a, b: shows(a if side == "left" else b), Content((noun,)))
 
 
@@ -212,7 +187,7 @@ def _related_in_any(scene: Scene, rng: random.Random) -> _Draft:
         ones, others = ([k for k in numbers if fits(scene.objects[k], m)] for m in (first[2], second[2]))
         return any(k != j and relation_holds(scene, relation, k, j) for k in ones for j in others)
 
-    picture, nouns = _with_article(rng.choice(IMAGE_WORDS)), (_with_article(first[0]), _with_article(second[0]))
+    picture, nouns = with_article(rng.choice(IMAGE_WORDS)), (with_article(first[0]), with_article(second[0]))
     text = f"There is {picture} that shows {nouns[0]} {words} {nouns[1]}."
     content = Content((first[0], second[0]), ((relation, second[0]),))
     return _Draft(text, lambda a, b: _not(_and(_not(within(a)), _not(within(b)))), content)

@@ -10,6 +10,7 @@ from huggingface_hub import EvalResult, EvalResultEntry, eval_result_entries_to_
 from grounded_attention.heads.attention_grounding import summarise
 from grounded_attention.tasks import Task
 from grounded_attention.training.experiments.measuring import scored_splits
+from grounded_attention.utils.plain_text import markdown_table
 
 ACCURACY, HEADS = "_accuracy", "text_to_region"
 # Of the table of results; `with_text_only` adds one.
@@ -55,18 +56,18 @@ def result_table(figures: Figures) -> str:
         rows.append((title, split, _shown(value), *map(_shown, others)))
     if not rows:
         return "Only the losses were measured, see `history.json`."
-    shown = table(COLUMNS, rows)
+    shown = markdown_table(COLUMNS, rows)
     return f"{shown}\n\n{_how_chosen(rows)}" if any(HEAD_FIGURES["best_head"] in row[0] for row in rows) else shown
 
 
 def with_text_only(card: str, figures: Figures) -> str:
     """Adds a column to the table of results of a card: the accuracies of the model that reads words alone."""
     lines = card.split("\n")
-    head = _line(COLUMNS)
+    head = markdown_table(COLUMNS, []).split("\n")[0]
     if head not in lines:
         return card
     start = lines.index(head)
-    lines[start : start + 2] = [_line((*COLUMNS, WORDS_ALONE)), f"{lines[start + 1]} --: |"]
+    lines[start : start + 2] = markdown_table((*COLUMNS, WORDS_ALONE), []).split("\n")
     for place in range(start + 2, len(lines)):
         if not lines[place].startswith("| "):
             break
@@ -74,10 +75,6 @@ def with_text_only(card: str, figures: Figures) -> str:
         value = figures.get(split, {}).get(title.replace(" ", "_") + ACCURACY)
         lines[place] += f" {_shown(value)} |"
     return "\n".join(lines)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _how_chosen(rows: Sequence[Sequence[str]]) -> str:
@@ -110,13 +107,7 @@ def head_table(grounding: Mapping[str, Any]) -> str:
         f"Chance is {grounding[f'{HEADS}_chance']:.3f}. Layers and heads count from 0; the last column is the share "
         "of a word's attention that goes to regions. The best head of a layer is chosen on these same words."
     )
-    return f"{text}\n\n{table(head, rows)}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table with right-aligned figures."""
-    rule = ("---", *["--:"] * (len(head) - 1))
-    return "\n".join(map(_line, (head, rule, *rows)))
+    return f"{text}\n\n{markdown_table(head, rows)}"
 
 
 def eval_results(figures: Figures, task: Task, dataset: str, dataset_name: str) -> list[EvalResult] | None:
