@@ -15,7 +15,6 @@
 
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-import os
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -23,7 +22,7 @@ from transformers.utils import auto_docstring
 
 from .attention_calls import AttentionCall
 from .auto_classes import PipelineEntry, make_auto_map
-from .task_config import RegionTargets, TaskConfig, TextFirstPooledConfig
+from .task_config import BertSizesConfig, RegionTargets, TextFirstPooledConfig
 from .two_streams import cross_calls
 
 # The LXMERT of transformers; these models read its checkpoints, and it reads theirs.
@@ -51,7 +50,7 @@ AUTO_MAP = make_auto_map(
     """
 )
 @strict
-class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
+class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, BertSizesConfig):
     r"""
     vocab_size (`int`, *optional*, defaults to 30522):
         Size of the vocabulary.
@@ -132,19 +131,6 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
     }
     code_places = AUTO_MAP
 
-    vocab_size: int = 30522
-    hidden_size: int = 768
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_act: str = "gelu"
-    hidden_dropout_prob: float | int = 0.1
-    attention_probs_dropout_prob: float | int = 0.1
-    max_position_embeddings: int = 512
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    layer_norm_eps: float = 1e-12
-    pad_token_id: int | None = 0
-    tie_word_embeddings: bool = True
     l_layers: int = 9
     r_layers: int = 5
     x_layers: int = 5
@@ -168,22 +154,18 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
     visual_loss_normalizer: float | int = 1 / 0.15
 
     @classmethod
-    def get_config_dict(
-        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Reads a saved configuration, of this family or of the LXMERT in transformers, as fields of this one."""
-        fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
-        return _adapt_fields(fields), rest
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "LXMERTConfig":
-        """Makes a configuration from fields of this family or of the LXMERT in transformers; `kwargs` override."""
-        return super().from_dict(_adapt_fields(config_dict), **kwargs)
-
-    @property
-    def max_text_length(self) -> int:
-        """Number of positions for text."""
-        return self.max_position_embeddings
+    def adapt_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Converts the fields of the LXMERT in transformers to the fields of this family."""
+        if fields.get("model_type") != _THEIR_MODEL_TYPE:
+            return fields
+        # A dictionary of all layers there; special tokens are those of BERT, whose numbers the vocabulary has.
+        left = ("num_hidden_layers", "pad_token_id", "bos_token_id", "eos_token_id")
+        kept = {name: value for name, value in fields.items() if name not in left}
+        # The losses there are those of the public code.
+        adapted = {"visual_loss": "released", **kept, "model_type": cls.model_type}
+        if "LxmertForQuestionAnswering" in (fields.get("architectures") or ()) and "id2label" not in fields:
+            adapted["num_labels"] = fields.get("num_qa_labels", 9500)
+        return adapted
 
     @property
     def region_targets(self) -> RegionTargets:
@@ -196,11 +178,6 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
             separate_heads=True,
             normalizer=self.visual_loss_normalizer if self.visual_loss == "released" else None,
         )
-
-    @property
-    def text_hidden_size(self) -> int:
-        """Width of the text's states."""
-        return self.hidden_size
 
     @property
     def region_hidden_size(self) -> int:
@@ -230,11 +207,6 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
     def validate_architecture(self):
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        if self.hidden_size % self.num_attention_heads != 0:
-            raise ValueError(
-                f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
-                f"({self.num_attention_heads})."
-            )
         layers = self.l_layers + self.x_layers
         if self.box_layer is not None and not 0 <= self.box_layer < layers:
             raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {layers - 1}.")
@@ -249,20 +221,6 @@ class LXMERTConfig(PipelineEntry, TextFirstPooledConfig, TaskConfig):
             raise ValueError(
                 f"qa_answers has {len(self.qa_answers)} answers, but num_qa_labels is {self.num_qa_labels}."
             )
-
-
-def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Converts the fields of the LXMERT in transformers to the fields of this family; others stay unchanged."""
-    if fields.get("model_type") != _THEIR_MODEL_TYPE:
-        return fields
-    # A dictionary of all layers there; special tokens are those of BERT, whose numbers the vocabulary has.
-    left = ("num_hidden_layers", "pad_token_id", "bos_token_id", "eos_token_id")
-    kept = {name: value for name, value in fields.items() if name not in left}
-    # The losses there are those of the public code.
-    adapted = {"visual_loss": "released", **kept, "model_type": LXMERTConfig.model_type}
-    if "LxmertForQuestionAnswering" in (fields.get("architectures") or ()) and "id2label" not in fields:
-        adapted["num_labels"] = fields.get("num_qa_labels", 9500)
-    return adapted
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "LXMERTConfig"]

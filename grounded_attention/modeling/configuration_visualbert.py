@@ -15,7 +15,6 @@
 
 from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
-import os
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
@@ -107,33 +106,20 @@ class VisualBERTConfig(PipelineEntry, TextFirstPooledConfig, OneStreamConfig):
     phrase_scorer: Literal["single_head", "self_attention"] = "single_head"
 
     @classmethod
-    def get_config_dict(
-        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Reads a saved configuration, of this family or of the VisualBERT in transformers, as fields of this one."""
-        fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
-        return _adapt_fields(fields), rest
-
-    @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "VisualBERTConfig":
-        """Makes a configuration from fields of this family or of the VisualBERT in transformers; `kwargs` override."""
-        return super().from_dict(_adapt_fields(config_dict), **kwargs)
+    def adapt_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Converts the fields of the VisualBERT in transformers to the fields of this family."""
+        if fields.get("model_type") != _THEIR_MODEL_TYPE:
+            return fields
+        # The default special tokens there are those of RoBERTa, but every public checkpoint has the vocabulary of
+        # BERT, where [PAD] is row 0 and row 1 is another word.
+        kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
+        # 512 is the default there for a missing field.
+        return {"visual_embedding_dim": 512, **kept, "model_type": cls.model_type, "pad_token_id": 0}
 
     @property
     def grounding_calls(self) -> tuple[AttentionCall, ...]:
         """The attention calls in which words and regions meet, in order; none with `bypass_transformer`."""
         return () if self.bypass_transformer else super().grounding_calls
-
-
-def _adapt_fields(fields: dict[str, Any]) -> dict[str, Any]:
-    """Converts the fields of the VisualBERT in transformers to the fields of this family; others stay unchanged."""
-    if fields.get("model_type") != _THEIR_MODEL_TYPE:
-        return fields
-    # The default special tokens there are those of RoBERTa, but every public checkpoint has the vocabulary of BERT,
-    # where [PAD] is row 0 and row 1 is another word.
-    kept = {name: value for name, value in fields.items() if name not in ("bos_token_id", "eos_token_id")}
-    # 512 is the default there for a missing field.
-    return {"visual_embedding_dim": 512, **kept, "model_type": VisualBERTConfig.model_type, "pad_token_id": 0}
 
 
 __all__ = ["OLDEST_TRANSFORMERS", "VisualBERTConfig"]

@@ -3,6 +3,7 @@
 
 import inspect
 import math
+import os
 import re
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
@@ -143,6 +144,24 @@ class TaskConfig(PreTrainedConfig):
         kwargs["auto_map"] = {**(kwargs.get("auto_map") or {}), **self.code_places}
         super().__post_init__(**kwargs)
 
+    @classmethod
+    def adapt_fields(cls, fields: dict[str, Any]) -> dict[str, Any]:
+        """Converts the fields of the family in transformers to those of this class; others stay unchanged."""
+        return fields
+
+    @classmethod
+    def get_config_dict(
+        cls, pretrained_model_name_or_path: str | os.PathLike, **kwargs: Any
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Reads a saved configuration, of this family or of the one in transformers, as fields of this one."""
+        fields, rest = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
+        return cls.adapt_fields(fields), rest
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Makes a configuration from fields of this family or of the one in transformers; `kwargs` override."""
+        return super().from_dict(cls.adapt_fields(config_dict), **kwargs)
+
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
@@ -177,8 +196,8 @@ class TaskConfig(PreTrainedConfig):
 
 
 @strict
-class BertTextConfig(TaskConfig):
-    """The base class for a family whose text is embedded and encoded as in BERT: the fields of BERT."""
+class BertSizesConfig(TaskConfig):
+    """The base class for a family whose text is embedded as in BERT: the fields of BERT, but no number of layers."""
 
     # The BERT layers read these fields; all families here are encoders.
     is_decoder = False
@@ -186,7 +205,6 @@ class BertTextConfig(TaskConfig):
 
     vocab_size: int = 30522
     hidden_size: int = 768
-    num_hidden_layers: int = 12
     num_attention_heads: int = 12
     intermediate_size: int = 3072
     hidden_act: str = "gelu"
@@ -212,13 +230,24 @@ class BertTextConfig(TaskConfig):
     def validate_architecture(self) -> None:
         """Part of `@strict`-powered validation. Validates that the fields fit together."""
         super().validate_architecture()
-        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
-            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
         if self.hidden_size % self.num_attention_heads != 0:
             raise ValueError(
                 f"hidden_size ({self.hidden_size}) must be a multiple of num_attention_heads "
                 f"({self.num_attention_heads})."
             )
+
+
+@strict
+class BertTextConfig(BertSizesConfig):
+    """The base class for a family whose text is embedded and encoded as in BERT."""
+
+    num_hidden_layers: int = 12
+
+    def validate_architecture(self) -> None:
+        """Part of `@strict`-powered validation. Validates that the fields fit together."""
+        super().validate_architecture()
+        if self.box_layer is not None and not 0 <= self.box_layer < self.num_hidden_layers:
+            raise ValueError(f"box_layer ({self.box_layer}) must be from 0 to {self.num_hidden_layers - 1}.")
 
 
 @strict
@@ -270,4 +299,11 @@ class TextFirstPooledConfig:
         return pooling == (self.hidden_size, "tanh", "text")
 
 
-__all__ = ["BertTextConfig", "OneStreamConfig", "RegionTargets", "TaskConfig", "TextFirstPooledConfig"]
+__all__ = [
+    "BertSizesConfig",
+    "BertTextConfig",
+    "OneStreamConfig",
+    "RegionTargets",
+    "TaskConfig",
+    "TextFirstPooledConfig",
+]

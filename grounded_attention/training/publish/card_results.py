@@ -32,14 +32,11 @@ def headline_figures(figures: Figures) -> Iterator[tuple[str, str, float]]:
         if not measured:  # only losses were measured
             return
         split = name or next(split for split, values in figures.items() if values == measured)
-        yield from ((split, key, value) for key, value in measured.items() if _is_accuracy(key, value))
+        floats = {key: value for key, value in measured.items() if isinstance(value, float)}
+        yield from ((split, key, value) for key, value in floats.items() if key.endswith(ACCURACY))
         if f"{HEADS}_by_head" in measured and "validation" in figures:
             chosen = summarise(figures["validation"], measured)
             yield from ((split, f"{HEADS}_{key}", chosen[key]) for key in HEAD_FIGURES if key in chosen)
-
-
-def _is_accuracy(name: str, value: Any) -> bool:
-    return isinstance(value, float) and name.endswith(ACCURACY)
 
 
 def result_table(figures: Figures) -> str:

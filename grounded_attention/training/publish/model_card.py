@@ -198,6 +198,7 @@ def _measured_on(recipe: Recipe, data: PreparedData) -> tuple[str | None, str | 
 def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
     """The variables of the template `model_cards/trained.md`, or `TEMPLATE` for a vision-language model."""
     heads, tokens = head_table(trained.reported), TASKS[trained.recipe.task].image_tokens
+    measured = {**({BEFORE: trained.before} if trained.before else {}), "this model": trained.figures}
     limits = VLM_LIMITS if tokens else LIMITS
     kinds, source = data.splits["train"].unique("kind") if tokens else [], _as_given(trained.recipe).model.source
     return {
@@ -206,7 +207,7 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "about": _about(trained, data),
         "processor": OWN_PROCESSOR,
         **(vlm_content(trained, source, kinds, data.options) if tokens else _use(trained)),
-        "results": _vlm_results(trained) if tokens else result_table(trained.figures),
+        "results": generation_table(measured) if tokens else result_table(trained.figures),
         "heads": heads,
         "figure": FIGURE,
         "training": _training(trained),
@@ -216,10 +217,6 @@ def card_content(trained: Trained, data: PreparedData) -> dict[str, Any]:
         "licence": _licence(trained.recipe, data),
         "citations": list(_citations(trained, data)),
     }
-
-
-def _vlm_results(trained: Trained) -> str:
-    return generation_table({**({BEFORE: trained.before} if trained.before else {}), "this model": trained.figures})
 
 
 def _as_given(recipe: Recipe) -> Recipe:
