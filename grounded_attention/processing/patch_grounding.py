@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from ..utils.masks import mask_boxes
-from ..utils.open_images import open_image
+from ..utils.open_images import ENOUGH, open_image, picture_size
 from .box_dialects import BOX_DIALECTS, BoxDialect, fit_dialect
 from .chat_prompts import Prompt, end_answer, is_conversation, make_conversation, plain_prompt, render_prompt
 from .grounded_batch import GroundedBatch, as_batch
@@ -129,7 +129,7 @@ class PatchGroundingProcessor:
         if image is None:
             return fit_dialect(dialect, None)
         settings = {**self.family.settings, **self.image_settings}
-        return fit_dialect(dialect, ImageSettings(self.processor, settings, *open_image(image, "image").size, True))
+        return fit_dialect(dialect, ImageSettings(self.processor, settings, *picture_size(image), True))
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> Any:
         """Saves the processor of the model; the settings of this class are not stored."""
@@ -440,7 +440,7 @@ def _open_images(images: Sequence[Any] | None, batch_size: int) -> list[list[Ima
     ]
     return [
         [
-            image if isinstance(image, Video) else open_image(image, f"Example {example}, image {index}")
+            image if isinstance(image, Video) else open_image(image, f"Example {example}, image {index}", ENOUGH)
             for index, image in enumerate(each)
         ]
         for example, each in enumerate(listed)

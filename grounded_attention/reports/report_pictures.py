@@ -6,8 +6,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from math import isqrt
 
 from PIL import Image
+
+from grounded_attention.utils.open_images import ENOUGH
 
 from .colours import BLUE, GREEN, HIT, VERMILLION
 from .failures import GOLD, MEANT, PREDICTED, Box
@@ -31,7 +34,8 @@ class Picture:
 
 def embed(image: Image.Image, longest: int = LONGEST) -> Picture:
     """Scales an image to at most `longest` pixels per side and encodes it as a WebP data URI."""
-    small = image.convert("RGB")
+    small = image if image.mode == "RGB" else image.convert("RGB")
+    small = small.reduce(max(1, isqrt(image.width * image.height // ENOUGH)))
     small.thumbnail((longest, longest))
     written = io.BytesIO()
     small.save(written, "WEBP", quality=QUALITY)

@@ -110,7 +110,21 @@ def read_json(path: _Path, limit: int = MAX_DATA_BYTES, **options: Any) -> Any:
         return parse_json(text, path, **options)
 
 
-def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = yaml.SafeLoader) -> Any:
+class PlainLoader(yaml.SafeLoader):
+    """A YAML loader that reads a date as text, and nothing that JSON has no type for."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    yaml_constructors = {
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or not tag.endswith((":binary", ":set", ":omap", ":pairs", ":timestamp"))
+    }
+
+
+def parse_yaml(text: str, source: object, loader: Callable[[str], Any] = PlainLoader) -> Any:
     """Parses YAML."""
     if len(text) > MAX_CONFIG_BYTES:
         raise FileError(f"{source}: too long, found {len(text):,} characters, expected at most {MAX_CONFIG_BYTES:,}")

@@ -17,13 +17,14 @@ class FileError(ValueError):
     """A file cannot be read; the message names it, the place and the problem."""
 
 
-class _TooLong(Exception):
-    """The time is over."""
+class _TooLong(BaseException):
+    """The time is over; no reader catches it."""
 
 
 @contextmanager
-def bounded(source: object, size: int = 0) -> Iterator[None]:
-    """Reads something of `size` bytes; what needs far more memory or time than that is worth is a `FileError`.
+def bounded(source: object, size: int = 0, memory: int = 0) -> Iterator[None]:
+    """Reads something of `size` bytes; what needs far more memory or time than that is worth is a `FileError`. So many
+    bytes of `memory` are granted besides.
 
     Memory is bounded on Linux, for all threads; time in the main thread, between two instructions of Python. Inside of
     another bound, that one holds.
@@ -34,7 +35,7 @@ def bounded(source: object, size: int = 0) -> Iterator[None]:
     try:
         with ExitStack() as restored:
             if first:
-                _limit_memory(MEMORY + PER_BYTE * size, restored)
+                _limit_memory(MEMORY + PER_BYTE * size + memory, restored)
                 _limit_time(SECONDS + size / PER_SECOND, restored)
             yield
     except (MemoryError, RecursionError, _TooLong) as error:

@@ -8,17 +8,21 @@ image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with
 
 import io
 import os
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from math import isqrt
 from threading import Lock
 from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
+from .bounded_reading import FileError, bounded
+
 # The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
-STRIP = 256  # rows of a picture with transparency that are drawn together
+STRIP = 256  # rows of a picture that are converted together
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
@@ -35,7 +39,9 @@ FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JP
 MAX_PIXELS = 200_000_000
 VARIABLE = "GROUNDED_ATTENTION_MAX_PIXELS"
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
-_RAISED = Lock()
+# What is left of a larger picture for a model of image tokens: no processor of transformers keeps as much by default.
+ENOUGH = 2**24
+_PIL = Lock()
 
 
 def open_images(images: Any) -> list[Image.Image]:
@@ -56,14 +62,15 @@ def _is_one(images: Any) -> bool:
     )
 
 
-def open_image(image: Any, name: str = "image") -> Image.Image:
-    """Opens one image as an upright RGB picture in memory.
+def open_image(image: Any, name: str = "image", least: int | None = None) -> Image.Image:
+    """Opens one image as an upright RGB picture in memory; with `least`, at the smallest half, third ... of its size
+    that has as many pixels.
 
     Pictures are turned by their EXIF orientation, as viewers and annotation tools show them. Grey and palette images,
     CMYK and the other colour spaces of PIL are converted, 16-bit grey is scaled to 8 bits, and transparent pixels are
-    drawn over white. Of an animation the first frame is used.
+    drawn over white. Of an animation the first frame is used. A picture in memory that is all that is returned itself.
     """
-    picture: Image.Image = _open_any(image, name, _to_rgb)
+    picture: Image.Image = _open_any(image, name, partial(_to_rgb, least=least))
     return picture
 
 
@@ -113,38 +120,42 @@ def _open_file(path: str, name: str, convert: Any) -> Any:
 
 
 def _read(file: BinaryIO, name: str, convert: Any) -> Any:
-    limit = _limit()
+    with _bounded(name, file.seek(0, os.SEEK_END)):
+        return convert(_open(file, name), name)
+
+
+def _open(file: BinaryIO, name: str) -> Image.Image:
+    """Reads the header."""
     try:
-        with warnings.catch_warnings():
-            # Too many pixels are an error here, so the warning is not needed.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            picture = _open(file, limit)
+        Image.init()
+        with _any_number_of_pixels():  # our own limit is checked before they are decoded
+            return Image.open(file, formats=[name for name in FORMATS if name in Image.OPEN])
     except UnidentifiedImageError as error:
         kind = _format_of(file)
         raise ValueError(_explain(name, error) if kind in FORMATS else _foreign(name, kind)) from error
+    except MemoryError:
+        raise
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
-    return convert(picture, name)
 
 
-def _open(file: BinaryIO, limit: int | None) -> Image.Image:
-    """Reads the header. PIL itself refuses 179 million pixels: above them its limit is raised to ours for a moment."""
-    Image.init()
-    formats = [name for name in FORMATS if name in Image.OPEN]
-    try:
-        return Image.open(file, formats=formats)
-    except Image.DecompressionBombError:
-        with _RAISED:
-            kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, limit
-            try:
-                return Image.open(file, formats=formats)
-            finally:
-                Image.MAX_IMAGE_PIXELS = kept
+def _bounded(name: str, size: int) -> AbstractContextManager[None]:
+    """The bound of a file. A picture is in memory twice while it is turned or converted, with 4 bytes for a pixel."""
+    return bounded(name, size, 8 * max(0, (_limit() or 2**40) - MAX_PIXELS // 2))
+
+
+@contextmanager
+def _any_number_of_pixels() -> Iterator[None]:
+    """PIL, which has a limit of its own, opens or decodes any picture for a moment."""
+    with _PIL:
+        kept, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = kept
 
 
 def _explain(name: str, error: Exception) -> str:
-    if isinstance(error, Image.DecompressionBombError):
-        return _too_large(name, "")
     return f"{name}: cannot be read ({error}); the file is damaged or truncated; get it again."
 
 
@@ -159,49 +170,72 @@ def _format_of(file: BinaryIO) -> str:
     return next((name for name, (_, accept) in Image.OPEN.items() if accept and accept(start)), "another one")
 
 
-def _too_large(name: str, size: str) -> str:
-    return (
-        f"{name}: {size}more than {_limit()} pixels, which may be a decompression bomb; shrink it, or, if you trust "
-        f"it, set the environment variable {VARIABLE} to a larger number: {VARIABLE}=400000000 before the command."
-    )
-
-
 def _limit() -> int | None:
     """The largest number of pixels; PIL's, if the user has changed it."""
-    if Image.MAX_IMAGE_PIXELS != PIL_LIMIT:
-        return Image.MAX_IMAGE_PIXELS
+    with _PIL:
+        of_pil = Image.MAX_IMAGE_PIXELS
+    if of_pil != PIL_LIMIT:
+        return of_pil
     limit = os.environ.get(VARIABLE, "").strip() or str(MAX_PIXELS)
     if not (limit.isdecimal() and int(limit)):
         raise ValueError(f"{VARIABLE}={limit}: expected the largest number of pixels, such as {MAX_PIXELS}.")
     return int(limit)
 
 
-def _to_rgb(picture: Image.Image, name: str) -> Image.Image:
+def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.Image:
     if picture.format not in (None, *FORMATS):
         raise ValueError(_foreign(name, picture.format))
     # The header contains the size, so this check needs no decoded pixels.
     width, height = picture.size
     if not width or not height:
         raise ValueError(f"{name}: {width} x {height} pixels; an image needs at least one.")
-    limit = _limit()
-    if limit is not None and width * height > limit:
-        raise ValueError(_too_large(name, f"{width} x {height} are "))
+    limit, pixels = _limit(), width * height
+    if limit is not None and pixels > limit:
+        raise ValueError(
+            f"{name}: {width} x {height} are more than {limit} pixels, which may be a decompression bomb; shrink it, "
+            f"or, if you trust it, set the environment variable {VARIABLE} to a larger number: "
+            f"{VARIABLE}=400000000 before the command."
+        )
     if picture.mode in RANGELESS_MODES:
         raise ValueError(
             f"{name}: 32-bit pixels (mode {picture.mode}) have no known range; save it with 8 or 16 bits a channel."
         )
     try:
-        picture.load()
-        converted = _convert(_turn(picture))
+        with _bounded(name, _file_size(picture)):
+            # Above PIL's limit alone, so that others may be decoded at the same time.
+            with _any_number_of_pixels() if pixels > (PIL_LIMIT or 0) else nullcontext():
+                picture.load()
+            converted = _upright(picture, isqrt(pixels // least) if least else 1)
+    except FileError:
+        raise
     except Exception as error:
         raise ValueError(_explain(name, error)) from error
     converted.info.clear()  # with the orientation, which is that of the file
     return converted
 
 
-def _turn(picture: Image.Image) -> Image.Image:
+def _file_size(picture: Image.Image) -> int:
+    """Bytes of the file that a picture is decoded from; 0 if it is decoded already."""
+    file = getattr(picture, "fp", None)
+    if file is None:
+        return 0
+    place = file.tell()
+    size: int = file.seek(0, os.SEEK_END)
+    file.seek(place)
+    return size
+
+
+def _upright(picture: Image.Image, times: int) -> Image.Image:
+    """A new picture: RGB, so many times smaller, and turned."""
     turn = _TURNS.get(_orientation(picture))
-    return picture if turn is None else picture.transpose(turn)
+    converted = picture
+    if picture.mode != "RGB" or picture.has_transparency_data:
+        converted = _convert(picture)
+    if times > 1:
+        converted = converted.reduce(times)
+    if turn is not None:
+        return converted.transpose(turn)
+    return picture.copy() if converted is picture and (picture.info or type(picture) is not Image.Image) else converted
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -213,14 +247,17 @@ def _orientation(picture: Image.Image) -> int:
 
 
 def _convert(picture: Image.Image) -> Image.Image:
-    if picture.mode in SIXTEEN_BIT_MODES:
-        picture = Image.fromarray((np.asarray(picture).astype(np.uint16) >> 8).astype(np.uint8))
-    if not picture.has_transparency_data:
-        return picture.copy() if picture.mode == "RGB" else picture.convert("RGB")
+    sixteen = picture.mode in SIXTEEN_BIT_MODES
+    if not sixteen and not picture.has_transparency_data:
+        return picture.convert("RGB")
     drawn = Image.new("RGB", picture.size)
     for top in range(0, picture.height, STRIP):  # at once, a large picture would be in memory four times
-        part = picture.crop((0, top, picture.width, min(top + STRIP, picture.height))).convert("RGBA")
-        drawn.paste(Image.alpha_composite(Image.new("RGBA", part.size, BACKGROUND), part).convert("RGB"), (0, top))
+        part = picture.crop((0, top, picture.width, min(top + STRIP, picture.height)))
+        if sixteen:
+            part = Image.fromarray((np.asarray(part).astype(np.uint16) >> 8).astype(np.uint8))
+        if part.has_transparency_data:
+            part = Image.alpha_composite(Image.new("RGBA", part.size, BACKGROUND), part.convert("RGBA"))
+        drawn.paste(part.convert("RGB"), (0, top))
     return drawn
 
 

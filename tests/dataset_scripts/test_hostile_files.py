@@ -175,7 +175,9 @@ YAML = {
     "digits": "seed: " + "9" * 5000,
     "code": "seed: !!python/object/apply:os.system [echo]",
     "unknown tag": "seed: !mine 3",
-    "no date": "seed: !!timestamp soon",
+    "date": "seed: !!timestamp 2020-01-02",
+    "bytes": "seed: !!binary AHg=",
+    "set": "seed: !!set {a}",
     "no number": "seed: !!int soon",
     "no truth": "seed: !!bool soon",
     "long": "seed: " + "x" * (MAX_CONFIG_BYTES + 1),
@@ -300,6 +302,21 @@ def run_of(path):
     return lambda: list(grounded_rows(path))
 
 
+def scans_of(path):
+    """A progressive JPEG file that changes all of its pixels again and again."""
+    Image.new("L", (2500, 2500), 90).save(path, "JPEG", progressive=True)
+    content = path.read_bytes()
+    scan = content[content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda")) : -2]
+    path.write_bytes(content[:-2] + scan * 8000 + content[-2:])
+    return lambda: open_image(path)
+
+
+def decoders_of(path):
+    """A small file for which the decoder itself keeps three pictures of 800 MB."""
+    Image.new("RGBA", (16_383, 12_200)).save(path, lossless=True, method=0)
+    return lambda: open_image(path)
+
+
 TEMPLATES = {
     "large": "{% set ns = namespace(t='x') %}{% for i in range(50) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
     "endless": "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}"
@@ -322,6 +339,8 @@ FILES = {
     "header.npy": header_of,
     "model.th": torch_of,
     "runs.jsonl": run_of,
+    "scans.jpg": scans_of,
+    "decoders.webp": decoders_of,
     **dict.fromkeys(TEMPLATES, template_of),
     **{name: lambda path, content=content: lambda: loads(content) for name, content in PICKLES.items()},
 }

@@ -176,6 +176,20 @@ def test_pictures_are_upright_in_every_form(tmp_path, orientation, suffix):
     assert small()(path)["image_sizes"].tolist() == small()(expected)["image_sizes"].tolist()
 
 
+@pytest.mark.parametrize(("mode", "kind"), [("RGB", "jpeg"), ("L", "png"), ("RGBA", "png")])
+def test_a_large_picture_is_opened_at_a_third(tmp_path, mode, kind):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save(tmp_path / "a", picture(46, 31).convert(mode), exif=exif, format=kind)
+    whole = open_image(path)
+    for form in in_forms(path):
+        assert np.array_equal(open_image(form, least=46 * 31), whole)
+        found = open_image(form, least=46 * 31 // 9)
+        assert found.size == (11, 16)  # rounded up, so that no pixel is lost
+        expected = np.asarray(whole, float)[:30, -30:].reshape(10, 3, 10, 3, 3).mean((1, 3))
+        np.testing.assert_allclose(np.asarray(found, float)[:10, -10:], expected, atol=1)
+
+
 def test_damaged_metadata_do_not_matter(tmp_path):
     path = save(tmp_path / "a.jpg", picture(6, 4), exif=b"Exif\0\0II*\0\xff\xff\xff\xff")
     assert open_image(path).size == (6, 4)
@@ -252,9 +266,10 @@ def test_decompression_bombs_are_refused_by_their_header(tmp_path, monkeypatch):
 
 
 @pytest.mark.filterwarnings("error")
-def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path):
-    path, before, size = tmp_path / "phone.jpg", Image.MAX_IMAGE_PIXELS, (16_320, 12_240)  # 200 megapixels
-    Image.new("L", size, 77).save(path)
+@pytest.mark.parametrize(("name", "options"), [("phone.jpg", {}), ("scan.tiff", {"compression": "tiff_deflate"})])
+def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, name, options):
+    path, before, size = tmp_path / name, Image.MAX_IMAGE_PIXELS, (16_320, 12_240)  # 200 megapixels
+    Image.new("L", size, 77).save(path, **options)
     assert open_image(path).size == size and Image.MAX_IMAGE_PIXELS == before
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import Image, ImageFilter
 
 from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
+from grounded_attention.processing import patch_grounding
 from grounded_attention.processing.grounded_batch import DroppedPhrase
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
@@ -184,6 +185,22 @@ def test_a_box_outside_of_what_the_model_sees_is_reported(caplog):
     assert batch.dropped_phrases == [[DroppedPhrase(0, "a dog", "regions cut"), DroppedPhrase(2, " ", "no token")]]
     assert batch["phrase_regions"].any(-1).tolist() == [[False, True, False]]
     assert batch["phrase_mask"].any(-1).tolist() == [[True, True, False]]
+
+
+@pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl"])
+def test_a_very_large_picture_is_read_smaller_and_keeps_its_boxes(model_type, monkeypatch):
+    processor, seen = PatchGroundingProcessor(make_processor(model_type)), []
+    image = Image.fromarray(picture(300, 200)).filter(ImageFilter.GaussianBlur(20))
+    arguments = {"images": image, "phrases": [phrase(FIRST, "a dog", boxes=[[0.1, 0.4, 0.3, 0.7]])]}
+    whole = processor(FIRST, **arguments)
+    monkeypatch.setattr(patch_grounding, "ENOUGH", 150 * 100)
+    run = processor._run
+    monkeypatch.setattr(processor, "_run", lambda *given: seen.append(given[1][0][0].size) or run(*given))
+    small = processor(FIRST, **arguments)
+    assert seen == [(150, 100)] and image.size == (300, 200)
+    for key in ("phrase_regions", "phrase_boxes", "region_boxes", "region_positions"):
+        assert torch.equal(small[key], whole[key]), key
+    torch.testing.assert_close(small["pixel_values"], whole["pixel_values"], atol=0.05, rtol=0)
 
 
 def test_boxes_without_area_and_at_the_border_get_the_patch_around_them():

@@ -13,7 +13,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from annotated_types import Len
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
@@ -23,7 +22,14 @@ from grounded_attention.families import DEFAULT_FAMILY
 from grounded_attention.supervision.registry import LABELS, METHODS, split_name
 from grounded_attention.tasks import TASKS
 from grounded_attention.utils import schema
-from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, decode_text, parse_yaml, read_text
+from grounded_attention.utils.bounded_files import (
+    MAX_CONFIG_BYTES,
+    FileError,
+    PlainLoader,
+    decode_text,
+    parse_yaml,
+    read_text,
+)
 from grounded_attention.utils.plain_text import first_sentences
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.project import find_recipe, recipe_summaries
@@ -188,14 +194,10 @@ OWN_PLACES = ("tracks", "pseudo_labels")
 PIPES = ("/dev/fd/", "/dev/stdin")
 
 
-class _Loader(yaml.SafeLoader):
-    """A YAML loader that parses 1e-4 as a number, and a date as text."""
+class _Loader(PlainLoader):
+    """A YAML loader that parses 1e-4 as a number."""
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )
