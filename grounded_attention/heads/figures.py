@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import ArrayLike
 
 from grounded_attention.reports.colours import BLUE, GREY, MISS, SKY, VERMILLION
-from grounded_attention.reports.figure_style import DPI, WIDTH, save
+from grounded_attention.reports.figure_style import DPI, WIDTH, panels, save
 
 from .statistics import ACTIVE_SHARE, ALL, RELATIONS
 
@@ -81,21 +81,17 @@ def grounding_panels_figure(
     """Draws one panel per relation (Figure 4 of the paper), phrase type or model, all on one scale."""
     across = min(len(counts), 3 if len(counts) != 4 else 2)
     down = math.ceil(len(counts) / across)
-    figure = Figure(figsize=(WIDTH / DPI, 2.6 * down + 0.9), dpi=DPI, layout="constrained")
-    panels = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, (name, panel) in zip(panels, counts.items(), strict=False):
+    figure, grid = panels(len(counts), across, (WIDTH / DPI, 2.6 * down + 0.9))
+    for axes, (name, panel) in zip(grid, counts.items(), strict=True):
         ringed = _best(panel, active) if chosen is None else chosen.get(name)
         drawn = _array((intervals or {}).get(name))
         _draw_heads(axes, panel, _names(panel, layers), drawn, active, ringed, small=True)
         axes.set_title(f"{name} ({panel.total} items)", fontsize=10)
-    top = max(axes.get_ylim()[1] for axes in panels[: len(counts)])
-    for axes in panels[: len(counts)]:
+    top = max(axes.get_ylim()[1] for axes in grid)
+    for place, axes in enumerate(grid):
         axes.set_ylim(0, top)
-        axes.tick_params(labelleft=axes.get_subplotspec().is_first_col())
-    for axes in panels[len(counts) :]:
-        axes.set_axis_off()
-    for axes in panels[::across]:
-        axes.set_ylabel("accuracy (%)")
+        axes.tick_params(labelleft=place % across == 0)
+        axes.set_ylabel("" if place % across else "accuracy (%)")
     figure.suptitle(title, fontsize=11)
     _legend(figure, active, baseline, ring, bool(intervals), columns=3 if intervals else 5)
     return save(figure, path)

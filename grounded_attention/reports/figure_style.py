@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
@@ -21,6 +22,15 @@ _METADATA: dict[str, dict[str, Any]] = {
     ".pdf": {"CreationDate": None},
     ".svg": {"Date": None},
 }
+
+
+def panels(count: int, across: int, size: tuple[float, float], **shared: Any) -> tuple[Figure, list[Axes]]:
+    """A figure of a size in inches, and its panels row by row; places after the last one stay empty."""
+    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
+    places = list(figure.subplots(-(-count // across), across, squeeze=False, **shared).flat)
+    for axes in places[count:]:
+        axes.set_axis_off()
+    return figure, places[:count]
 
 
 def save(figure: Figure, path: str | Path) -> Figure:

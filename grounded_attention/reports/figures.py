@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from .attention_pictures import WordAttention, attention_figure, method_comparison_figure
 from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
-from .figure_style import DPI, WIDTH, save
+from .figure_style import DPI, WIDTH, panels, save
 
 __all__ = [
     "WordAttention",
@@ -103,15 +103,10 @@ def loss_curves_figure(histories: Mapping[str, Sequence[Mapping[str, Any]]], pat
     return save(figure, path)
 
 
-def _grid(panels: int, columns: int, aspect: float) -> tuple[Figure, list[Axes]]:
+def _grid(count: int, columns: int, aspect: float) -> tuple[Figure, list[Axes]]:
     """A figure with a number of panels, each `aspect` times as high as wide, and room for a title and a legend."""
-    rows, width = math.ceil(panels / columns), (WIDTH if columns > 1 else 0.76 * WIDTH) / DPI
-    size = width, rows * (width / columns * aspect + 0.45) + 0.6
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes in grid[panels:]:
-        axes.set_axis_off()
-    return figure, grid[:panels]
+    rows, width = math.ceil(count / columns), (WIDTH if columns > 1 else 0.76 * WIDTH) / DPI
+    return panels(count, columns, (width, rows * (width / columns * aspect + 0.45) + 0.6))
 
 
 def _legend_below(figure: Figure, *grid: Axes) -> None:

@@ -10,7 +10,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from .figure_style import DPI, WIDTH, save
+from .figure_style import DPI, WIDTH, panels, save
 
 HEADS = "text_to_region_by_head"  # key of an entry of the logs with an (L, H) accuracy
 
@@ -32,9 +32,8 @@ def heads_over_time_figure(
     columns = min(len(shown), 2)
     rows = -(-len(shown) // columns)
     height = rows * max(1.8, 0.14 * depth * heads) + 0.9
-    figure = Figure(figsize=(WIDTH / DPI, height), dpi=DPI, layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False).flat
-    for axes, (name, steps) in zip(grid, shown.items(), strict=False):
+    figure, grid = panels(len(shown), columns, (WIDTH / DPI, height))
+    for axes, (name, steps) in zip(grid, shown.items(), strict=True):
         values = np.stack([value.reshape(-1) for value in steps.values()], axis=1)  # (L * H, steps)
         axes.imshow(values, cmap="cividis", vmin=0, vmax=1, origin="lower", aspect="auto", interpolation="nearest")
         axes.set_title(f"{name}, best {np.nanmax(values[:, -1]):.2f} at step {list(steps)[-1]}", fontsize=10)
@@ -45,8 +44,6 @@ def heads_over_time_figure(
         for layer in range(1, depth):
             axes.axhline(heads * layer - 0.5, color="white", lw=1)
         axes.set(xlabel="step", ylabel="layer")
-    for axes in list(grid):
-        axes.set_axis_off()
     figure.colorbar(ScalarMappable(Normalize(0, 1), "cividis"), ax=figure.axes, label="accuracy", fraction=0.04)
     figure.suptitle(
         "Most-attended region is gold, during the training (validation; heads of a layer from below)", fontsize=11

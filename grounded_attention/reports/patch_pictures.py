@@ -21,7 +21,7 @@ from grounded_attention.processing.image_frames import ImageFrame
 
 from .attention_overlay import UNSEEN, attention_overlay
 from .colours import BLUE, VERMILLION
-from .figure_style import DPI, WIDTH, save
+from .figure_style import DPI, WIDTH, panels, save
 
 # Characters of a caption in a line of a panel.
 LETTERS = 14  # of the legend, in an inch
@@ -48,12 +48,9 @@ def patch_figure(
     down = math.ceil(len(phrases) / across)
     width = min(WIDTH / DPI, 4.2 * across)
     height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    panels = list(figure.subplots(down, across, squeeze=False).flat)
-    for axes, phrase, boxes in zip(panels, phrases, gold or [()] * len(phrases), strict=False):
+    figure, grid = panels(len(phrases), across, (width, height))
+    for axes, phrase, boxes in zip(grid, phrases, gold or [()] * len(phrases), strict=True):
         _draw(axes, image, phrase, boxes)
-    for axes in panels[len(phrases) :]:
-        axes.set_axis_off()
     _draw_legend(figure, any(map(len, gold)))
     return figure if path is None else save(figure, path)
 
@@ -68,12 +65,11 @@ def patch_comparison_figure(
     down, across = len(phrases_by_model), len(gold)
     width = min(WIDTH / DPI, 4.2 * across)
     height = down * (width / across * min(image.height / image.width, 2.0) + 0.65) + 0.6
-    figure = Figure(figsize=(width, height), dpi=DPI, layout="constrained")
-    panels = figure.subplots(down, across, squeeze=False)
-    for row, (name, phrases) in zip(panels, phrases_by_model.items(), strict=True):
-        for axes, phrase, boxes in zip(row, phrases, gold, strict=True):
+    figure, grid = panels(down * across, across, (width, height))
+    for row, (name, phrases) in enumerate(phrases_by_model.items()):
+        for axes, phrase, boxes in zip(grid[row * across : (row + 1) * across], phrases, gold, strict=True):
             _draw(axes, image, phrase, boxes)
-        row[0].set_ylabel(name, fontsize=11)
+        grid[row * across].set_ylabel(name, fontsize=11)
     _draw_legend(figure, with_gold=True)
     return save(figure, path)
 

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from grounded_attention.analysis.perturbation_curves import LEAST, MOST, RANDOM, PerturbationCurves
 
 from .colours import BLUE, GREY, VERMILLION
-from .figure_style import DPI, WIDTH, save
+from .figure_style import DPI, WIDTH, panels, save
 
 NAMES = {
     "raw_last": "attention, last layer",
@@ -31,12 +31,10 @@ def perturbation_figure(curves: PerturbationCurves, path: str | Path, title: str
     maps = curves.maps
     columns = min(_COLUMNS, len(maps))
     rows = -(-len(maps) // columns)
-    figure = Figure(figsize=(WIDTH / DPI * columns / _COLUMNS, 2.9 * rows + 0.4), dpi=DPI, layout="constrained")
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
-    for axes, name in zip(panels.flat, maps, strict=False):
+    size = (WIDTH / DPI * columns / _COLUMNS, 2.9 * rows + 0.4)
+    figure, grid = panels(len(maps), columns, size, sharex=True, sharey=True)
+    for axes, name in zip(grid, maps, strict=True):
         _draw(axes, curves, name)
-    for axes in panels.flat[len(maps) :]:
-        axes.set_axis_off()
     figure.supxlabel("share of removed regions")
     figure.supylabel("accuracy")
     if title:

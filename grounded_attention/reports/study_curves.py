@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from .colours import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION
-from .figure_style import DPI, WIDTH, save
+from .figure_style import DPI, WIDTH, panels, save
 
 COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY, "black")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -35,23 +35,18 @@ def learning_curves_figure(results: Mapping[str, Any], path: str | Path) -> Figu
     across = len(groups) or min(len(curves), PANELS_ACROSS)
     down = math.ceil(len(wanted) / across)
     size = (WIDTH / DPI * (1 if across > 1 else 0.76), 3.4 * down + 0.08 * len(labels) + 0.4)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    panels = list(figure.subplots(down, across, squeeze=False, sharey="row" if groups else "none").flat)
-    for axes, (name, labelled, points) in zip(panels, wanted, strict=False):
+    figure, grid = panels(len(wanted), across, size, sharey="row" if groups else "none")
+    for axes, (name, labelled, points) in zip(grid, wanted, strict=True):
         _panel(axes, results["figures"], labelled, points)
         axes.set_title(name, fontsize=10)
-    for axes in panels[: len(wanted)]:  # after all are drawn, since panels share axes
+    for axes in grid:  # after all are drawn, since panels share axes
         low, high = axes.get_ylim()
         room = max(0.0, SMALLEST_SPAN - (high - low))
         below = min(room / 2, max(low, 0.0))  # no percentages below 0
         axes.set_ylim(low - below, high + room - below)
-    for axes in panels[len(wanted) :]:
-        axes.set_axis_off()
-    lines = {line.get_label(): line for axes in panels for line in axes.get_lines()}
+    lines = {line.get_label(): line for axes in grid for line in axes.get_lines()}
     columns = max(1, round(size[0] / 1.9))
-    figure.legend(
-        list(lines.values()), list(lines), loc="outside lower center", ncols=columns, fontsize=9, frameon=False
-    )
+    figure.legend(handles=list(lines.values()), loc="outside lower center", ncols=columns, fontsize=9, frameon=False)
     figure.suptitle("Mean over seeds, band from the lowest to the highest seed", fontsize=10)
     return save(figure, path)
 

@@ -25,7 +25,7 @@ from matplotlib.figure import Figure
 from grounded_attention.utils.plain_text import markdown_table
 
 from .colours import BLUE, GREY, VERMILLION
-from .figure_style import DPI, WIDTH, save
+from .figure_style import DPI, WIDTH, panels, save
 
 MISSING = "–"
 BASELINES = {"majority": "always the most frequent answer", "chance": "chance", "upper_bound": "best possible"}
@@ -248,18 +248,15 @@ def differences_figure(results: Mapping[str, Any], path: str | Path) -> Figure:
     across = min(len(columns), PANELS_ACROSS)
     down = math.ceil(len(columns) / across)
     size = (WIDTH / DPI, down * (0.26 * max(len(pairs), 3) + 1.0) + 0.6)
-    figure = Figure(figsize=size, dpi=DPI, layout="constrained")
-    panels = list(figure.subplots(down, across, squeeze=False, sharey=True).flat)
-    for axes, column in zip(panels, columns, strict=False):
+    figure, grid = panels(len(columns), across, size, sharey=True)
+    for axes, column in zip(grid, columns, strict=True):
         _panel(axes, results, column["name"], pairs)
         reference = results["figures"].get(common, {}).get(column["name"])
         value = MISSING if reference is None else _percent(reference["mean"])
         axes.set_title(f"{column['name']}\n{common} {value}" if one else column["name"], fontsize=8)
-    for axes in panels[len(columns) :]:
-        axes.set_axis_off()
-    panels[0].set_ylim(max(len(pairs), 1) - 0.5, -0.5)
-    panels[0].set_yticks(range(len(pairs)), [row if one else f"{row} − {other}" for row, other in pairs], fontsize=8)
-    for axes in panels[::across]:
+    grid[0].set_ylim(max(len(pairs), 1) - 0.5, -0.5)
+    grid[0].set_yticks(range(len(pairs)), [row if one else f"{row} − {other}" for row, other in pairs], fontsize=8)
+    for axes in grid[::across]:
         axes.tick_params(axis="y", labelsize=8)
     title = f"Difference{f' to {common}' if one else ''}, percentage points: dots are seeds, lines 95% intervals\n"
     figure.suptitle(title + f"(square: claimed, needs {results['fewest_seeds']} seeds)", fontsize=10)
