@@ -92,9 +92,7 @@ def _queries(
 
 
 def phrase_head(phrase: Phrase, parse: Parse, places: Sequence[tuple[int, int] | None]) -> int | None:
-    """The index of the head word of a phrase: among the words of the phrase whose head is outside, the one nearest to
-    the root; the last of several. `None` if the phrase contains no word of the parse.
-    """
+    """The index of a phrase's word whose head is outside and nearest to the root; the last of several; or None."""
     inside = {i for i, place in enumerate(places) if place and phrase.start <= place[0] and place[1] <= phrase.end}
     outer = [index for index in sorted(inside) if parse.words[index].head not in inside]
     return min(outer, key=lambda index: (_depth(parse, index), -index), default=None)

@@ -217,9 +217,7 @@ def _of_document(document: Any, model: str) -> Parse:
 
 
 def align_words(caption: str, parse: Parse) -> list[tuple[int, int] | None]:
-    """Finds the characters of each word of a parse in a caption. White space, case, and the spelling of brackets and
-    quotation marks may differ.
-    """
+    """The characters of each word of a parse in a caption; white space, case, brackets and quotes may differ."""
     places: list[tuple[int, int] | None] = [None] * len(parse.words)
     position = 0
     for form, first, last in parse.written:

@@ -73,9 +73,7 @@ def find_regions(options: argparse.Namespace) -> RegionTable | None:
 
 
 def load_reader(path: str, tokenizer: str | None, regions: RegionTable, words: bool = False) -> tuple[Any, Any]:
-    """Loads a checkpoint of this project, or of transformers' VisualBERT or LXMERT; with `words`, with the head that
-    predicts masked words.
-    """
+    """Loads a checkpoint of ours, or transformers' VisualBERT or LXMERT; `words`: with the head of masked words."""
     refuse_changed(path, f"--model {path}")
     try:
         config = AutoConfig.from_pretrained(path)

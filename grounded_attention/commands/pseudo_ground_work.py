@@ -63,9 +63,7 @@ def work(options: argparse.Namespace) -> str | None:
 
 
 def image_paths(source: Path) -> ImagePath:
-    """Returns the function from a row to the file of its image: in a folder the row's `file_name` or `<image_id>.jpg`,
-    in a list the file with the image's id.
-    """
+    """The function from a row to its image: `file_name` or `<image_id>.jpg` of a folder, or the file of a list."""
     if source.is_dir():
         return lambda row: source / (row.get("file_name") or f"{row['image_id']}.jpg")
     if not source.exists():

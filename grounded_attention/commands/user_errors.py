@@ -17,9 +17,7 @@ FROM_WORKER = re.compile(r"Caught \w+ in DataLoader worker process \d+\.\n")
 
 
 def explain_error(error: BaseException) -> str | None:
-    """Formats a user error as one line. A user error is an error of the file system, or a ValueError raised in this
-    package.
-    """
+    """Formats a user error as one line: an error of the file system, or a ValueError raised in this package."""
     known = isinstance(error, DataError | RecipeError | FileNotFoundError)
     if isinstance(error, OSError) and error.errno is not None and not isinstance(error, FileNotFoundError):
         return one_line(error)

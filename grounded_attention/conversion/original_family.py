@@ -103,10 +103,7 @@ class OriginalFamily(ABC):
     def build_model(
         self, state_dict: Mapping[str, torch.Tensor], overrides: Mapping[str, Any] | None = None
     ) -> tuple[PreTrainedModel, Conversion]:
-        """Makes our model with the weights of an original checkpoint, and a record of every tensor.
-
-        Optional missing weights are initialised with seed 0; the random state of the caller does not change.
-        """
+        """Makes our model with original weights, others by seed 0, and a record of every tensor."""
         conversion = self.convert_state_dict(state_dict)
         conversion.fields = self.read_fields(conversion, overrides or {})
         config = make_config(self.config_class, conversion.fields)

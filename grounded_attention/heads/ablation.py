@@ -37,10 +37,7 @@ Heads = Sequence[tuple[int, int]]
 
 @dataclass(frozen=True)
 class Effect:
-    """The change of the mean log-likelihood of grounded words, in nats for each token.
-
-    `size` is the mean without signs: of how far the log-likelihood of each text moves.
-    """
+    """The change of the mean log-likelihood of grounded words, in nats a token; `size`: its mean without signs."""
 
     heads: Heads
     change: float
@@ -52,10 +49,7 @@ class Effect:
 
 @dataclass(frozen=True)
 class Ablation:
-    """The effects of removing heads.
-
-    `estimates` has the estimated size of the effect of each head of each layer; no heads: an empty layer.
-    """
+    """The effects of removing heads; `estimates` of size for each head of each layer (empty without heads)."""
 
     log_likelihood: float
     tokens: int

@@ -87,9 +87,7 @@ class ExampleAttention:
 
 
 def best_heads(accuracy: np.ndarray, count: int = 6, active: np.ndarray | None = None) -> list[tuple[int, int]]:
-    """The best head of each of the `count` most accurate layers, as (layer, head), lowest layer first. This is the
-    choice of Figures 1 and 5 of the paper.
-    """
+    """The best head of each of the `count` most accurate layers, lowest layer first (Figures 1 and 5 of the paper)."""
     values = np.asarray(accuracy, dtype=float)
     if active is not None:
         values = np.where(active | ~active.any(1, keepdims=True), values, -1.0)

@@ -60,10 +60,7 @@ def map_points(
 
 
 def zoom_box(size: tuple[int, int], point: Point) -> tuple[int, int, int, int]:
-    """The square around a point, x1, y1, x2, y2 in pixels, that is looked at again, inside an image (width, height).
-
-    Unlike the authors', it is no larger than the image and never empty.
-    """
+    """The square around a point, x1, y1, x2, y2 in pixels, looked at again; unlike the authors', inside the image."""
     side = CROP_STEP * math.floor(math.sqrt(size[0] * size[1]) * CROP_SHARE / CROP_STEP)
     side = min(max(side, CROP_STEP), *size)
     starts = [min(max(int(at * edge) - side // 2, 0), edge - side) for at, edge in zip(point, size, strict=True)]

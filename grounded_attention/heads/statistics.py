@@ -35,9 +35,7 @@ class Comparison:
 def ratio_intervals(
     sums: npt.ArrayLike, items: npt.ArrayLike, level: float = LEVEL, draws: int = DRAWS, seed: int = 0
 ) -> np.ndarray:
-    """Bootstrap intervals of sum(sums) / sum(items) over images, for each column. The samples depend only on the seed
-    and the number of images, so intervals with one seed are paired.
-    """
+    """Bootstrap intervals of sum(sums) / sum(items) over images for each column; one seed: paired intervals."""
     sums, items = np.asarray(sums, dtype=np.float64), np.asarray(items, dtype=np.float64)
     if len(items) == 1:
         return np.full((2, sums.shape[1]), np.nan)
@@ -87,18 +85,14 @@ def _drawn_signs(images: int, draws: int, rng: np.random.Generator) -> Iterator[
 
 
 def holm(p: npt.ArrayLike) -> np.ndarray:
-    """Holm's step-down correction (1979): the probability of one or more false claims among all tests is below the
-    level.
-    """
+    """Holm's step-down correction (1979): bounds the probability of one or more false claims among all tests."""
     flat, order = _sorted(p)
     steps = flat[order] * np.arange(flat.size, 0, -1)
     return _unsorted(np.maximum.accumulate(steps), order, np.shape(p))
 
 
 def benjamini_hochberg(p: npt.ArrayLike) -> np.ndarray:
-    """The correction of Benjamini and Hochberg (1995): the expected share of false claims among all claims is below
-    the level, for tests that are independent or positively dependent.
-    """
+    """Benjamini and Hochberg (1995), for independent or positively dependent tests: the share of false claims."""
     flat, order = _sorted(p)
     steps = flat[order] * flat.size / np.arange(1, flat.size + 1)
     return _unsorted(np.minimum.accumulate(steps[::-1])[::-1], order, np.shape(p))

@@ -39,9 +39,7 @@ def load_phrases(name: str, model: str = SPACY_MODEL) -> PhraseSource:
 
 
 class TextBlobPhrases:
-    """Noun phrases of TextBlob, the library of the paper. TextBlob returns phrases in lower case, without determiners,
-    and with spaces between their tokens ("man 's hat").
-    """
+    """Noun phrases of TextBlob (the paper's library): lower case, no determiners, spaces between tokens."""
 
     def __init__(self) -> None:
         if importlib.util.find_spec("textblob") is None:
@@ -119,9 +117,7 @@ def _given(phrase: Mapping[str, Any], row: Mapping[str, Any]) -> Phrase:
 
 
 def locate(caption: str, texts: Sequence[str]) -> tuple[list[Phrase], int]:
-    """Finds phrases in a caption that were lower-cased and joined from tokens, and the number of those not found.
-    Letters may differ in case, and where a phrase has a space, the caption may have none or several.
-    """
+    """Finds phrases that were lower-cased and joined from tokens, in a caption, and the number of those not found."""
     placed: list[Phrase] = []
     after = 0
     for text in texts:

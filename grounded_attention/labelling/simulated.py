@@ -16,9 +16,7 @@ from .grounder import Candidates, Example
 
 
 class SimulatedGrounder:
-    """Returns the annotated boxes of each phrase, or, for a share of the phrases, the box of another object. The draws
-    depend on the seed and the caption only.
-    """
+    """The annotated boxes, or, for a share of the phrases, the box of another object; drawn by seed and caption."""
 
     reads_images = False
 

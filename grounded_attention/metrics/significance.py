@@ -57,9 +57,7 @@ class Estimate:
 def estimate_ratio(
     parts: npt.ArrayLike, wholes: npt.ArrayLike | None, image_ids: Sequence[str], draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """The sum of `parts` over the sum of `wholes` (1 each by default) with its bootstrap interval, clustered by image;
-    0 where the wholes are.
-    """
+    """Sum of `parts` over sum of `wholes` (1 each), with its bootstrap interval over images; 0 where those are."""
     values = np.asarray(parts, dtype=np.float64)
     sizes = np.ones_like(values) if wholes is None else np.asarray(wholes, dtype=np.float64)
     value = float(values.sum() / sizes.sum()) if sizes.sum() else 0.0

@@ -35,9 +35,7 @@ CUSTOM_PIPELINES: dict[str, dict[str, Any]] = {
 
 
 class PipelineEntry:
-    """Base class of a configuration, before `PreTrainedConfig`: writes `custom_pipelines` into config.json. This
-    package registers its own pipeline on import, so the entry of a checkpoint is removed on loading.
-    """
+    """Base of a configuration: writes `custom_pipelines` into config.json, drops that of a checkpoint on loading."""
 
     def __post_init__(self, **kwargs: Any) -> None:
         if not type(self).__module__.startswith("transformers_modules."):

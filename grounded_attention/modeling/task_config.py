@@ -252,9 +252,7 @@ class BertTextConfig(BertSizesConfig):
 
 @strict
 class OneStreamConfig(BertTextConfig):
-    """The base class for a family with one sequence of text and regions and the layers of BERT: one width for all
-    states.
-    """
+    """The base of a family with one sequence of text and regions and BERT's layers: one width for all states."""
 
     @property
     def region_hidden_size(self) -> int:

@@ -65,9 +65,7 @@ def predict_hidden(
     phrase_scores: Mapping[str, torch.Tensor | None] | None = None,
     unpad: bool = False,
 ) -> PreTrainingOutput:
-    """Pre-training: predicts masked words and, if the heads are given, masked regions and whether caption and image
-    belong together.
-    """
+    """Pre-training: masked words and, with these heads, masked regions and whether caption and image match."""
     states, targets = outputs.text_hidden_state, region_targets or {}
     mlm_logits, losses = score_words(word_head, states, attention_mask, labels, text_only, unpad)
     region_logits, relationship_logits = None, None

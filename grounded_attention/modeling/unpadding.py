@@ -188,9 +188,7 @@ class StreamAttention(nn.Module):
 
 
 class UnpaddedLayer(BertLayer):
-    """BERT's layer with the same weights, which also takes packed states. It has the parts of transformers' class,
-    whose names are those in checkpoints, and calls none of its methods.
-    """
+    """BERT's layer with the names of its weights, which also takes packed states; calls none of its methods."""
 
     def __init__(self, config, layer_idx=None):
         super().__init__(config, layer_idx=layer_idx)

@@ -244,9 +244,7 @@ def _match_boxes(
     match: BoxMatch,
     images: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Marks in `is_gold` (F, G) the regions that match a gold box of the phrase. Returns box and region of each match,
-    int64.
-    """
+    """Marks in `is_gold` (F, G) the regions that match a gold box; box and region of each match, int64."""
     phrase = np.array([index for index, _ in boxes], dtype=np.int64)
     gold = np.array([box for _, box in boxes], dtype=np.float32)
     problem = find_bad_box(gold, pixels_hint=False)

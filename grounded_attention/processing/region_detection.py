@@ -309,10 +309,7 @@ def _check_queries(queries: Sequence[str] | None, zero_shot: bool, model_type: s
 
 
 def _distributions(logits: Tensor, results: list[Any]) -> Tensor | None:
-    """Returns class distributions with "no object" first, (B, n, C).
-
-    Returns None unless the scores are those of a softmax with "no object" last.
-    """
+    """Class distributions (B, n, C) with "no object" first; None unless of a softmax with "no object" last."""
     if logits.shape[-1] < 2:
         return None
     probs = logits.softmax(-1)
@@ -324,10 +321,7 @@ def _distributions(logits: Tensor, results: list[Any]) -> Tensor | None:
 
 
 def _best_queries(logits: Tensor, input_ids: Tensor, tokenizer: Any) -> Tensor:
-    """Returns the query with the best token for each box, (B, n) int64, from logits (B, n, tokens).
-
-    The queries are in one text, each closed by a period: "a cat. a dog."
-    """
+    """The query, closed by a period in the text, with the best token of each box: (B, n) of (B, n, tokens)."""
     stop = tokenizer.convert_tokens_to_ids(".")
     queries = (input_ids == stop).long().cumsum(-1)
     ends = torch.tensor([stop, tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id])

@@ -37,9 +37,7 @@ _LAST = (
 
 
 def best_method(results: Mapping[str, Any]) -> str:
-    """The method with the highest main figure: best head from text to regions, VGP, the other accuracies, all heads,
-    and the lowest perplexity; of methods that are equal in one, the next decides.
-    """
+    """The best method: best head from text to regions, VGP, other accuracies, all heads, lowest perplexity."""
     methods = _ordered(results["methods"], METHODS)
     names = [name for row in methods.values() for name in row if name.endswith("_accuracy")]
     accuracies = ((name,) for name in dict.fromkeys(names) if name != _MAIN[0][0])

@@ -27,10 +27,7 @@ def head_mean(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Computes the mean over heads of softmax(scaling * query key^T + mask), before dropout.
-
-    `softcap` limits the scores, and `sinks` (H,) are scores of one more column, which is left out.
-    """
+    """Mean over heads of softmax(scaling * query key^T + mask); `softcap` limits scores, `sinks` (H,) are left out."""
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     if heads is not None:

@@ -52,9 +52,7 @@ class RowPlan(NamedTuple):
 
 
 class RowPlans:
-    """The plans of a forward pass, each made by the first layer that needs it. Make one for each forward pass, and
-    give it to the model as `attention_plans`.
-    """
+    """The plans of one forward pass (`attention_plans` of the model), each made by the first layer that needs it."""
 
     def __init__(self) -> None:
         # The tensors are kept with the plan: an id is unique while its object lives.

@@ -26,10 +26,7 @@ FLOATS_PER_VECTOR = 16
 
 
 class RowStates(NamedTuple):
-    """Queries and keys at chosen positions of a layer, or of L layers in front of the batch.
-
-    With `columns` the keys are those of all M positions, which `log_share` needs.
-    """
+    """Queries and keys at positions of a layer, or L layers in front; with `columns` the keys of all M positions."""
 
     rows: Tensor  # (B, H, Q, d) or (L, B, H, Q, d)
     keys: Tensor  # (B, G, K or M, d) or (L, B, G, K or M, d)

@@ -178,9 +178,7 @@ def head_count(module: nn.Module, config: Any) -> int:
 
 
 def hides_later_words(model: Any) -> bool:
-    """Returns whether image tokens cannot attend to the words after them (`bool`): the attention of the model is
-    causal.
-    """
+    """Whether image tokens cannot attend to the words after them: the attention of the model is causal."""
     config = unwrap_model(model).config
     if config.model_type in PREFIX_MODELS or getattr(config, "grounding_calls", None) is not None:
         return False

@@ -58,9 +58,7 @@ def read_answers(
 def frequent_answers(
     train: Iterable[Sequence[str]], fewest: int, normalise: Callable[[str], str] = normalise_vqa
 ) -> list[str]:
-    """Finds the answers that are the most frequent answer of at least `fewest` questions. This is the rule of the
-    bottom-up attention code, which gives 3,129 answers for VQA v2.
-    """
+    """The most frequent answers of at least `fewest` questions (bottom-up attention code: 3,129 of VQA v2)."""
     usual: Counter[str] = Counter()
     for answers in train:
         if answers:

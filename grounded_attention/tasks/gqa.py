@@ -138,9 +138,7 @@ class GQA(AnsweringTask):
         write_predictions(path, answers)
 
     def score_predictions(self, path: Path, predictions: Mapping[str, str], split: str, rows: Any) -> ScoredFile:
-        """It may have answers to more questions than the split, as a file about all
-        questions has beside the balanced ones.
-        """
+        """Answers to other questions than those of the split are allowed, as in a file about all questions."""
         if not any(rows["answer"]):
             raise ValueError(
                 f"the answers of the split {split} are not published; only the evaluation server can score it"

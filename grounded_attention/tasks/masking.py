@@ -19,10 +19,7 @@ OVERLAP = 0.4
 
 
 class WordMasker:
-    """Whole-word masking: all pieces of a chosen word are masked together, and predicted.
-
-    80% of the chosen words become [MASK], 10% become random pieces of the vocabulary, and 10% do not change.
-    """
+    """Masks all pieces of chosen words: 80% become [MASK], 10% random pieces, 10% stay; all are predicted."""
 
     def __init__(self, tokenizer, probability: float = WORD_PROBABILITY):
         self.probability = probability

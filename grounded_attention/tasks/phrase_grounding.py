@@ -53,9 +53,7 @@ print(f"{{phrase}}: box {{boxes[scores.argmax()]}}")"""
         return [PhraseRecall(self.options.protocol)]
 
     def to_rows(self, split: Any, grounded: bool = False) -> Any:
-        """Makes one row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT`
-        ones.
-        """
+        """One row per caption that has phrases with boxes: `{image_id, example_id, text, phrases}`, and `KEPT`."""
         if not {"captions", "entities"} <= set(split.column_names):
             raise ValueError(
                 f"the rows have the columns {', '.join(split.column_names)}; phrase grounding needs captions and "

@@ -169,9 +169,7 @@ def predicted_boxes(logits: Tensor, batch: Batch) -> list[list[float] | None]:
 
 
 def score(outputs: Any, batch: Batch, convention: str) -> Scored:
-    """Scores each sentence: whether the predicted box is right, the expected score of a random candidate, and whether
-    any candidate is right.
-    """
+    """Scores each sentence: the predicted box, the expected score of a random candidate, and of the best one."""
     predicted, gold = predicted_boxes(outputs.logits, batch), batch["gold_boxes"]
     right = [_right(candidate_boxes(batch, row), [box], convention) for row, box in enumerate(gold)]
     return Scored(

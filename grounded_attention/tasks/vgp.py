@@ -71,8 +71,7 @@ for which, share in zip(("both captions describe", "the first alone describes", 
         return (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:
-        """Judges the identification of captions, once per example, and the relation of phrases, once per labelled
-        pair."""
+        """Judges the identification of captions once per example, and the relation of each labelled pair."""
         captions, pairs = outputs.identification_logits.float().softmax(-1), outputs.vgp_logits.float().softmax(-1)
         for number, row in enumerate(rows):
             yield _identification(row, captions[number], context)

@@ -92,8 +92,7 @@ def _open_any(image: Any, name: str, convert: Any) -> Any:
 
 
 def picture_size(image: Any, name: str = "image") -> tuple[int, int]:
-    """Width and height in pixels of the upright picture of an image as for [`open_image`]; of a file only its header
-    is read. `ValueError` as there."""
+    """Width and height of the upright picture, as [`open_image`] would; of a file only the header is read."""
     size: tuple[int, int] = _open_any(image, name, _upright_size)
     return size
 

@@ -70,9 +70,7 @@ class Section:
 
 
 def validate(kind: Any, content: Any, key: str = "", source: str = "", error: type[ValueError] = ValueError) -> Any:
-    """Makes a value of an annotated type. The error names the path of the first wrong key, what was found, what was
-    expected, and the nearest known name.
-    """
+    """Makes a value of an annotated type; errors name the path of the wrong key, found, expected, nearest name."""
     from pydantic import ValidationError
 
     try:

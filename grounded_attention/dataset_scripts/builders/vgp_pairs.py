@@ -148,10 +148,7 @@ def _binary_label(row: Mapping[str, str]) -> int | None:
 def clean_pairs(
     rows: Iterable[PairRow], kind: PairKind, image_ids: set[str], other_split_images: set[str], report: BuildReport
 ) -> dict[str, list[PairRow]]:
-    """Drops invalid rows and groups the others by image; the report counts every drop. Dropped are rows of images that
-    belong to another split, rows of unknown images, all rows of a pair with contradicting labels, and repetitions of a
-    pair (the first one stays).
-    """
+    """Groups rows by image; drops those of other images, contradicting labels and repetitions, all counted."""
     groups: dict[tuple[str, str, str], list[tuple[int, PairRow]]] = defaultdict(list)
     report.add("rows", count=0)  # the report also shows a file without rows
     for row in rows:

@@ -63,10 +63,7 @@ def status_of(error: BaseException) -> int | None:
 
 
 def wait_asked(error: BaseException) -> float | None:
-    """Returns the seconds that the Hub asks to wait (`Retry-After`), or None if it asks nothing.
-
-    A date is compared with the date of the answer: the clock of this machine may be wrong.
-    """
+    """The seconds that the Hub asks to wait (`Retry-After`), or None; a date is compared with its own clock."""
     answer = next((each for each in causes(error) if isinstance(each, HfHubHTTPError)), None)
     if answer is None:
         return None

@@ -21,8 +21,7 @@ Mask = np.ndarray | list[np.ndarray]
 
 
 def find_mask(record: Mapping[str, Any]) -> tuple[Mask, Corners] | None:
-    """The mask of a record and the corners in pixels of what it encloses; None without a mask, or with an empty
-    one."""
+    """The mask of a record and the corners in pixels of what it encloses; None without one."""
     for name in MASK_NAMES:
         value = structured(record.get(name), name)
         if value is None or isinstance(value, str):

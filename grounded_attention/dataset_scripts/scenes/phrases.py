@@ -151,9 +151,7 @@ def allows(combinations: Combinations, content: Content) -> bool:
 def draw_allowed(
     draw: Callable[[], Draft | None], combinations: Combinations, answer: Callable[[Draft], str | None]
 ) -> Draft | None:
-    """Draws a text of one kind until it is allowed and has the answer that the first draw had. So the kinds and the
-    shares of "yes" and "no" are about those of texts that may name any combination.
-    """
+    """Draws a text of one kind until it is allowed and has the answer of the first draw, so that shares stay."""
     first = draw()
     if first is None or allows(combinations, first.content):
         return first

@@ -70,9 +70,7 @@ def files(statements: Mapping[str, Iterable[Statement]]) -> dict[str, str | byte
 
 
 def statements_file(name: str, statements: Iterable[Statement]) -> str:
-    """Returns the text of the file of a split. An identifier is `<split>-<set>-<pair>-<sentence>`; a set is a
-    statement here.
-    """
+    """The text of the file of a split; an identifier is `<split>-<set>-<pair>-<sentence>`, a set a statement."""
     lines = [
         {
             "sentence": statement.text,

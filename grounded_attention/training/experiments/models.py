@@ -143,8 +143,7 @@ def _load(
 
 
 def _own_fields(model_class: type[PreTrainedModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The config fields of a task or method that the family has. A family without the field always behaves that way,
-    or does not need it."""
+    """The config fields of a task or method that the family has; others it always behaves by, or does not need."""
     return {name: value for name, value in fields.items() if hasattr(model_class.config_class, name)}
 
 
@@ -211,9 +210,7 @@ def check_width(model: PreTrainedModel, processor: Any, table: str, width: int) 
 
 
 def fit_width(model: Model, processor: Any, regions: Any) -> None:
-    """Gives a new processor the width of the region features, if the recipe says none; the new model takes it from
-    there.
-    """
+    """Gives a new processor the width of the region features if the recipe says none; a new model takes it."""
     if regions is not None and not (model.source or is_vision_language(model) or WIDTH in model.processor):
         if not _has_width(model):
             processor.region_feature_size = regions.feature_size

@@ -113,8 +113,7 @@ def make_vlm(model: Model, processor: PatchGroundingProcessor) -> Any:
 
 
 def _add_tokens(model: Any, tokens: list[str], tokenizer: Any, known: Mapping[str, int]) -> list[int]:
-    """Gives tokens that the source does not know a row of the embeddings, the mean of the others; returns the ids of
-    all."""
+    """Adds tokens to the embeddings, new ones as the mean of the others; returns the ids of all."""
     added = tokenizer.convert_tokens_to_ids(tokens) if tokens else []
     rows = [row for token, row in zip(tokens, added, strict=True) if token not in known]
     add_token_rows(model, tokenizer)

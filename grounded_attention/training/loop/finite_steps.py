@@ -52,10 +52,7 @@ class MicroBatch:
 
 
 def spread_nan(loss: Tensor) -> Tensor:
-    """The same loss; if it is not finite, a loss whose gradients are all NaN.
-
-    An infinite loss can have finite gradients, so the gradients alone would not show it.
-    """
+    """The same loss, or one with NaN gradients if it is not finite: those of an infinite loss may be finite."""
     return loss * torch.where(loss.detach().isfinite(), 1.0, torch.nan).to(loss.dtype)
 
 

@@ -239,9 +239,7 @@ def push_folder(repo: HubRepo, directory: Path, message: str, again: str) -> str
 
 
 def push_files(repo: HubRepo, files: Mapping[str, Path | bytes], message: str) -> str:
-    """Makes one commit with these files or contents, which also deletes old weights and checkpoints; returns its
-    address.
-    """
+    """Makes one commit with these files, deletes old weights and checkpoints in it, and returns its address."""
     api = HfApi(token=repo.token)
     listed = api.list_repo_files(repo.id, revision=repo.revision)
     # An earlier version pushed the code of a model as many files; this one is always among them.

@@ -18,9 +18,7 @@ INSTALL = "pip install 'grounded-attention[vlm]'"
 
 
 def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> str:
-    """The model that a checkpoint's weights belong to: the base model of a folder with an adapter, else `source`
-    itself.
-    """
+    """The model that weights belong to: the base model of a folder with an adapter, else `source` itself."""
     check_weight_index(source)
     path = Path(source, ADAPTER_CONFIG_NAME)
     if not path.is_file():
@@ -37,9 +35,7 @@ def base_of(source: str, on_hub: bool = False, revision: str | None = None) -> s
 
 
 def read_model_config(source: str, **options: Any) -> Any:
-    """The configuration of a checkpoint; that of an adapter is in its folder, or is that of its base model. `options`
-    are those of `AutoConfig`.
-    """
+    """The configuration of a checkpoint, of an adapter its own or its base's; `options`: of `AutoConfig`."""
     own = Path(source, CONFIG_NAME).is_file()
     return AutoConfig.from_pretrained(source if own else base_of(source), **options)
 
@@ -59,9 +55,7 @@ def import_peft() -> Any:
 
 
 def load_merged(source: str) -> PreTrainedModel:
-    """Loads a folder with an adapter of one of the project's families as an ordinary model, whose weights contain
-    those of the adapter.
-    """
+    """Loads an adapter of one of the project's families as an ordinary model that contains it."""
     config = AutoConfig.from_pretrained(source)
     family = find_family(config.model_type)
     if family is None:

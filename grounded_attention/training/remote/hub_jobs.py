@@ -184,9 +184,7 @@ def check_destination(recipe: Recipe) -> None:
 
 
 def check_reach(recipe: Recipe) -> None:
-    """Checks that a job can read the data and the checkpoints: from the Hub, or drawn scenes, which the job draws
-    again.
-    """
+    """Checks that a job can read data and checkpoints: from the Hub, or drawn scenes, which it draws again."""
     sections = {"data.": recipe.data} | ({"start.data.": recipe.start.data} if recipe.start else {})
     for prefix, data in sections.items():
         for name, place in data_places(data):

@@ -150,9 +150,7 @@ def merge_original(sections: Sections) -> dict[str, Any]:
 
 
 def merge_start(start: dict[str, Any], sections: Sections) -> dict[str, Any]:
-    """The content of a start that replaces the original: the original's recipe with the keys of this section, or the
-    recipe that it extends.
-    """
+    """The start in place of the original: its recipe with the keys of this section, or the recipe it extends."""
     if "extends" in start:
         return _merged(start, sections, model=True)
     return overlay(merge_original(sections), start)
