@@ -163,7 +163,6 @@ class FastRCNNFamily(OriginalFamily):
         return FastRCNNFeatures.__name__
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The rules of this kind of file."""
         return (ImageRules(_is_end_to_end(keys)),)
 
     def explain(self, key: str, class_name: str) -> str | None:
@@ -173,14 +172,12 @@ class FastRCNNFamily(OriginalFamily):
         return explain_image_key(key)
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """Checks the two copies of the last stage."""
         if _is_end_to_end(weights):
             check_second_head(weights, conversion)
             own = (key for key in conversion.left_out if conversion.left_out[key] == UNKNOWN)
             conversion.left_out |= dict.fromkeys(own, "not part of the pixel network")
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
-        """Reads the fields, see `read_image_fields`."""
         return read_image_fields(conversion, "", overrides)
 
 

@@ -29,14 +29,12 @@ class PrefixRules:
     pairs: tuple[tuple[str, str], ...]
 
     def rename(self, key: str) -> str | None:
-        """Our name for a key, or `None`."""
         for original, ours in self.pairs:
             if key.startswith(original):
                 return ours + key.removeprefix(original)
         return None
 
     def restore(self, name: str) -> str | None:
-        """The original key for our name or the beginning of one; `None` if there is none."""
         keys = (original + name.removeprefix(ours) for original, ours in self.pairs if name.startswith(ours))
         return next((key for key in keys if self.rename(key) == name), None)
 

@@ -59,7 +59,6 @@ class LXMERTFamily(OriginalFamily):
         return "LXMERTForPreTraining" if any(key.startswith("cls.") for key in weights) else "LXMERTModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The rules of the class."""
         heads = {"LXMERTForVisualReasoning": _REASONING, "LXMERTForVisualQuestionAnswering": _ANSWERS}
         return (heads.get(class_name, _PRETRAINING),)
 
@@ -72,7 +71,6 @@ class LXMERTFamily(OriginalFamily):
         return None
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """Checks that the decoder and the word embeddings are tied."""
         check_same(conversion, "cls.predictions.decoder.weight", _TRUNK + "embeddings.word_embeddings.weight")
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:

@@ -64,13 +64,11 @@ class ViLBertFamily(OriginalFamily):
     )
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """Finds the class by the heads of the checkpoint."""
         if any(key.startswith("vil_prediction.") for key in weights):
             return "ViLBertForMultiTask"
         return "ViLBertForPreTraining" if any(key.startswith("cls.") for key in weights) else "ViLBertModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """One rule for each part."""
         return (_RULES,)
 
     def explain(self, key: str, class_name: str) -> str | None:

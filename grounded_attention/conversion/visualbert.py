@@ -57,7 +57,6 @@ class VisualBERTFamily(OriginalFamily):
     public = ({"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12},)
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """Finds the class by the head of the checkpoint."""
         if any(key.startswith("flickr_attention.") for key in weights):
             return "VisualBERTForPhraseGrounding"
         classifier = next((value for key, value in weights.items() if key.startswith("classifier.")), None)
@@ -69,7 +68,6 @@ class VisualBERTFamily(OriginalFamily):
         return "VisualBERTForPreTraining" if pretraining else "VisualBERTModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The rules of the base model and of the head of the class."""
         return (_RULES, _PRETRAINING_HEADS if _has_pretraining_heads(class_name) else _CLASSIFIER)
 
     def explain(self, key: str, class_name: str) -> str | None:
@@ -83,7 +81,6 @@ class VisualBERTFamily(OriginalFamily):
         return None
 
     def finish(self, conversion: Conversion, weights: Mapping[str, torch.Tensor]) -> None:
-        """Checks that the decoder and the word embeddings are tied."""
         check_same(conversion, "cls.predictions.decoder.weight", _EMBEDDINGS + "word_embeddings.weight")
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:

@@ -275,7 +275,6 @@ class VLBertFamily(OriginalFamily):
     }
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """Finds the class by the head of the checkpoint, or by the wrapper of VCR."""
         keys = [plain_key(key) for key in original_keys]
         for prefix, class_name in _CLASS_BY_KEY.items():
             if any(key.startswith(prefix) for key in keys):
@@ -283,7 +282,6 @@ class VLBertFamily(OriginalFamily):
         return "VLBertModel"
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """The rules of the base model, of the heads of the class, and of the pixel network."""
         scaled = any(key.startswith("vlbert.visual_scale_") for key in keys)
         heads = _list_heads(class_name, keys)
         return (PrefixRules((*_TRUNK, *(_SCALES if scaled else _NORMS), *heads)), ImageRules(True, VISION))
@@ -318,7 +316,6 @@ class VLBertFamily(OriginalFamily):
         return names
 
     def read_fields(self, conversion: Conversion, overrides: Mapping[str, Any]) -> ConfigFields:
-        """Reads the fields, see `read_vl_bert_fields`."""
         return read_vl_bert_fields(conversion, overrides)
 
 

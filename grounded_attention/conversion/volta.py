@@ -42,7 +42,6 @@ class ModuleRules:
     modules: Mapping[str, str]
 
     def rename(self, key: str) -> str | None:
-        """Our name for a key, or `None`."""
         module, _, tensor = key.rpartition(".")
         return None if module not in self.modules else f"{self.modules[module]}.{tensor}"
 
@@ -92,13 +91,11 @@ class VoltaFamily(OriginalFamily):
         """Our configuration fields that the file of --config gives."""
 
     def detect_class(self, weights: Mapping[str, torch.Tensor], original_keys: Collection[str]) -> str:
-        """The class for pre-training if its heads are in the file, or else the base model."""
         pretraining = any(key.startswith("cls.") for key in weights)
         name = self.model_classes[0].__name__
         return name.removesuffix("Model") + "ForPreTraining" if pretraining else name
 
     def list_rules(self, class_name: str, keys: Collection[str]) -> Sequence[Rules]:
-        """One rule for every module."""
         return (ModuleRules(self.modules),)
 
     def explain(self, key: str, class_name: str) -> str | None:

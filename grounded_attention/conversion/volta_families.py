@@ -34,7 +34,6 @@ class VoltaViLBert(VoltaFamily, ViLBertFamily):
         return ("self", "feed-forward"), ("cross", "feed-forward")
 
     def map_modules(self) -> Iterator[tuple[str, str]]:
-        """Pairs of modules."""
         ours, names = "vilbert.", {"t": ("layer", "", 2), "v": ("v_layer", "v_", 1)}
         yield from self.map_embeddings(ours)
         for part in ("image_embeddings", "image_location_embeddings", "LayerNorm"):
@@ -110,7 +109,6 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         return ("self", "feed-forward"), ("shared cross", "self", "feed-forward")
 
     def map_modules(self) -> Iterator[tuple[str, str]]:
-        """Pairs of modules."""
         self.check_equal_streams()
         ours, encoder = "lxmert.", "lxmert.encoder."
         yield from self.map_embeddings(ours)
@@ -175,7 +173,6 @@ class VoltaLXMERT(VoltaFamily, LXMERTFamily):
         return fields
 
     def give_fields(self) -> dict[str, Any]:
-        """The fields of LXMERT."""
         counts = {stream: sum(steps[0].kind == "self" for steps in layers) for stream, layers in self.layers.items()}
         return {
             **self.text_fields(),
@@ -198,7 +195,6 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
         return (("shared joint", "shared feed-forward"),)
 
     def map_modules(self) -> Iterator[tuple[str, str]]:
-        """Pairs of modules."""
         self.check_equal_streams()
         ours = "visual_bert."
         yield from self.map_embeddings(ours)
@@ -229,7 +225,6 @@ class VoltaVisualBERT(VoltaFamily, VisualBERTFamily):
             conversion.weights[name] = torch.cat([types[:2].flip(0), types[2:]])
 
     def give_fields(self) -> dict[str, Any]:
-        """The fields of VisualBERT."""
         return {**self.text_fields(), "pooler_act": "relu", "num_hidden_layers": len(self.layers["t"])}
 
 

@@ -39,7 +39,6 @@ class AttentionGrounder:
         }
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        """See `Grounder.ground`."""
         inputs = [self._input(example) for example in examples]
         answers = self.pipe(inputs, batch_size=len(inputs), **self._settings)
         return [

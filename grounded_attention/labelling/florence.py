@@ -39,7 +39,6 @@ class FlorenceGrounder:
         }
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        """See `Grounder.ground`."""
         asked = [(example, phrase.text) for example in examples for phrase in example.phrases]
         candidates: list[Candidates] = []
         for start in range(0, len(asked), self.batch_size):

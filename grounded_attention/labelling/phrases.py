@@ -57,7 +57,6 @@ class TextBlobPhrases:
             raise ValueError(f"TextBlob has no corpora; {_INSTALL['textblob']}{_OTHER}") from error
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """See `PhraseSource.find`."""
         return [locate(row["text"], self._noun_phrases(row["text"])) for row in rows]
 
 
@@ -76,7 +75,6 @@ class SpacyPhrases:
         self.provenance = {"source": "spacy", "model": model, "model_version": version, "version": spacy.__version__}
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """See `PhraseSource.find`."""
         documents = self._parser.pipe([row["text"] for row in rows])
         return [
             ([Phrase(c.text, c.start_char, c.end_char) for c in document.noun_chunks if c.root.pos_ != "PRON"], 0)
@@ -90,7 +88,6 @@ class ContentWords:
     provenance = {"source": "words"}
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """See `PhraseSource.find`."""
         return [(content_words(row["text"]), 0) for row in rows]
 
 
@@ -100,7 +97,6 @@ class GivenPhrases:
     provenance = {"source": "given"}
 
     def find(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[list[Phrase], int]]:
-        """See `PhraseSource.find`."""
         return [([_given(phrase, row) for phrase in _annotated(row)], 0) for row in rows]
 
 

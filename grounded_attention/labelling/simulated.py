@@ -25,7 +25,6 @@ class SimulatedGrounder:
         self.provenance: dict[str, Any] = {"kind": "scenes", "wrong": wrong, "seed": seed}
 
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        """See `Grounder.ground`."""
         return [self._ground(example) for example in examples]
 
     def _ground(self, example: Example) -> list[Candidates]:

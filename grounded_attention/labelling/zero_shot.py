@@ -49,7 +49,6 @@ class ZeroShotGrounder:
 
     @torch.no_grad()
     def ground(self, examples: Sequence[Example]) -> list[list[Candidates]]:
-        """See `Grounder.ground`."""
         by_tokens = self.model.config.model_type in BY_TOKENS
         return self._by_tokens(examples) if by_tokens else self._by_queries(examples)
 

@@ -168,7 +168,6 @@ class GQAScores(ItemScores):
         self._entailed: list[tuple[int, int]] = []
 
     def update(self, outputs: Any, batch: Mapping[str, Any]) -> None:
-        """Scores one batch."""
         super().update(outputs, batch)
         questions = batch["questions"]
         for question, answer in zip(questions, self._items["answer"][-len(questions) :], strict=True):

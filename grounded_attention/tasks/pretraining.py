@@ -168,7 +168,6 @@ class Pretraining(MaskedTask):
         return to_rows(split, grounded)
 
     def fit_options(self, splits: Mapping[str, Any]) -> Any:
-        """Completes the options with the list of answers itself."""
         options = self.options
         if options.answers is None:
             return options

@@ -67,7 +67,6 @@ for which, share in zip(("both captions describe", "the first alone describes", 
         return ReadOut(outputs.identification_logits.max(-1).values, inputs["attention_mask"].argmax(1))
 
     def example_scores(self, outputs: Any, batch: Batch) -> Sequence[float | None]:
-        """1 if the correct caption was chosen."""
         return (outputs.identification_logits.argmax(-1) == batch["identification_labels"]).double().tolist()
 
     def judge(self, outputs: Any, batch: Batch, rows: Rows, context: JudgeContext) -> Iterator[Judged]:

@@ -99,7 +99,6 @@ class CocoCaptionsConfig(LocalConfig):
         return KARPATHY_LICENCE if self.name == KARPATHY else LICENCE
 
     def available_splits(self) -> tuple[str, ...]:
-        """Returns the splits that have captions."""
         return tuple(SPLITS) if self.name == KARPATHY else ("train", "val")
 
     def path(self, split: str) -> Path:
@@ -116,7 +115,6 @@ class CocoCaptionsConfig(LocalConfig):
         return [self.path(split)]
 
     def check(self) -> None:
-        """Checks the options before anything is read."""
         super().check()
         if not Path(str(self.data_dir)).is_dir():
             raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=self.where_to_get())

@@ -107,7 +107,6 @@ class ConceptualCaptionsConfig(LocalConfig):
         return [self.path(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder exists."""
         self.id_format()
         super().check()
         if not Path(str(self.data_dir)).is_dir():

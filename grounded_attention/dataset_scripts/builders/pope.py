@@ -59,7 +59,6 @@ class PopeConfig(LocalConfig):
         return [Path(self.data_dir or ".") / name for name in names]
 
     def check(self) -> None:
-        """Checks the options before anything is read."""
         super().check()
         for name, least in (("images", 1), ("least_objects", 1), ("questions", 2)):
             if getattr(self, name) < least:

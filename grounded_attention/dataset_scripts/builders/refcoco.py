@@ -85,14 +85,12 @@ class RefCOCOConfig(LocalConfig):
         return self.folder / "instances.json"
 
     def available_splits(self) -> tuple[str, ...]:
-        """Returns the splits of this data set."""
         return ("train", "val", *TEST_SPLITS[self.split_source])
 
     def needed_files(self, split: str) -> list[Path]:
         return [self.refs_file, self.instances_file]
 
     def check(self) -> None:
-        """Checks the options and that the files exist."""
         super().check()
         if self.split_source not in SPLITS_BY[self.name]:
             expected = " or ".join(SPLITS_BY[self.name])

@@ -54,7 +54,6 @@ class TextCorpusConfig(LocalConfig):
         return list(dict.fromkeys(files))
 
     def check(self) -> None:
-        """Checks the options before anything is read."""
         if self.data_dir is None:
             raise DataError("data_dir is missing", hint="pass the folder of the text files, or a file, as data_dir")
         for option in ("min_words", "join_until"):

@@ -83,7 +83,6 @@ class VCRConfig(LocalConfig):
         return [self.questions(split)]
 
     def check(self) -> None:
-        """Checks the options, and that the folder of images exists."""
         super().check()
         if any(self.questions(split).is_file() for split in SPLITS) and not self.images.is_dir():
             raise MissingFileError("the folder is missing", file=self.images, hint=HINT)

@@ -83,7 +83,6 @@ class VGPConfig(Flickr30kEntitiesConfig):
         return KINDS[self.name]
 
     def check(self) -> None:
-        """Checks the options before anything is read."""
         if self.negatives not in ("nearest", "random"):
             raise DataError("unknown option negatives", found=self.negatives, expected="nearest or random")
         for option in ("negatives_per_image", "captions_per_image", "seed"):

@@ -310,7 +310,6 @@ class Collator(GroundingCollator):
         self._donor_targets = ShuffledTargets(split, donors.collate, seed)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the random draws."""
         self._epoch.fill_(epoch)
 
     def evaluating(self, split: Any, regions: Any | None = None, metrics: Sequence[Any] = ()) -> "Collator":

@@ -209,7 +209,6 @@ class GroundingTrainer(GroundingTrainerMixin, FiniteTrainer):
         self._means = dict(means)
 
     def logged_steps(self) -> int:
-        """The steps that were taken."""
         return self._taken
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
