@@ -186,5 +186,3 @@ def _is_end_to_end(keys: Collection[str]) -> bool:
 
 
 FAST_RCNN = FastRCNNFamily()
-
-__all__ = ["FAST_RCNN", "IMAGE", "ImageRules", "check_second_head", "explain_image_key", "read_image_fields"]

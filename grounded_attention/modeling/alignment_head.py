@@ -67,6 +67,3 @@ class AlignmentHead(nn.Module):
             return states[:, :, 0]
         encoded = self.phrase_encoder(states.flatten(0, 1), (alignment_phrases >= 0).flatten(0, 1))
         return encoded.unflatten(0, alignment_phrases.shape[:2])
-
-
-__all__ = ["AlignmentHead", "PhraseEncoder"]

@@ -44,15 +44,3 @@ def layer_names(calls: Sequence[AttentionCall]) -> list[str]:
 def layer_labels(calls: Sequence[AttentionCall]) -> list[str]:
     """The names of the calls for figures and tables: `"3"` for `"layer 3"`, others such as `"cross 3"` as they are."""
     return [name.removeprefix("layer ") for name in layer_names(calls)]
-
-
-__all__ = [
-    "DIRECTION_STREAMS",
-    "REGIONS",
-    "SEQUENCE",
-    "TEXT",
-    "AttentionCall",
-    "layer_labels",
-    "layer_names",
-    "one_stream_calls",
-]

@@ -57,5 +57,3 @@ def _at_positions(states: torch.Tensor, positions: torch.Tensor) -> torch.Tensor
 AttentionInterface.register(ATTENTION_QUERY, attend_query_rows)
 # A name without a registered mask function gets no mask, and the model would attend to padding.
 AttentionMaskInterface.register(ATTENTION_QUERY, ALL_MASK_ATTENTION_FUNCTIONS["sdpa"])
-
-__all__ = ["ATTENTION_QUERY", "attend_query_rows"]

@@ -44,6 +44,3 @@ class PipelineEntry:
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_dict(), "custom_pipelines": CUSTOM_PIPELINES}  # type: ignore[misc]
-
-
-__all__ = ["AUTO_CLASSES", "CUSTOM_PIPELINES", "PipelineEntry", "make_auto_map"]

@@ -136,6 +136,3 @@ def check_sizes(config: PreTrainedConfig, bert_fields: dict, name: str) -> None:
                 f"{field} is {bert_fields[field]} in the BERT model {name}, but {own} in this model; use a BERT "
                 "model of the same size."
             )
-
-
-__all__ = ["BertStart", "check_overrides", "check_sizes", "read_bert_config"]

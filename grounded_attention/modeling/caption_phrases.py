@@ -130,6 +130,3 @@ def _parser() -> Any:
 def _noun_phrases(caption: str) -> list[Phrase]:
     chunks = _parser()(caption).noun_chunks
     return [Phrase(chunk.text, chunk.start_char, chunk.end_char) for chunk in chunks if chunk.root.pos_ != "PRON"]
-
-
-__all__ = ["BY_SPACY", "BY_WORDS", "GIVEN", "content_words", "find_phrases", "name_unknown"]

@@ -111,15 +111,3 @@ def rows_of_boxes(features: Any, count: int) -> np.ndarray:
     if values.ndim != 2 or len(values) != count:
         raise ValueError(f"features of shape {values.shape}, expected ({count}, D): a row for each box")
     return values
-
-
-__all__ = [
-    "GroundingItem",
-    "download_image",
-    "image_size",
-    "is_url",
-    "normalise",
-    "of_each",
-    "read_caption",
-    "rows_of_boxes",
-]

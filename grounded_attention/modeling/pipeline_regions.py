@@ -161,6 +161,3 @@ def load_features(name: str) -> Any:
     except OSError as error:
         hint = "; for the features of drawn scenes use " + SCENES_HINT if name == "scenes" else ""
         raise ValueError(f"feature model {name}: {' '.join(str(error).split())}{hint}") from error
-
-
-__all__ = ["RegionSource", "load_features"]

@@ -13,6 +13,3 @@ def plain_answer(answer: str) -> str:
     words = answer.lower().strip().rstrip(".").split()
     plain = " ".join(words[1:] if len(words) > 1 and words[0] in _ARTICLES else words)
     return _OTHER_WORDS.get(plain, plain)
-
-
-__all__ = ["plain_answer"]

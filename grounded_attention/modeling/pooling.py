@@ -57,6 +57,3 @@ def fit_relationship_head(heads: Any, config: Any) -> None:
     """Gives the `seq_relationship` of transformers' heads of pre-training the width of the pooled state."""
     if config.pooled_hidden_size != heads.seq_relationship.in_features:
         heads.seq_relationship = nn.Linear(config.pooled_hidden_size, 2)
-
-
-__all__ = ["StatePooler", "TextFirstPooling", "fit_relationship_head", "fuse_pooled"]

@@ -289,6 +289,3 @@ def _shorten(names: set[str], among: set[str]) -> str:
         alone = (module for module in modules if not any(other.startswith(f"{module}.") for other in others))
         short.add(next(alone, name))
     return ", ".join(sorted(short))
-
-
-__all__ = ["PretrainingHandover", "check_shapes", "describe_loading"]

@@ -34,6 +34,3 @@ def load_region_features(pretrained_model_name_or_path: str, **kwargs) -> FastRC
     if config.model_type in _CLASSES:
         return _CLASSES[config.model_type].from_pretrained(pretrained_model_name_or_path, **kwargs)
     return BackboneRegionFeatures.from_backbone(pretrained_model_name_or_path, **kwargs)
-
-
-__all__ = ["load_region_features"]

@@ -85,6 +85,3 @@ def _list_inputs(cls: Any) -> None:
 def _code_of(config: Any) -> tuple[dict[str, str], dict[str, str]]:
     name = config.code_places["AutoConfig"].partition(".")[0].removeprefix("configuration_")
     return model_code(name, getattr(config, "vision_config", None) is not None), config.code_places
-
-
-__all__ = ["find_config", "model_classes", "model_code", "model_files", "register_models"]

@@ -100,6 +100,3 @@ def _interpolation(
     places = torch.arange(cells, device=start.device, dtype=start.dtype)
     weights = (1.0 - (positions.clamp(0, cells - 1)[..., None] - places).abs()).clamp(min=0.0)
     return (weights * inside[..., None]).unflatten(1, (output_size, sampling_ratio)).mean(dim=2)
-
-
-__all__ = ["roi_align", "roi_align_torch"]

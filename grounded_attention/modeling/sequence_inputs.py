@@ -203,19 +203,3 @@ class Choices(NamedTuple):
         for name, (rows, columns) in queries.items():
             flat[name] = (rows, columns) if rows.ndim == 2 else (rows.flatten(0, 1), columns.flatten(0, 1))
         return flat
-
-
-__all__ = [
-    "UNREAD_INPUTS",
-    "Choices",
-    "asking_tokens",
-    "check_directions",
-    "check_region_shapes",
-    "check_shape",
-    "check_text",
-    "drop_unread",
-    "embed_words",
-    "get_first_state",
-    "locate_queries",
-    "shift_indices",
-]

@@ -19,6 +19,3 @@ def sine_encoding(region_boxes: torch.Tensor, width: int) -> torch.Tensor:
     steps = torch.arange(0, channels, 2, device=boxes.device, dtype=torch.float32)
     angles = (2 * math.pi * places)[..., None] / TEMPERATURE ** (steps / channels)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(-3)
-
-
-__all__ = ["sine_encoding"]

@@ -150,20 +150,3 @@ PHRASE_GROUNDING_ARGS = """
             The right regions of each phrase. The loss is the divergence from the uniform distribution over them,
             summed over the phrases with regions and averaged over the rows (VisualBERT public code).
         """
-
-__all__ = [
-    "ALIGNMENT_ARGS",
-    "ANSWER_ARGS",
-    "CHOICE_ARGS",
-    "FAMILY_INPUTS",
-    "PHRASE_ARGS",
-    "PHRASE_GROUNDING_ARGS",
-    "POOLED_ANSWER_ARGS",
-    "PRETRAINING_ARGS",
-    "REFERRING_ARGS",
-    "REGION_ARGS",
-    "REGION_TARGET_ARGS",
-    "TWO_IMAGE_ARGS",
-    "VGP_ARGS",
-    "FamilyInputs",
-]

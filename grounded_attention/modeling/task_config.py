@@ -295,13 +295,3 @@ class TextFirstPooledConfig:
         """Whether the pooler is that of BERT."""
         pooling = (self.pooled_hidden_size, self.pooler_act, self.fusion_method)
         return pooling == (self.hidden_size, "tanh", "text")
-
-
-__all__ = [
-    "BertSizesConfig",
-    "BertTextConfig",
-    "OneStreamConfig",
-    "RegionTargets",
-    "TaskConfig",
-    "TextFirstPooledConfig",
-]

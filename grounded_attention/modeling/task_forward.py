@@ -539,21 +539,3 @@ def split_images(
         "region_boxes": None if region_boxes is None else region_boxes.repeat_interleave(2, dim=0),
         "region_attention_mask": own.flatten(0, 1).long(),
     }
-
-
-__all__ = [
-    "AnsweringTask",
-    "ChoosingTask",
-    "GroundingTask",
-    "PooledAnsweringTask",
-    "ReasoningTask",
-    "ReferringTask",
-    "VGPTask",
-    "WordHead",
-    "choose_region",
-    "leave_untrained",
-    "predict_hidden",
-    "score_answers",
-    "score_words",
-    "split_images",
-]

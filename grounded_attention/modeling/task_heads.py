@@ -301,17 +301,3 @@ class VGPHeads(PhraseHeads):
         second = states.gather(1, index[:, :, 1])
         features = torch.cat([first, second, first * second, (first - second).abs()], dim=-1)
         return self.vgp_head(features).masked_fill((phrase_pairs < 0).any(-1, keepdim=True), 0.0)
-
-
-__all__ = [
-    "NO_CANDIDATE",
-    "AlignmentScorer",
-    "BoxHead",
-    "ClassificationHead",
-    "GroundingHead",
-    "PhraseHeads",
-    "ReferringHead",
-    "TwoLayerHead",
-    "VGPHeads",
-    "pool_phrases",
-]

@@ -217,25 +217,3 @@ def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[st
         negatives = draw_negatives(torch.ones_like(wanted) if mask is None else mask, config.num_negative)
     check_shape("negative_regions", negatives, (*predicted.shape[:2], "num_negative"))
     return contrast_sum(predicted, features, wanted, negatives)
-
-
-__all__ = [
-    "UNLABELLED",
-    "Loss",
-    "answer_sum",
-    "choice_sum",
-    "contrast_sum",
-    "count_labels",
-    "cross_entropy_sum",
-    "divergence_sum",
-    "draw_negatives",
-    "feature_error_sum",
-    "grounding_divergence_sum",
-    "is_distribution",
-    "mean_of",
-    "region_classes_sum",
-    "region_features_sum",
-    "region_sum",
-    "region_target_loss",
-    "soft_cross_entropy_sum",
-]

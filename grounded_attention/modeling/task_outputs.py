@@ -190,13 +190,3 @@ class MultipleChoiceOutput(ModelOutput):
     region_class_logits: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None
-
-
-__all__ = [
-    "GroundedModelOutput",
-    "MultipleChoiceOutput",
-    "PreTrainingOutput",
-    "TaskOutput",
-    "TwoStreamModelOutput",
-    "VGPOutput",
-]

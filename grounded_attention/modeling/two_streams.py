@@ -275,18 +275,3 @@ def hide_regions(region_features: torch.Tensor | None, masked_regions: torch.Ten
         return region_features
     check_shape("masked_regions", masked_regions, tuple(region_features.shape[:2]))
     return region_features.masked_fill(masked_regions.bool()[..., None], 0.0)
-
-
-__all__ = [
-    "ConfigView",
-    "RegionInputs",
-    "StreamAttentionBlock",
-    "StreamLayer",
-    "TwoStreams",
-    "check_two_stream_regions",
-    "cross_calls",
-    "hide_regions",
-    "locate_boxes",
-    "show_one_column",
-    "take_region_inputs",
-]

@@ -224,18 +224,3 @@ class UnpaddedEncoder(nn.Module):
         for layer in self.layer:
             states = layer(states, attention_mask, packing, **kwargs)
         return states if packing is None else packing.unpack(states)
-
-
-__all__ = [
-    "Packing",
-    "StreamAttention",
-    "UnpaddedEncoder",
-    "UnpaddedLayer",
-    "apply_packed",
-    "attend",
-    "attend_packed_keys",
-    "find_packing",
-    "keep_packing",
-    "packed_lengths",
-    "unpack_recorded",
-]

@@ -26,6 +26,3 @@ def feature_mismatch(source: Mapping[str, str] | None, trained_on: Mapping[str, 
         f"the features are those of {source.get('name')!r}, but the model was trained on those of "
         f"{trained_on.get('name')!r}: its attention is not meaningful"
     )
-
-
-__all__ = ["feature_mismatch", "feature_source"]

@@ -72,16 +72,3 @@ class FastRCNNImageProcessor:
     def from_dict(cls, settings: Mapping[str, Any]) -> Any:
         """Makes an image processor from its settings."""
         return find_installed("processing", "FastRCNNImageProcessor").from_dict(settings)
-
-
-__all__ = [
-    "BertStart",
-    "FastRCNNFeatures",
-    "FastRCNNImageProcessor",
-    "find_installed",
-    "load_extractor",
-    "load_region_features",
-    "open_image",
-    "pixel_arrays",
-    "read_images",
-]

@@ -31,6 +31,3 @@ def load_extractor(
         source = GivenBoxes(boxes) if isinstance(boxes, Mapping) else boxes
     name = features_name or getattr(features, "name", "")
     return RegionExtractor(source, features, feature_processor, features_name=name, **options)
-
-
-__all__ = ["load_extractor"]

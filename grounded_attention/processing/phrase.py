@@ -150,6 +150,3 @@ def _find(text: str, texts: Sequence[str], sentence: int | None, name: str) -> t
         often = f"{len(places)} times in the texts" if places else "not in the texts as whole words"
         raise ValueError(f"{name}: the phrase {text!r:.80} is {often}: give sentence, start and end.")
     return places[0]
-
-
-__all__ = ["KEYS", "Phrase", "read_phrase", "row_texts"]

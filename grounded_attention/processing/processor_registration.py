@@ -48,6 +48,3 @@ def _code_of(processor: Any) -> tuple[dict[str, str], dict[str, str]]:
     kind = next(kind for kind in type(processor).__mro__ if kind.__module__.startswith(f"{__package__}."))
     place = f"{kind.__module__.rpartition('.')[2]}.{kind.__name__}"
     return processor_code(place, processor.image_processor is not None), {"AutoProcessor": place}
-
-
-__all__ = ["processor_code", "register_processors"]

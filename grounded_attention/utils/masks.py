@@ -84,6 +84,3 @@ def mask_regions(stored: Any, boxes: np.ndarray, matched: np.ndarray, cover: Any
     if not isinstance(stored, Mapping) and np.asarray(stored).dtype.kind == "f":
         return shares, shares > 0
     return shares, matched if cover is None else cover(shares[None])[0]
-
-
-__all__ = ["mask_boxes", "mask_corners", "mask_regions", "mask_shares", "read_mask", "run_lengths"]
