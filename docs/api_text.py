@@ -119,9 +119,12 @@ def find(module: str, name: str) -> Found:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == name for to in node.targets):
             return Found(module, node.value)
         if isinstance(node, ast.ImportFrom) and node.level < 2:
+            source = source_of(module, node)
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
-                    return find(source_of(module, node), alias.name)
+                    return find(source, alias.name)
+                if alias.name == "*" and any(getattr(each, "name", "") == name for each in statements(parse(source))):
+                    return find(source, name)
     raise LookupError(f"{module} has no {name}")
 
 
