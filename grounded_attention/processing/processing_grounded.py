@@ -53,7 +53,7 @@ from .sequence_layouts import (
     get_layouts,
     min_width,
 )
-from .text_tags import token_regions
+from .text_tags import find_tagged, token_regions
 
 
 @auto_docstring(
@@ -333,8 +333,8 @@ class GroundedProcessor(ProcessorMixin, ABC):
         if tags is not None:
             if arranged is None:
                 raise ValueError("tags are given without region_features or images; they refer to regions.")
-            tagged = self.read_tags(inputs["tags"], texts, encoded, columns, arranged)
-            data |= {} if self.tag_input is None else {self.tag_input: tagged}
+            tagged = find_tagged(inputs["tags"], texts, encoded, columns, arranged)
+            data |= {} if self.tag_input is None else {self.tag_input: self.read_tags(tagged, columns, arranged)}
         data.update(self._position_arrays(data))
         images = np.full(len(layouts), self.images_per_example)
         match = partial(match_iou, iou_threshold=self.iou_threshold)

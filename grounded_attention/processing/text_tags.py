@@ -13,33 +13,23 @@ from .phrase_grounding import check_indices, covered_tokens, flatten_phrases
 from .region_columns import RegionColumns
 from .sequence_layouts import EncodedTexts, TextColumns
 
+Tagged = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-def token_regions(
-    tags: Sequence[Sequence[Mapping[str, Any]] | None],
-    texts: list[list[str]],
-    encoded: EncodedTexts,
-    columns: TextColumns,
-    regions: RegionColumns,
-) -> np.ndarray:
+
+def token_regions(tagged: Tagged, columns: TextColumns, regions: RegionColumns) -> np.ndarray:
     """Computes the region column that each text token sees. A token has a tag if it shares a character with the tag's
     span; of several tags the first is used.
     """
     # Copies, because NumPy does not define the order of writes through reversed views.
-    example, token, region = (side[::-1].copy() for side in _tagged(tags, texts, encoded, columns, regions))
+    example, token, region = (side[::-1].copy() for side in tagged)
     out = np.full(columns.arrays["input_ids"].shape, -1, dtype=np.int64)
     out[example, token] = region  # the last write stays, so the first tag comes last
     return out
 
 
-def aligned_tokens(
-    tags: Sequence[Sequence[Mapping[str, Any]] | None],
-    texts: list[list[str]],
-    encoded: EncodedTexts,
-    columns: TextColumns,
-    regions: RegionColumns,
-) -> np.ndarray:
+def aligned_tokens(tagged: Tagged, columns: TextColumns, regions: RegionColumns) -> np.ndarray:
     """Computes the text columns that refer to each region."""
-    example, token, region = _tagged(tags, texts, encoded, columns, regions)
+    example, token, region = tagged
     shape = (len(columns.arrays["input_ids"]), regions.arrays["region_boxes"].shape[1])
     inside = region >= 0
     pairs = np.stack((example[inside] * shape[1] + region[inside], token[inside]))
@@ -50,13 +40,13 @@ def aligned_tokens(
     return out.reshape(*shape, -1)
 
 
-def _tagged(
+def find_tagged(
     tags: Sequence[Sequence[Mapping[str, Any]] | None],
     texts: list[list[str]],
     encoded: EncodedTexts,
     columns: TextColumns,
     regions: RegionColumns,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> Tagged:
     """Returns every tagged token in the order of the tags: example, text column, region column (-1 if dropped)."""
     flat = flatten_phrases(tags, texts, kind="tag")
     indices = [check_indices(flat, index, regions.counts) for index in range(len(flat.records))]

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from datasets import DatasetInfo
@@ -10,7 +11,7 @@ from datasets.info import DatasetInfosDict
 from datasets.utils.metadata import MetadataConfigs
 from huggingface_hub import DatasetCard, DatasetCardData
 
-from grounded_attention.dataset_scripts.licences import scenes_command
+from grounded_attention.dataset_scripts.licences import Licence, scenes_command
 from grounded_attention.utils.plain_text import markdown_code, markdown_table, markdown_text, printable
 
 Record = Mapping[str, Any]
@@ -50,6 +51,21 @@ def write_card(repository: str, records: Mapping[str, Record]) -> str:
     ]
     body = "\n\n".join(part.strip() for part in parts if part.strip())
     return str(DatasetCard(f"---\n{_metadata(repository, records).to_yaml()}\n---\n\n{body}\n"))
+
+
+def table_card(
+    repository: str, parts: Sequence[str], tags: Sequence[str], rows: int, licence: Licence, shards: str
+) -> str:
+    """The card of a table of ours, whose files `shards` the Hub reads as one split: title, then `parts`."""
+    title = repository.split("/")[-1]
+    data = DatasetCardData(
+        pretty_name=title,
+        tags=["grounded-attention", *tags],
+        size_categories=[size_category(rows)],
+        **licence_metadata(asdict(licence)),
+    )
+    MetadataConfigs({"default": {"data_files": [{"split": "train", "path": shards}]}}).to_dataset_card_data(data)
+    return str(DatasetCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join([f"# {title}", *parts]) + "\n"))
 
 
 def licence_metadata(licence: Mapping[str, str]) -> dict[str, Any]:

@@ -6,10 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from datasets.utils.metadata import MetadataConfigs
-from huggingface_hub import DatasetCard, DatasetCardData
-
-from grounded_attention.dataset_scripts.hub.dataset_card import licence_metadata, licence_text, size_category, table
+from grounded_attention.dataset_scripts.hub.dataset_card import licence_text, table, table_card
 from grounded_attention.dataset_scripts.licences import Licence
 
 from .files import SHARDS
@@ -32,11 +29,9 @@ def write_label_card(
     repository: str, info: Mapping[str, Any], licence: Licence, permission: str | None, example: str
 ) -> str:
     """Writes the content of README.md."""
-    title, counts = repository.split("/")[-1], info["statistics"]
-    terms = dataclasses.asdict(licence)
+    counts = info["statistics"]
     statistics = "\n".join(describe(counts))
     parts = [
-        f"# {title}",
         "Phrases of captions, with the boxes and scores that a model gave them. Nobody checked them. The captions and "
         "images are not included.",
         f"```\n{statistics}\n```",
@@ -45,19 +40,12 @@ def write_label_card(
         "## Use",
         _snippet(repository, example),
         "## Licence",
-        licence_text({"licence": terms, "permission": permission}),
+        licence_text({"licence": dataclasses.asdict(licence), "permission": permission}),
         "The terms of the captions decide whether their phrases may be redistributed.",
         "## How they were made",
         f"```json\n{json.dumps(info['provenance'], indent=2, ensure_ascii=False)}\n```",
     ]
-    data = DatasetCardData(
-        pretty_name=title,
-        tags=["grounded-attention", "pseudo-labels", "visual-grounding"],
-        size_categories=[size_category(counts["captions"])],
-        **licence_metadata(terms),
-    )
-    MetadataConfigs({"default": {"data_files": [{"split": "train", "path": SHARDS}]}}).to_dataset_card_data(data)
-    return str(DatasetCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"))
+    return table_card(repository, parts, ["pseudo-labels", "visual-grounding"], counts["captions"], licence, SHARDS)
 
 
 def _snippet(repository: str, example: str) -> str:

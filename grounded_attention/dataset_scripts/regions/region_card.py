@@ -6,10 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from datasets.utils.metadata import MetadataConfigs
-from huggingface_hub import DatasetCard, DatasetCardData
-
-from grounded_attention.dataset_scripts.hub.dataset_card import licence_metadata, licence_text, size_category, table
+from grounded_attention.dataset_scripts.hub.dataset_card import licence_text, table, table_card
 from grounded_attention.dataset_scripts.licences import Licence
 from grounded_attention.utils.plain_text import markdown_text
 
@@ -47,7 +44,6 @@ def write_region_card(
     named = markdown_text(detector if isinstance(detector, str) else json.dumps(detector, ensure_ascii=False))
     widths = {name: f", {width} wide" if width else "" for name, width in info["arrays"].items()}
     parts = [
-        f"# {repository.split('/')[-1]}",
         f"Regions of {info['images']:,} images, {info['regions']:,} in all, each with a box and "
         f"{info['feature_size']:,} feature values of a detector ({named if detector else 'not named'}). The images "
         "are not included.",
@@ -73,14 +69,7 @@ def write_region_card(
             ],
         ),
     ]
-    data = DatasetCardData(
-        pretty_name=repository.split("/")[-1],
-        tags=["grounded-attention", "region-features"],
-        size_categories=[size_category(info["images"])],
-        **licence_metadata(dataclasses.asdict(licence)),
-    )
-    MetadataConfigs({"default": {"data_files": [{"split": "train", "path": SHARDS}]}}).to_dataset_card_data(data)
-    return str(DatasetCard(f"---\n{data.to_yaml()}\n---\n\n" + "\n\n".join(parts) + "\n"))
+    return table_card(repository, parts, ["region-features"], info["images"], licence, SHARDS)
 
 
 def _shorten_lists(value: Any) -> Any:
