@@ -41,6 +41,7 @@ PEER_TEXTS = ("Connection closed by peer", "Connection reset by peer", "ncclRemo
 # What PyTorch and Python say when a process that they started has ended.
 WORKER_TEXTS = ("DataLoader worker (pid", "process in the process pool was terminated abruptly")
 MEMORY_TEXTS = ("can't allocate memory", "out of memory")
+PANIC = "PanicException"  # of a library written in Rust; it is no Exception
 INTERRUPTED = 130  # exit status of an interrupted program in a shell
 
 
@@ -145,8 +146,10 @@ def explain_process(error: BaseException) -> str | None:
 
 
 def explain_memory(error: BaseException) -> str | None:
-    """Formats an error about memory that ran out as one line; `None` for another error."""
+    """Formats an error about memory or patience that ran out as one line; `None` for another error."""
     text = " ".join(str(error).split())
+    if type(error).__name__ == PANIC:
+        return f"a text cannot be read ({first_sentences(text)}): the tokenizer is damaged or hostile"
     if not isinstance(error, MemoryError) and not any(mark in text for mark in MEMORY_TEXTS):
         return None
     return f"the memory is full ({first_sentences(error)}); give smaller sizes, or end other programs"
@@ -204,7 +207,9 @@ def run(
     except CommandFailed as error:
         _print_error(str(error))
         return error.status
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
         line = explain_name(error) or explain_cache(error)
         line = line or (explain_error(error) if isinstance(error, ValueError | OSError) else None)
         line = line or explain_storage(error) or explain_memory(error)

@@ -1,10 +1,13 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """One bound for what the files of strangers may cost, whatever library reads them: that of the system."""
 
+import faulthandler
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import NoReturn
 
@@ -69,3 +72,42 @@ def _limit_time(seconds: float, restored: ExitStack) -> None:
         restored.callback(signal.signal, signal.SIGVTALRM, signal.signal(signal.SIGVTALRM, stop))
         restored.callback(signal.setitimer, signal.ITIMER_VIRTUAL, 0)
         signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+
+
+def try_apart(source: object, work: Callable[[], object]) -> None:
+    """Does a piece of work of a moment in a child first (Linux): a library that is not written in Python ends its
+    process where it finds no memory, and does not stop in time. What `work` raises does not matter.
+    """
+    if sys.platform != "linux":
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child does not touch what other threads have locked
+        child = os.fork()
+    if child == 0:
+        _work_bounded(work)
+    ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if ended not in (0, -signal.SIGALRM):
+        raise FileError(f"{source}: a short text takes too much memory or time: it is damaged, or hostile")
+
+
+def _work_bounded(work: Callable[[], object]) -> NoReturn:
+    """The child of `try_apart`: its exit status is 0, 1 after a bound, or it ends by a signal."""
+    status = 1
+    try:
+        import resource
+
+        faulthandler.disable()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(60)  # of waiting, for a lock that was held
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS) + 1,) * 2)
+        _limit_memory(MEMORY, ExitStack())
+        work()
+        status = 0
+    except MemoryError:
+        pass
+    except Exception:
+        status = 0
+    finally:
+        os._exit(status)

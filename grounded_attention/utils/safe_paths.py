@@ -5,9 +5,9 @@ import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from .bounded_files import MAX_CONFIG_BYTES, MEGABYTE, open_data, parse_json, read_json, unique_keys
+from .bounded_files import MEGABYTE, open_data, parse_json, read_json, unique_keys
 
-MAX_HEADER = 100 * MEGABYTE  # of a safetensors file, as its library has it
+MAX_JSON = 16 * MEGABYTE  # of a configuration, or a header of a safetensors file: 200,000 weights
 WHOLE = ("I16", "I32", "I64", "U16", "U32", "U64", "BOOL")  # quantised weights are of 8 bits, or have other names
 
 
@@ -39,11 +39,13 @@ def check_weight_index(folder: str | os.PathLike[str]) -> None:
     """
     config = Path(folder, "config.json")
     if config.is_file():
-        read_json(config, MAX_CONFIG_BYTES * 64, object_pairs_hook=unique_keys)
+        read_json(config, MAX_JSON, object_pairs_hook=unique_keys)
     for path in Path(folder).glob("*.safetensors"):
         with open_data(path) as file:
             size = int.from_bytes(file.read(8), "little")
-            header = parse_json(file.read(min(size, MAX_HEADER)), path, object_pairs_hook=unique_keys)
+            if size > MAX_JSON:
+                raise ValueError(f"{path}: a header of {size:,} bytes, expected at most {MAX_JSON:,}; copy it again")
+            header = parse_json(file.read(size), path, object_pairs_hook=unique_keys)
         for name, entry in header.items() if isinstance(header, dict) else ():
             kind = entry.get("dtype") if isinstance(entry, dict) else None
             if name.endswith((".weight", ".bias")) and kind in WHOLE:

@@ -14,6 +14,7 @@ import tracemalloc
 import zipfile
 import zlib
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 
 import h5py
@@ -23,10 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer
 from tokenizers.models import WordLevel
+from tokenizers.normalizers import Replace, Sequence
+from tokenizers.pre_tokenizers import Split
 from transformers import PreTrainedTokenizerFast
 
+from grounded_attention.commands.command_line import make_parser, run
 from grounded_attention.commands.command_settings import settings
 from grounded_attention.conversion.file import read_checkpoint, read_overrides
 from grounded_attention.dataset_scripts.builders.conceptual_captions import _parse_json
@@ -44,11 +48,13 @@ from grounded_attention.dataset_scripts.regions.readers import READERS, read_reg
 from grounded_attention.dataset_scripts.rows import grounded_rows
 from grounded_attention.dataset_scripts.rows.box_texts import find_mentions, words_asked_for
 from grounded_attention.processing.chat_prompts import render_prompt
+from grounded_attention.processing.sequence_layouts import check_tokenizer
 from grounded_attention.tasks.answer_lists import read_answers
 from grounded_attention.training.recipes.recipe import RecipeError, apply_override, read_yaml
 from grounded_attention.utils import bounded_reading
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, read_text
 from grounded_attention.utils.open_images import MAX_PIXELS, open_image
+from grounded_attention.utils.safe_paths import check_weight_index
 
 SECONDS = 60
 HINT = "get it again"
@@ -317,6 +323,21 @@ def decoders_of(path):
     return lambda: open_image(path)
 
 
+def safetensors_of(path):
+    """A header that claims 100 MB, which its library would take."""
+    path.write_bytes((10**8).to_bytes(8, "little") + b"{")
+    os.truncate(path, 10**8 + 8)
+    return lambda: check_weight_index(path.parent)
+
+
+def tokenizer_of(folder):
+    """Each of forty rules doubles the letters of a text."""
+    tokenizer = Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    tokenizer.normalizer = Sequence([Replace("e", "ee")] * 40)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="?").save_pretrained(folder)
+    return lambda: check_tokenizer(PreTrainedTokenizerFast.from_pretrained(folder))
+
+
 TEMPLATES = {
     "large": "{% set ns = namespace(t='x') %}{% for i in range(50) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}",
     "endless": "{% for i in range(9999) %}{% for j in range(9999) %}{% for k in range(9999) %}"
@@ -341,6 +362,8 @@ FILES = {
     "runs.jsonl": run_of,
     "scans.jpg": scans_of,
     "decoders.webp": decoders_of,
+    "model.safetensors": safetensors_of,
+    "tokenizer": tokenizer_of,
     **dict.fromkeys(TEMPLATES, template_of),
     **{name: lambda path, content=content: lambda: loads(content) for name, content in PICKLES.items()},
 }
@@ -353,8 +376,24 @@ def test_a_file_that_would_fill_the_memory(tmp_path, name, monkeypatch):
     monkeypatch.setattr(bounded_reading, "SECONDS", 1.0)
     begin = os.times().children_user
     found, peak = peak_of(FILES[name](tmp_path / name))
-    assert any(mark in found for mark in ("to read", "damaged", "not a NumPy array", "no end")), found
+    assert any(mark in found for mark in ("to read", "damaged", "not a NumPy array", "no end", "header of")), found
     assert peak < 1.3 * 2**27 and os.times().children_user - begin < 8
+
+
+def test_a_regular_expression_without_end_is_one_line(capsys):
+    tokenizer = Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?"))
+    tokenizer.pre_tokenizer = Split(Regex("(a+)+$"), "removed", invert=True)
+    work = partial(tokenizer.encode, "a" * 60 + "!")
+    with at_once():
+        assert run(make_parser("read", "examples:\n  none"), lambda options: work(), []) == 2
+    assert "error: a text cannot be read" in capsys.readouterr().err
+
+
+def test_a_tokenizer_that_knows_few_characters_is_not_refused(tmp_path):
+    """An error of a tokenizer about a text of other characters is none of its file."""
+    made = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="?")))
+    made.save_pretrained(tmp_path)
+    check_tokenizer(PreTrainedTokenizerFast.from_pretrained(tmp_path))
 
 
 def test_json_of_many_empty_objects_is_bounded(tmp_path, monkeypatch):
