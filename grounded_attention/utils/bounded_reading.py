@@ -13,7 +13,9 @@ from typing import NoReturn
 
 MEMORY, SECONDS = 2**30, 10.0  # above what the process has, and of computing
 PER_BYTE, PER_SECOND = 8, 4 * 2**20  # more memory and time for the bytes of a file
-_LOCK, _INSIDE = threading.Lock(), [0]
+_LOCK = threading.Lock()
+_GRANTED: dict[int, int] = {}  # the memory of each thread that is inside of a bound
+_BEFORE: list[tuple[int, int]] = []  # the limits before the first of them
 
 
 class FileError(ValueError):
@@ -29,28 +31,36 @@ def bounded(source: object, size: int = 0, memory: int = 0) -> Iterator[None]:
     """Reads something of `size` bytes; what needs far more memory or time than that is worth is a `FileError`. So many
     bytes of `memory` are granted besides.
 
-    Memory is bounded on Linux, for all threads; time in the main thread, between two instructions of Python. Inside of
-    another bound, that one holds.
+    Memory is bounded on Linux, for all threads that read together; time in the main thread, between two instructions
+    of Python. Inside of another bound, that one holds.
     """
-    with _LOCK:
-        _INSIDE[0] += 1
-        first = _INSIDE[0] == 1
+    thread = threading.get_ident()
     try:
         with ExitStack() as restored:
-            if first:
-                _limit_memory(MEMORY + PER_BYTE * size + memory, restored)
+            if thread not in _GRANTED:
+                with _LOCK:
+                    _GRANTED[thread] = MEMORY + PER_BYTE * size + memory
+                    _limit_memory(sum(_GRANTED.values()))
+                restored.callback(_leave, thread)
                 _limit_time(SECONDS + size / PER_SECOND, restored)
             yield
     except (MemoryError, RecursionError, _TooLong) as error:
         kinds = {RecursionError: "is nested too deeply", _TooLong: "takes too long"}
         problem = kinds.get(type(error), "needs too much memory")
         raise FileError(f"{source}: it {problem} to read: it is damaged, or made to stop its readers") from None
-    finally:
-        with _LOCK:
-            _INSIDE[0] -= 1
 
 
-def _limit_memory(more: int, restored: ExitStack) -> None:
+def _leave(thread: int) -> None:
+    with _LOCK:
+        del _GRANTED[thread]
+        if not _GRANTED and _BEFORE:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_DATA, _BEFORE.pop())
+
+
+def _limit_memory(more: int) -> None:
+    """Allows so many bytes above what the process has, within what it was allowed before the first bound."""
     try:
         import resource
 
@@ -58,10 +68,10 @@ def _limit_memory(more: int, restored: ExitStack) -> None:
             used = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     except (ImportError, OSError):  # no Linux
         return
-    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    limits = [each for each in (used + more, soft, hard) if each != resource.RLIM_INFINITY]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
-    restored.callback(resource.setrlimit, resource.RLIMIT_DATA, (soft, hard))
+    if not _BEFORE:
+        _BEFORE.append(resource.getrlimit(resource.RLIMIT_DATA))
+    limits = [each for each in (used + more, *_BEFORE[0]) if each != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), _BEFORE[0][1]))
 
 
 def _limit_time(seconds: float, restored: ExitStack) -> None:
@@ -102,7 +112,7 @@ def _work_bounded(work: Callable[[], object]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (int(SECONDS) + 1,) * 2)
-        _limit_memory(MEMORY, ExitStack())
+        _limit_memory(MEMORY)
         work()
         status = 0
     except MemoryError:

@@ -9,10 +9,12 @@ import pickle
 import resource
 import signal
 import struct
+import threading
 import time
 import tracemalloc
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
@@ -394,6 +396,23 @@ def test_a_tokenizer_that_knows_few_characters_is_not_refused(tmp_path):
     made = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="?")))
     made.save_pretrained(tmp_path)
     check_tokenizer(PreTrainedTokenizerFast.from_pretrained(tmp_path))
+
+
+def test_threads_that_read_together_have_a_bound_each(monkeypatch):
+    """Each of four keeps what one may have; the limits of the process are back afterwards."""
+    monkeypatch.setattr(bounded_reading, "MEMORY", 2**27)
+    barrier, before = threading.Barrier(4), resource.getrlimit(resource.RLIMIT_DATA)
+
+    def read(name):
+        with bounded_reading.bounded(name):
+            barrier.wait()
+            kept = bytearray(100 * 2**20)
+            barrier.wait()
+            return len(kept)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert sum(threads.map(read, "abcd")) == 400 * 2**20
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before and not bounded_reading._GRANTED
 
 
 def test_json_of_many_empty_objects_is_bounded(tmp_path, monkeypatch):
