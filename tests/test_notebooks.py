@@ -18,6 +18,10 @@ LARGEST = 300_000  # bytes, most of them a picture of the explorer
 PATHS = re.compile(r"/(?:home|root|tmp|Users|usr|opt|private|mnt|work|content)/\w|[A-Z]:\\")
 # The tag of a cell whose figures are those of a training: another machine rounds differently.
 ROUNDING = "rounding"
+HUNDRED = {
+    '"training.max_steps": "100"': '"training.max_steps": "8"',
+    '"training.warmup_steps": "10"': '"training.warmup_steps": "1"',
+}
 # Figures of a training are not compared, so a tenth of its steps shows the same.
 FEWER_STEPS = {
     "heads_of_a_vlm": {
@@ -25,14 +29,20 @@ FEWER_STEPS = {
         "warmup_steps=10": "warmup_steps=1",
         "logging_steps=25": "logging_steps=2",
     },
-    "hub_data_to_qwen_vl": {
-        '"training.max_steps": "100"': '"training.max_steps": "8"',
+    "hub_data_to_qwen_vl": HUNDRED,
+    "your_own_data_set": HUNDRED,
+    "train_and_compare": {
+        '"training.max_steps": "80"': '"training.max_steps": "8"',
         '"training.warmup_steps": "10"': '"training.warmup_steps": "1"',
+        '"training.logging_steps": "20"': '"training.logging_steps": "2"',
     },
 }
-WHITE = """
+# White figures, and no full garbage collection for each training, as `conftest.py` has it.
+QUICK = """
+import functools, gc
 from tests.helpers.quick_figures import Figure, blank_figure, no_objects
 Figure.savefig, Figure.findobj = blank_figure, no_objects
+gc.collect = functools.partial(gc.collect, 1)
 """
 
 
@@ -42,7 +52,7 @@ def executed(tmp_path_factory):
 
     Figures are white: of a picture the size is compared.
     """
-    cells = [nbformat.v4.new_code_cell(WHITE)]
+    cells = [nbformat.v4.new_code_cell(QUICK)]
     for name in NAMES:
         cells += [*with_fewer_steps(name).cells, nbformat.v4.new_code_cell("%reset -f")]
     for number, cell in enumerate(cells):
@@ -70,9 +80,10 @@ def shape(output, rounding):
 
 
 def figures_left_out(text, rounding):
-    """The text; of a cell with trained figures, without figures, and with the same room for each."""
+    """The text; of a cell with trained figures, without them and colours of regions, with the same room for each."""
     if not rounding:
         return text
+    text = re.sub(r"(?:red|blue|green|yellow)(?= +\d+%)", "colour", text)
     return re.sub(r"[ ─]+", " ", re.sub(r"[+-]?\d+(?:\.\d+)?(?:e-?\d+)?\*?", "0", text))
 
 

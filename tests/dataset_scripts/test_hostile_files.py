@@ -420,7 +420,7 @@ def test_json_of_many_empty_objects_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(bounded_reading, "MEMORY", 2**25)
     monkeypatch.setattr(bounded_reading, "PER_BYTE", 1)
     path = tmp_path / "rows.json"
-    path.write_text('{"rows": [' + "{}," * 2**23 + "{}]}")
+    path.write_text('{"rows": [' + "{}," * 2**21 + "{}]}")
     found, _ = peak_of(lambda: list(grounded_rows(path)))
     assert "rows.json" in found and "memory" in found, found
 

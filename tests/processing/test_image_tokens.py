@@ -91,7 +91,7 @@ def choose_areas(tokens: ImageTokens, sizes: list, generator: np.random.Generato
     """(image, (x1, y1, x2, y2) in pixels): the whole pixels inside boxes of tokens, whole images, others."""
     scales = np.array([[*size, *size] for size in sizes])
     placed = np.flatnonzero(tokens.has_box)
-    some = {placed[0], placed[-1], *generator.choice(placed, min(12, len(placed)), replace=False)}
+    some = {placed[0], placed[-1], *generator.choice(placed, min(6, len(placed)), replace=False)}
     areas = []
     for token in some:
         box = tokens.boxes[token].astype(np.float64) * scales[tokens.images[token]]
@@ -99,7 +99,7 @@ def choose_areas(tokens: ImageTokens, sizes: list, generator: np.random.Generato
         areas.append((int(tokens.images[token]), inside))
     for image, (width, height) in enumerate(sizes):
         areas.append((image, np.array([0, 0, width, height])))
-        for _ in range(4):
+        for _ in range(2):
             x, y = np.sort(generator.integers(0, width + 1, 2)), np.sort(generator.integers(0, height + 1, 2))
             areas.append((image, np.array([x[0], y[0], x[1], y[1]])))
     return [(image, area) for image, area in areas if (area[:2] < area[2:]).all()]

@@ -176,14 +176,23 @@ def _objects(foreground: np.ndarray, paints: np.ndarray) -> Iterator[np.ndarray]
 
 def _components(mask: np.ndarray) -> list[np.ndarray]:
     """Returns the connected parts of a mask (H, W) that are large enough, each as a mask."""
-    inside = torch.from_numpy(mask)
-    number = torch.arange(1, mask.size + 1, dtype=torch.float32).view(1, 1, *mask.shape) * inside
-    while True:  # the highest number of a part spreads over the part
+    rows, columns = (np.flatnonzero(mask.any(axis=axis)) for axis in (1, 0))
+    if not len(rows):
+        return []
+    place = np.s_[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
+    inside = torch.from_numpy(mask[place])
+    number = torch.arange(1, inside.numel() + 1, dtype=torch.float32).view(1, 1, *inside.shape) * inside
+    while (
+        True
+    ):  # the highest number of a part spreads over the part: to neighbours, then from the pixel of that number
         spread = torch.nn.functional.max_pool2d(number, 3, stride=1, padding=1) * inside
+        spread = torch.nn.functional.pad(spread.flatten(), (1, 0))[spread.long()]
         if torch.equal(spread, number):
             break
         number = spread
-    labels, counts = np.unique(number[0, 0].numpy(), return_counts=True)
-    return [
-        number[0, 0].numpy() == one for one, count in zip(labels, counts, strict=True) if one and count >= MIN_PIXELS
-    ]
+    parts = []
+    for one, count in zip(*np.unique(number[0, 0].numpy(), return_counts=True), strict=True):
+        if one and count >= MIN_PIXELS:
+            parts.append(np.zeros_like(mask))
+            parts[-1][place] = number[0, 0].numpy() == one
+    return parts
