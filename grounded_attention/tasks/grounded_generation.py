@@ -23,6 +23,7 @@ from grounded_attention.processing.chat_prompts import make_conversation
 from grounded_attention.reports.failures import MEANT, Box, Judged
 from grounded_attention.utils.schema import Index, Section, Weight, check_names
 
+from .before_answers import ask_before_answers, whole_answers
 from .generated_answers import generate_answers, prompt_inputs, score_generated
 from .generation_rows import CAPTION, CONVERSATION, EXPRESSION, to_rows
 from .judges import JudgeContext, Rows
@@ -69,6 +70,7 @@ class GroundedGenerationOptions(Section):
     box_dialect: str | None = None
     region_words: Weight = 0.0
     turns: Index = 0
+    before_answers: bool = False
 
     def __post_init__(self) -> None:
         check_names([self.box_dialect] if self.box_dialect else [], BOX_DIALECTS, "box_dialect=")
@@ -245,6 +247,9 @@ class GroundedGeneration(Task):
         phrases = [chat.phrases if examples.images is not None else [] for chat in chats]
         spoken = _texts(chats, int(examples.images is not None))
         inputs = processor(**spoken, images=examples.images, phrases=phrases, labels=True)
+        if options.before_answers and "phrase_mask" in inputs:
+            texts_of = ([text for turn in chat.messages for text in turn] for chat in chats)
+            inputs.update(ask_before_answers(inputs, [*map(whole_answers, phrases, texts_of)]))
         if options.region_words and examples.training:
             inputs[STATES] = True
         texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, normalize
 
+from .before_answers import BEFORE_ANSWER
 from .task import Batch
 
 SCALE = 20.0  # of cosines, before the softmax
@@ -49,8 +50,9 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
 
 
 def _grounded(batch: Batch) -> Tensor:
-    """Whether each phrase has a word and an image token, (B, P) bool."""
-    return batch["phrase_mask"].any(-1) & _gold(batch).any(-1)
+    """Whether each phrase has a word and an image token, (B, P) bool; the token before an answer is no word."""
+    used = batch["phrase_mask"].any(-1) & _gold(batch).any(-1)
+    return used & ~batch[BEFORE_ANSWER] if BEFORE_ANSWER in batch else used
 
 
 def _gold(batch: Batch) -> Tensor:

@@ -9,7 +9,7 @@ y1, x2, y2) divided by width and height of the image. The public files have no p
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
 
 from datasets import List, Value
@@ -22,6 +22,7 @@ from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from .local_builder import BuildReport, LocalBuilder, LocalConfig, texts
 
 EXPECTED = "a list with one object for each conversation, some with image"
+DEFAULT, QUESTIONS = "default", "questions"
 IMAGE_MARK = "<image>"
 ROLES = {"human": "user", "gpt": "assistant"}
 HOMEPAGE = "https://huggingface.co/datasets/liuhaotian/LLaVA-Instruct-150K"
@@ -52,7 +53,7 @@ Row = dict[str, Any]
 
 @dataclass
 class LlavaInstructConfig(LocalConfig):
-    """Options of [`LlavaInstruct`]; none of its own."""
+    """All conversations, or those of scenes with boxes for questions; see [`LlavaInstruct`]."""
 
     LICENCE: ClassVar[Licence] = LICENCE
     WHERE: ClassVar[str] = HINT
@@ -64,6 +65,10 @@ class LlavaInstructConfig(LocalConfig):
     }
     FOLDERS: ClassVar[Sequence[str]] = ("", "llava")
 
+    def file(self, split: str) -> Path:
+        names = self.FILES[split] if self.name == DEFAULT else (f"{split}_{self.name}.json",)
+        return self.find(*names, folders=self.FOLDERS)
+
 
 class LlavaInstruct(LocalBuilder):
     """One row a conversation about an image: `{example_id, image_id, file_name, messages, phrases}`.
@@ -73,11 +78,14 @@ class LlavaInstruct(LocalBuilder):
     file without folder and suffix. `example_id` is the id of the element and its number in the file, since ids occur
     twice in the public mix. Conversations without an image are left out unread and counted, those with an empty answer
     too. If the assistant begins, its first message is left out, as LLaVA's own loader does.
+
+    The configurations are `default` and `questions`: the files `{split}_questions.json`, which scenes have.
     """
 
     config: LlavaInstructConfig
     BUILDER_CONFIG_CLASS = LlavaInstructConfig
-    BUILDER_CONFIGS = [LlavaInstructConfig(name="default")]
+    BUILDER_CONFIGS = [LlavaInstructConfig(name=name) for name in (DEFAULT, QUESTIONS)]
+    DEFAULT_CONFIG_NAME = DEFAULT
 
     INFO = ("Conversations about images.", FEATURES, HOMEPAGE, CITATION)
 

@@ -237,10 +237,10 @@ def _relation(
 def _query_related(scene: Scene, rng: random.Random) -> Question | None:
     """Asks for the shape of the only object with some relation to another."""
     related = only_related(scene, rng)
-    if related is None or len(related[2].shapes) > 1:
+    if related is None or len(scene.objects[related[2]].shapes) > 1:
         return None
-    phrase, relation, other = related
-    words, [shape] = rng.choice(RELATION_WORDS[relation]), other.shapes
+    (_, phrase), relation, other = related
+    words, [shape] = rng.choice(RELATION_WORDS[relation]), scene.objects[other].shapes
     return Question(
         f"What is {words} {phrase}?",
         shape,

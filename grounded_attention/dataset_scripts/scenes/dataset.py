@@ -94,8 +94,9 @@ IMAGES_PER_DOCUMENT = 4
 GQA_COUNT = "gqa_questions"
 # Likewise for the sentences of LXMERT's files.
 LXMERT_COUNT = "lxmert_sentences"
-# Likewise for the turns of LLaVA's files.
+# Likewise for the turns of LLaVA's files, and for the conversations of those of questions with boxes.
 LLAVA_COUNT = "llava_turns"
+ASKED_COUNT = "llava_questions"
 _CHUNK = 16
 
 
@@ -130,7 +131,7 @@ def write_scenes(
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
-    if manifest is not None and {GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT} <= manifest.keys():
+    if manifest is not None and {GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT, ASKED_COUNT} <= manifest.keys():
         return manifest
     make_folder(root)
     with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
@@ -144,7 +145,8 @@ def _write_missing(root: Path, images: int, seed: int, num_proc: int, force: boo
     if manifest is not None:
         manifest = manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
         manifest = manifest if LXMERT_COUNT in manifest else _add_lxmert(root, manifest)
-        return manifest if LLAVA_COUNT in manifest else _add_llava(root, manifest)
+        manifest = manifest if LLAVA_COUNT in manifest else _add_llava(root, manifest)
+        return manifest if ASKED_COUNT in manifest else _add_asked(root, manifest)
     begin(root, identity)
     with _without_garbage_collection():
         manifest = {**described(identity), **_write_all(root, images, seed, num_proc, held_out)}
@@ -193,6 +195,34 @@ def _add_llava(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     return extended
 
 
+def _add_asked(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
+    """Likewise for the questions with boxes, for which the scenes are described again."""
+    seed, images, held_out = manifest["seed"], manifest["images"], manifest.get(HELD_OUT, False)
+    questioned = {
+        split: [questioned_image(seed, scene_record(seed, number, images, held_out)) for number in numbers]
+        for split, numbers in split_numbers(seed, images).items()
+    }
+    _write_files(root, writers_llava.question_files(root, seed, questioned))
+    extended = {**manifest, ASKED_COUNT: _asked_counts(questioned)}
+    finish(root, extended)
+    return extended
+
+
+def _asked_counts(questioned: Mapping[str, list[QuestionedImage]]) -> dict[str, int]:
+    return {split: len(listed) for split, listed in questioned.items()}
+
+
+def questioned_image(seed: int, record: SceneRecord) -> QuestionedImage:
+    """Returns the questions about an image in the manner of VQA, with the boxes of its objects."""
+    scene, rng = record.scene, random.Random(f"{seed}/questions/{record.number}")
+    sides = (scene.width, scene.height) * 2
+    boxes = [
+        tuple(round(edge / side, 5) for edge, side in zip(box, sides, strict=True))
+        for box in writers_refcoco.object_boxes(scene)
+    ]
+    return QuestionedImage(record.image_id, tuple(questions.ask(scene, rng, record.combinations)), tuple(boxes))
+
+
 def referred_image(seed: int, record: SceneRecord, detections: features.Detections) -> ReferredImage:
     """Returns the referring expressions of an image, its objects, and the detector's boxes."""
     rng, scene = random.Random(f"{seed}/expressions/{record.number}"), record.scene
@@ -226,12 +256,11 @@ def draw(seed: int, number: int, images: int, root: Path, held_out: bool = False
     image = Image.open(jpeg, formats=["JPEG"])
     detections = features.detect(record.scene, np.random.default_rng([seed, number]))
     referred = referred_image(seed, record, detections)
-    image_questions = questions.ask(record.scene, random.Random(f"{seed}/questions/{number}"), record.combinations)
     texts = ImageTexts(
         writers.phrase_pairs(record),
         CaptionedImage.of(record),
         referred,
-        QuestionedImage(record.image_id, tuple(image_questions)),
+        questioned_image(seed, record),
         composed_image(seed, record),
         writers_conllu.conllu(record),
         _corpus_sentences(seed, number, held_out),
@@ -311,7 +340,8 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
     composed = {split: [each.composed for each in listed] for split, listed in splits.items()}
     _write_files(root, {**_common_files(splits), **writers_vqa.files(statements_of), **writers_gqa.files(composed)})
     aggregated, instructed = writers_lxmert.files(root), writers_llava.files(root, seed)
-    _write_files(root, {**aggregated, **instructed})
+    questioned = {split: [each.questioned for each in listed] for split, listed in splits.items()}
+    _write_files(root, {**aggregated, **instructed, **writers_llava.question_files(root, seed, questioned)})
     return {
         "splits": {split: len(listed) for split, listed in splits.items()},
         "phrase_pairs": {split: sum(len(each.pairs) for each in listed) for split, listed in splits.items()},
@@ -325,6 +355,7 @@ def _write_all(root: Path, images: int, seed: int, num_proc: int, held_out: bool
         GQA_COUNT: _gqa_counts(composed),
         LXMERT_COUNT: writers_lxmert.count_sentences(aggregated),
         LLAVA_COUNT: writers_llava.count_turns(instructed),
+        ASKED_COUNT: _asked_counts(questioned),
     }
 
 

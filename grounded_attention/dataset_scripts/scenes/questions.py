@@ -12,9 +12,9 @@ from functools import partial
 from operator import attrgetter
 
 from .annotators import RELATION_WORDS
-from .language import PLURALS, exists, meaning_of, referents, with_article
+from .language import PLURALS, exists, fits, meaning_of, referents, with_article
 from .phrases import Content, draw_allowed, draw_habit, is_held_out_look, object_phrase
-from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, SceneObject, relation_holds
+from .world import COLOURS, GROUNDS, SHAPES, SIZES, TEXTURES, Combinations, Scene, relation_holds
 
 HUMANS = 10
 PER_SCENE = 4
@@ -39,16 +39,22 @@ OTHER_WORDS = {
 }
 NAMES = {"shapes": SHAPES, "colours": COLOURS, "sizes": SIZES, "textures": TEXTURES}
 YES_NO, NUMBER, OTHER = "yes/no", "number", "other"
+Phrases = tuple[tuple[str, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question, its type by its first words, the type of its answers, and the answers of ten humans."""
+    """A question, its type by its first words, the type of its answers, and the answers of ten humans.
+
+    `phrases` are words of the question and the objects they mean; `evidence` are the objects that decide the answer.
+    """
 
     text: str
     question_type: str
     answer_type: str
     answers: tuple[str, ...]
+    phrases: Phrases = ()
+    evidence: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class _QuestionDraft:
     possible: tuple[str, ...]
     content: Content = field(default_factory=Content)
     asked: str | None = None
+    phrases: Phrases = ()
+    evidence: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> str | None:
@@ -87,7 +95,9 @@ def ask(scene: Scene, rng: random.Random, combinations: Combinations = Combinati
         draft = draw_allowed(partial(kind, scene, rng), combinations, attrgetter("verdict"))
         if draft is not None and draft.text not in questions:
             answers = tuple(_answer(draft, rng, combinations) for _ in range(HUMANS))
-            questions[draft.text] = Question(draft.text, draft.question_type, draft.answer_type, answers)
+            questions[draft.text] = Question(
+                draft.text, draft.question_type, draft.answer_type, answers, draft.phrases, draft.evidence
+            )
         if len(questions) == PER_SCENE:
             break
     return list(questions.values())
@@ -129,7 +139,8 @@ def _attribute(hidden_attribute: str, words: str) -> Callable[[Scene, random.Ran
         number, phrase = single
         true = getattr(scene.objects[number], hidden_attribute)
         names, content = NAMES[hidden_attribute], Content((phrase, *(f"{phrase} {name}" for name in true)))
-        return _QuestionDraft(f"What {words} is {phrase}?", f"what {words}", OTHER, true, names, content, phrase)
+        text, meant = f"What {words} is {phrase}?", ((phrase, (number,)),)
+        return _QuestionDraft(text, f"what {words}", OTHER, true, names, content, phrase, meant, (number,))
 
     return draft
 
@@ -144,10 +155,12 @@ def _count(scene: Scene, rng: random.Random) -> _QuestionDraft:
         colour = rng.choice(scene.objects).colours[0] if rng.random() < 0.8 else rng.choice(COLOURS)
         words, has = f"{colour} objects", lambda item: colour in item.colours
         sure = sum(item.colours == (colour,) for item in scene.objects)
-    most = sum(map(has, scene.objects))
+    counted = tuple(number for number, item in enumerate(scene.objects) if has(item))
+    most = len(counted)
     true = tuple(dict.fromkeys((str(most), str(sure))))
     near = tuple(str(number) for number in range(max(0, most - 1), most + 2))
-    return _QuestionDraft(f"How many {words} are there?", "how many", NUMBER, true, near)
+    text, meant = f"How many {words} are there?", ((words, counted),)
+    return _QuestionDraft(text, "how many", NUMBER, true, near, phrases=meant, evidence=counted)
 
 
 def draw_look(scene: Scene, rng: random.Random) -> str:
@@ -163,8 +176,17 @@ def _existence(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     """Asks whether there is an object of some colour and shape."""
     look = draw_look(scene, rng)
     true = "no" if exists(look, scene) is False else "yes"
+    fitting = tuple(number for number, item in enumerate(scene.objects) if fits(item, meaning_of(look)))
+    phrase, content = with_article(look), Content((look,))
     return _QuestionDraft(
-        f"Is there {with_article(look)}?", "is there", YES_NO, (true,), ("yes", "no"), Content((look,))
+        f"Is there {phrase}?",
+        "is there",
+        YES_NO,
+        (true,),
+        ("yes", "no"),
+        content,
+        phrases=((phrase, fitting),),
+        evidence=fitting,
     )
 
 
@@ -181,7 +203,8 @@ def _verify_relation(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     relation = rng.choice(fitting)
     text = f"Is {phrase} {rng.choice(RELATION_WORDS[relation])} {other}?"
     content = Content((phrase, other), ((relation, other),))
-    return _QuestionDraft(text, "is the", YES_NO, (true,), ("yes", "no"), content)
+    meant, decide = ((phrase, (first,)), (other, (second,))), (first, second)
+    return _QuestionDraft(text, "is the", YES_NO, (true,), ("yes", "no"), content, phrases=meant, evidence=decide)
 
 
 def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
@@ -189,27 +212,26 @@ def _find_related(scene: Scene, rng: random.Random) -> _QuestionDraft | None:
     related = only_related(scene, rng)
     if related is None:
         return None
-    phrase, relation, other = related
-    text, content = (
-        f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?",
-        Content((phrase,), ((relation, phrase),)),
-    )
-    return _QuestionDraft(text, "what is", OTHER, other.shapes, SHAPES, content)
+    (number, phrase), relation, other = related
+    text = f"What is {rng.choice(RELATION_WORDS[relation])} {phrase}?"
+    content, meant = Content((phrase,), ((relation, phrase),)), ((phrase, (number,)),)
+    true = scene.objects[other].shapes
+    return _QuestionDraft(text, "what is", OTHER, true, SHAPES, content, phrases=meant, evidence=(other,))
 
 
 def _ground(scene: Scene, rng: random.Random) -> _QuestionDraft:
     return _QuestionDraft("What kind of ground is this?", "what kind of", OTHER, (scene.ground,), GROUNDS)
 
 
-def only_related(scene: Scene, rng: random.Random) -> tuple[str, str, SceneObject] | None:
-    """Draws an object, as a phrase, and a relation that only one other has to it, and returns this one too."""
+def only_related(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], str, int] | None:
+    """Draws an object with its phrase, and a relation that only one other has to it, and returns this one too."""
     single = single_object(scene, rng, rng.choice(("sizes", "textures")))
     if single is None:
         return None
-    number, phrase = single
+    number, _ = single
     relation = rng.choice(tuple(RELATION_WORDS))
     others = [k for k in range(len(scene.objects)) if k != number and relation_holds(scene, relation, k, number)]
-    return (phrase, relation, scene.objects[others[0]]) if len(others) == 1 else None
+    return (single, relation, others[0]) if len(others) == 1 else None
 
 
 def two_objects(scene: Scene, rng: random.Random) -> tuple[tuple[int, str], tuple[int, str]] | None:

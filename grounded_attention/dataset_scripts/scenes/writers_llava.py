@@ -2,14 +2,16 @@
 """Captions and questions of scenes as conversations in the format of LLaVA's instruction data, with their phrases.
 
 The texts are those of the folder's Flickr30K Entities and VQA files, which are read again; as in the real data, the
-questions of test have no answers, so its conversations have captions only. `processor/` is a processor for a small
-LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
+questions of test have no answers, so its conversations have captions only. In `{split}.json` the phrases of captions
+have boxes. `{split}_questions.json` have the questions of an image and then one caption; phrases of questions have
+boxes too, and a whole answer has those of the objects that decide it. `processor/` is a processor for a small LLaVA: a
+word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
 """
 
 import json
 import random
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from grounded_attention.dataset_scripts.builders.flickr30k_parsing import parse_
 from grounded_attention.utils.bounded_files import read_json, read_text
 
 from .annotators import CAPTIONS_PER_SCENE
+from .questions import Question
 from .records import SPLITS
-from .writers_vqa import file_names
+from .writers_vqa import QuestionedImage, file_names, usual_answer
 
 FOLDER = "llava"
+Turn = tuple[str, str, list[dict[str, Any]]]  # prompt, answer, and phrases of either: `message` is 0 or 1
 CAPTION_PROMPT = "Describe the image."
 PICTURE, PATCH = 96, 12  # pixels
 SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -53,16 +57,51 @@ def count_turns(written: Mapping[str, str | bytes]) -> dict[str, int]:
     return {split: sum(len(each["conversations"]) // 2 for each in images) for split, images in conversations.items()}
 
 
-def _conversations(root: Path, split: str, seed: int) -> list[dict[str, Any]]:
+def question_files(root: Path, seed: int, images: Mapping[str, Iterable[QuestionedImage]]) -> dict[str, str | bytes]:
+    """Returns path and text of the files of questions with boxes."""
+    written: dict[str, str | bytes] = {}
+    for split, questioned in images.items():
+        captions = dict(_captions(root, split))
+        made = []
+        for image in questioned:
+            rng = random.Random(f"{seed}/llava questions/{image.image_id}")
+            turns = [] if split == "test" else [_asked(question, image) for question in image.questions]
+            rng.shuffle(turns)
+            made.append(_conversation(image.image_id, [*turns, rng.choice(captions[image.image_id])]))
+        written[f"{FOLDER}/{split}_questions.json"] = json.dumps(made) + "\n"
+    return written
+
+
+def _asked(question: Question, image: QuestionedImage) -> Turn:
+    """A question and its usual answer, with the boxes of its phrases and those of what decides the answer."""
+    answer, places = usual_answer(question), []
+    for words, objects in question.phrases:
+        start = question.text.index(words)
+        places.append((0, start, start + len(words), objects))
+    places.append((1, 0, len(answer), question.evidence))
+    phrases = [
+        {"message": side, "start": start, "end": end, "boxes": [list(image.boxes[each]) for each in objects]}
+        for side, start, end, objects in places
+        if objects
+    ]
+    return question.text, answer, phrases
+
+
+def _captions(root: Path, split: str) -> Iterator[tuple[str, list[Turn]]]:
+    """Yields the images of a split and their captions, with the boxes of their phrases."""
     entities = EntitiesFiles.locate(root)
-    unrelated, questions = entities.unrelated(), _questions(root, split)
-    made = []
+    unrelated = entities.unrelated()
     for image in entities.image_ids(split):
         boxes = {each["entity_id"]: each["boxes"] for each in parse_annotation(entities.annotation(image))[2]}
         captions = entities.captions(split, image, unrelated, CAPTIONS_PER_SCENE)
-        turns: list[tuple[str, str, list[dict[str, Any]]]] = [
-            (CAPTION_PROMPT, each["text"], _phrases(each["phrases"], boxes)) for each in captions if each["related"]
-        ]
+        related = [each for each in captions if each["related"]]
+        yield image, [(CAPTION_PROMPT, each["text"], _phrases(each["phrases"], boxes)) for each in related]
+
+
+def _conversations(root: Path, split: str, seed: int) -> list[dict[str, Any]]:
+    questions = _questions(root, split)
+    made = []
+    for image, turns in _captions(root, split):
         turns += [(question, answer, []) for question, answer in questions[image]]
         random.Random(f"{seed}/llava/{image}").shuffle(turns)
         made.append(_conversation(image, turns))
@@ -84,19 +123,24 @@ def _questions(root: Path, split: str) -> dict[str, list[tuple[str, str]]]:
 
 def _phrases(phrases: list[dict[str, Any]], boxes: Mapping[str, list[list[float]]]) -> list[dict[str, Any]]:
     return [
-        {"start": each["start"], "end": each["end"], "boxes": [[round(x, 5) for x in box] for box in gold]}
+        {
+            "message": 1,
+            "start": each["start"],
+            "end": each["end"],
+            "boxes": [[round(x, 5) for x in box] for box in gold],
+        }
         for each in phrases
         if (gold := boxes.get(each["entity_id"]))
     ]
 
 
-def _conversation(image: str, turns: list[tuple[str, str, list[dict[str, Any]]]]) -> dict[str, Any]:
+def _conversation(image: str, turns: Iterable[Turn]) -> dict[str, Any]:
     messages: list[dict[str, str]] = []
     phrases: list[dict[str, Any]] = []
     for prompt, answer, mentioned in turns:
         mark = "" if messages else "<image>\n"
         messages += [{"from": "human", "value": mark + prompt}, {"from": "gpt", "value": answer}]
-        phrases += [{"message": len(messages) - 1, **phrase} for phrase in mentioned]
+        phrases += [{**phrase, "message": len(messages) - 2 + phrase["message"]} for phrase in mentioned]
     return {"id": image, "image": f"{image}.jpg", "conversations": messages, "phrases": phrases}
 
 

@@ -15,14 +15,20 @@ QUESTIONS_PER_IMAGE = 1000
 
 @dataclass(frozen=True)
 class QuestionedImage:
-    """The id of an image and the questions about it."""
+    """The id of an image, the questions about it, and the boxes of its objects, divided by its width and height."""
 
     image_id: str
     questions: tuple[Question, ...]
+    boxes: tuple[tuple[float, ...], ...] = ()
 
     def numbered(self) -> Iterator[tuple[int, Question]]:
         """Yields the questions with their ids, which start at 1000 times the image's id, as in the real data."""
         return enumerate(self.questions, QUESTIONS_PER_IMAGE * int(self.image_id))
+
+
+def usual_answer(question: Question) -> str:
+    """Returns the answer that most humans gave."""
+    return Counter(question.answers).most_common(1)[0][0]
 
 
 def file_names(split: str) -> tuple[str, str]:
@@ -48,7 +54,7 @@ def annotations_file(images: Iterable[QuestionedImage]) -> str:
             "image_id": int(image.image_id),
             "question_type": question.question_type,
             "answer_type": question.answer_type,
-            "multiple_choice_answer": Counter(question.answers).most_common(1)[0][0],
+            "multiple_choice_answer": usual_answer(question),
             "answers": [
                 {"answer": answer, "answer_confidence": "yes", "answer_id": number}
                 for number, answer in enumerate(question.answers, start=1)
