@@ -87,6 +87,11 @@ class Chat:
     phrases: list[dict[str, Any]]
 
     @property
+    def texts(self) -> list[str]:
+        """All texts, in turns."""
+        return [text for turn in self.messages for text in turn]
+
+    @property
     def prompt(self) -> str:
         """All words of the user."""
         return "\n".join(prompt for prompt, _ in self.messages)
@@ -137,8 +142,12 @@ def make_chat(
             return Chat([(prompt.replace(TEXT, text), anchor)], [*_moved(phrases, prompt), meant])
         prompt = options.locate_prompt or dialect.prompt
         return Chat([(prompt.replace(TEXT, text), dialect.write([row["box"]], text))], _moved(phrases, prompt))
-    prompt = options.question_prompt.replace(TEXT, text)
-    return Chat([(prompt, row["answer"])], _moved(phrases, options.question_prompt))
+    prompt, answer = options.question_prompt.replace(TEXT, text), row["answer"]
+    moved = _moved(phrases, options.question_prompt)
+    if options.before_answers and answer:  # boxes of a whole question are its evidence (Visual-CoT, TreeBench)
+        whole = [{**each, "start": 0, "end": len(answer)} for each in phrases if each["text"] == text.strip()]
+        moved += phrases_of_text(whole, 1)
+    return Chat([(prompt, answer)], moved)
 
 
 def _make_turns(
@@ -166,7 +175,7 @@ def _make_turns(
 
 def _check_anchors(chat: Chat, anchor: str, name: str) -> None:
     """Raises ValueError if an anchor of a text has no box: it would be learned and never taught to point."""
-    texts = [text for turn in chat.messages for text in turn]
+    texts = chat.texts
     spans = {(each["sentence"], each["start"]) for each in chat.phrases if each.get("boxes")}
     found = [
         (number, match.start()) for number, text in enumerate(texts) for match in re.finditer(re.escape(anchor), text)
@@ -204,6 +213,18 @@ class GroundedGeneration(Task):
         weight = self.options.region_words
         words = LossComponent("region_words", region_word_loss, count_region_words, weight)
         return (language, words) if weight else (language,)
+
+    def remarks(self, splits: Mapping[str, Any]) -> list[str]:
+        """`before_answers` over rows without evidence would teach nothing."""
+        if not self.options.before_answers or "train" not in splits:
+            return []
+        chats = (make_chat(row, self.options) for row in splits["train"])
+        if not any(whole_answers(chat.phrases, chat.texts) for chat in chats):
+            raise ValueError(
+                "options.before_answers: no answer of the training rows has boxes; expected phrases with boxes that "
+                "are a whole answer or a whole question: give other rows, or set it to false"
+            )
+        return []
 
     def metrics(self) -> list[Metric]:
         generated = [ItemScores("generated", lambda outputs, batch: score_generated(batch)), ObjectHallucination()]
@@ -248,8 +269,8 @@ class GroundedGeneration(Task):
         spoken = _texts(chats, int(examples.images is not None))
         inputs = processor(**spoken, images=examples.images, phrases=phrases, labels=True)
         if options.before_answers and "phrase_mask" in inputs:
-            texts_of = ([text for turn in chat.messages for text in turn] for chat in chats)
-            inputs.update(ask_before_answers(inputs, [*map(whole_answers, phrases, texts_of)]))
+            asked = [whole_answers(of_chat, chat.texts) for of_chat, chat in zip(phrases, chats, strict=True)]
+            inputs.update(ask_before_answers(inputs, asked))
         if options.region_words and examples.training:
             inputs[STATES] = True
         texts: dict[str, Any] = {"prompt": [chat.prompt for chat in chats], "answer": [chat.answer for chat in chats]}

@@ -168,6 +168,42 @@ def test_scenes_have_the_texts_and_phrases_of_their_other_files(scenes, tmp_path
         assert manifest["llava_turns"]["val" if split == "validation" else split] == sum(answers.values())
 
 
+def test_questions_of_scenes_have_the_boxes_of_what_they_mean(scenes, tmp_path):
+    """Against the objects and their shapes that the files of referring expressions list."""
+    root, _ = scenes
+    options = {"data_dir": str(root), "cache_dir": str(tmp_path / "cache")}
+    builder = BUILDERS["llava_instruct"](config_name="questions", **options)
+    builder.download_and_prepare()
+    listed = json.loads((root / "refcoco+" / "instances.json").read_text())
+    sizes = {each["id"]: (each["width"], each["height"]) * 2 for each in listed["images"]}
+    names = {each["id"]: each["name"] for each in listed["categories"]}
+    shapes = {}
+    for each in listed["annotations"]:
+        x, y, w, h = each["bbox"]
+        corners = np.divide((x, y, x + w, y + h), sizes[each["image_id"]])
+        shapes.setdefault(str(each["image_id"]), []).append((names[each["category_id"]], corners))
+    kinds = Counter()
+    for row in builder.as_dataset("train"):
+        assert [each["role"] for each in row["messages"]] == ["user", "assistant"] * 5
+        for phrase in row["phrases"]:
+            turn, answers = divmod(phrase["sentence"], 2)
+            if turn == 4:
+                continue  # the caption
+            question, answer = (row["messages"][2 * turn + side]["text"] for side in (0, 1))
+            objects = [
+                [name for name, corners in shapes[row["image_id"]] if np.allclose(box, corners, atol=1e-4)]
+                for box in phrase["boxes"]
+            ]
+            assert all(objects)
+            named = set(phrase["text"].split()) & set(names.values())
+            if not answers and named:  # a shape between two names has the other one here
+                kinds["its name"] += all(named & set(of_box) for of_box in objects)
+            if answers and question.startswith("What is") and answer in names.values():
+                assert [answer] in objects
+            kinds["answer" if answers else "named" if named else "described"] += 1
+    assert min(kinds.values()) > 3 and len(kinds) == 4 and kinds["its name"] > 0.8 * kinds["named"]
+
+
 def test_the_processor_knows_all_words_and_places_phrases(scenes, tmp_path):
     root, _ = scenes
     processor = AutoProcessor.from_pretrained(root / "llava" / "processor", backend="pil")

@@ -15,8 +15,10 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.builders.rows import Rows
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.tasks import TASKS
+from grounded_attention.tasks.before_answers import BEFORE_ANSWER
 from grounded_attention.tasks.generation_rows import to_rows
 from grounded_attention.tasks.grounded_generation import GroundedGenerationOptions, make_chat, score
+from grounded_attention.tasks.region_words import count_region_words
 from grounded_attention.tasks.task import Examples
 from tests.helpers.tiny_scenes import tiny_scenes
 
@@ -196,3 +198,47 @@ def test_captions_have_nothing_to_point_at(made):
     task = TASK.configure(GroundedGenerationOptions(expressions="point"))
     with pytest.raises(ValueError, match="caption rows"):
         task.collate(Examples([row], None, None, images=[Image.open(folder / row["file_name"])]), processor)
+
+
+def test_the_token_before_an_answer_asks_for_what_decides_it(made, tmp_path):
+    scenes = made[2].parent
+    builder = BUILDERS["llava_instruct"](config_name="questions", data_dir=str(scenes), cache_dir=str(tmp_path))
+    builder.download_and_prepare()
+    rows = to_rows(builder.as_dataset("train"))
+    asking = (rows, *made[1:])
+    plain = make_batch(asking, options=GroundedGenerationOptions())[1]
+    chosen, batch = make_batch(asking, options=GroundedGenerationOptions(before_answers=True, region_words=1.0))
+    tokenizer = made[1].tokenizer
+    assistant = tokenizer.convert_tokens_to_ids("<assistant>")
+    seen = 0
+    for number, row in enumerate(chosen):
+        turns = (batch["input_ids"][number] == assistant).nonzero().flatten()  # one before each answer
+        for place, phrase in enumerate(row["phrases"]):
+            words = batch["text_positions"][number][batch["phrase_mask"][number, place]]
+            text = row["messages"][phrase["sentence"]]["text"]
+            if phrase["sentence"] % 2 and phrase["text"] == text:
+                assert words.tolist() == [turns[phrase["sentence"] // 2]]
+                seen += 1
+            else:
+                before = plain["text_positions"][number][plain["phrase_mask"][number, place]]
+                assert words.tolist() == before.tolist()
+    assert int(batch[BEFORE_ANSWER].sum()) == seen > 3
+    assert torch.equal(batch["phrase_regions"], plain["phrase_regions"])
+    # Region words are those of the other phrases.
+    spoken = plain["phrase_mask"].sum(-1) * (plain["phrase_regions"] > 0).any(-1) * ~batch[BEFORE_ANSWER]
+    assert int(count_region_words(batch)) == int(spoken.sum())
+
+
+def test_the_evidence_of_a_question_is_asked_for_before_its_answer(made):
+    rows, processor, folder = made
+    phrase = {"text": "what is it ?", "start": 0, "end": 12, "boxes": [BOX], "sentence": 0}
+    about = {"image_id": "1", "example_id": "1", "kind": "question", "text": "what is it ?", "phrases": [phrase]}
+    row, picture = {**about, "answer": "a ball"}, Image.open(folder / rows[0]["file_name"])
+    task = TASK.configure(GroundedGenerationOptions(before_answers=True))
+    batch = task.collate(Examples([row], None, None, images=[picture]), processor)
+    (asks,) = batch["text_positions"][0][batch["phrase_mask"][0, 1]].tolist()
+    assert batch["labels"][0, asks] < 0 <= batch["labels"][0, asks + 1]
+    assert torch.equal(batch["phrase_regions"][0, 0], batch["phrase_regions"][0, 1])
+    task.remarks({"train": [row]})
+    with pytest.raises(ValueError, match="before_answers: no answer"):
+        task.remarks({"train": [{**row, "phrases": []}]})
