@@ -2,7 +2,7 @@
 """Attention on image tokens as maps: from tokens to a grid, spatial entropy, and the box of the attended area.
 
 Entropy and box follow Localization Heads (Kang et al., CVPR 2025, arXiv 2503.06287, sections 4.1 and 5). Shape
-letters: R image tokens, Y and X rows and columns of the grid, C cells.
+letters: R image tokens, Y and X rows and columns of the grid, C cells, Z parts of tokens.
 """
 
 from collections.abc import Callable
@@ -30,9 +30,13 @@ class TokenGrid:
 
     If the tokens are one grid of patches, each cell is one token. If tiles and the whole image show the same place,
     the attention of each token is spread evenly over its box and added.
+
+    Part z of Z is what cell `cells[z]` gets of token `tokens[z]`: `weights[z]` of its attention.
     """
 
-    spread: Tensor
+    tokens: Tensor
+    cells: Tensor
+    weights: Tensor
     rows: int
     columns: int
     frame: tuple[float, float, float, float]
@@ -49,14 +53,20 @@ class TokenGrid:
         # Tokens at the edge of a picture may be cut, so the size of most tokens decides.
         sides = (shown[:, 2:] - shown[:, :2]).median(0).values
         columns, rows = ((high - low) / sides).round().clamp(1, most_cells).int().tolist()
-        across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
-        down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
-        spread = (down[:, :, None] * across[:, None]).flatten(1) * has_place[:, None]
-        return cls(spread.float().to(device), rows, columns, (*low.tolist(), *high.tolist()))
+        x, across = _shares(boxes[:, 0], boxes[:, 2], low[0], high[0], columns)
+        y, down = _shares(boxes[:, 1], boxes[:, 3], low[1], high[1], rows)
+        spread = down[:, :, None] * across[:, None] * has_place[:, None, None]
+        tokens, *places = spread.nonzero(as_tuple=True)
+        cells = y[tokens, places[0]] * columns + x[tokens, places[1]]
+        weights, frame = spread[spread > 0].float(), (*low.tolist(), *high.tolist())
+        return cls(tokens.to(device), cells.to(device), weights.to(device), rows, columns, frame)
 
     def maps(self, attention: Tensor) -> Tensor:
         """Turns attention on tokens (..., R) into maps (..., Y, X) float32 with the same sum."""
-        return (attention.float() @ self.spread.to(attention.device)).unflatten(-1, (self.rows, self.columns))
+        tokens, cells, weights = (part.to(attention.device) for part in (self.tokens, self.cells, self.weights))
+        parts = attention.float()[..., tokens] * weights
+        empty = parts.new_zeros(*parts.shape[:-1], self.rows * self.columns)
+        return empty.scatter_add_(-1, cells.expand_as(parts), parts).unflatten(-1, (self.rows, self.columns))
 
     def cell_boxes(self) -> np.ndarray:
         """Returns the box of each cell, (C, 4) float32, divided by width and height of the image."""
@@ -84,14 +94,19 @@ class TokenGrid:
         return self.box(chosen), float((cells * inside).sum()) / total if total > 0 else 0.0
 
 
-def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> Tensor:
-    """(R, count): the share of each interval [start, end] in each of `count` equal parts of [low, high]."""
+def _shares(starts: Tensor, ends: Tensor, low: Tensor, high: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """(R, n) each: which of `count` equal parts of [low, high] an interval [start, end] meets, and its share in them.
+
+    Intervals meet n parts at most; those that meet fewer have shares of 0.
+    """
     edges = torch.linspace(0, 1, count + 1, dtype=torch.float64) * (high - low) + low
     begin, stop = starts[:, None], ends[:, None]
     shared = (torch.minimum(stop, edges[1:]) - torch.maximum(begin, edges[:-1])).clamp(min=0)
     # A token covers its cells exactly, up to rounding, so slivers of its neighbours are removed.
     shared = shared.where(shared > ROUNDING * (high - low) / count, 0.0)
-    return shared / shared.sum(1, keepdim=True).clamp(min=1e-12)
+    most = int((shared > 0).sum(1).max())
+    largest, parts = (shared / shared.sum(1, keepdim=True).clamp(min=1e-12)).topk(most)
+    return parts, largest
 
 
 def smooth(maps: Tensor) -> Tensor:

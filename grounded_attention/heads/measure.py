@@ -51,6 +51,8 @@ from .table import SUMS, HeadCounts, HeadTable
 
 logger = logging.get_logger(__name__)
 
+# Most numbers of kept maps: 256 MiB.
+MOST_KEPT = 2**26
 # Reasons why a processor drops a phrase -> their names in `about`. A phrase that no image token shows is judged.
 _DROPPED = {TRUNCATED: "truncated", NO_TOKEN: "no_token"}
 
@@ -277,22 +279,43 @@ class Counted:
         return whole
 
 
+class _KeptMap(NamedTuple):
+    """The map (h, R) of some heads for a phrase, and what it is judged by."""
+
+    number: int  # of its batch
+    image: str
+    maps: Tensor
+    gold: tuple[Tensor, np.ndarray]
+    regions: tuple[Tensor, Tensor, TokenGrid | None]
+
+
 @dataclass
 class Maps:
     """Keeps, of each phrase, the spatial entropy of each head and the boxes of sets of heads.
 
     Regions of a detector (`tokens` False) have no entropy. The heads of `sets` are compared with a box of
-    `centre_size` in the centre of each image.
+    `centre_size` in the centre of each image. `judge_kept` reads the maps of the first `keep` examples: those of all
+    heads, and only of the half that is right more often whenever they have more than `MOST_KEPT` numbers.
     """
 
     tokens: bool = True
     sets: Mapping[str, Way] = field(default_factory=dict)
     centre_size: tuple[float, float] = (0.5, 0.5)
+    keep: int = 0
     phrases: list[MappedPhrase] = field(default_factory=list)
     _batches: list[int] = field(default_factory=list)
+    _kept: list[_KeptMap] = field(default_factory=list)
+    _heads: list[tuple[int, int]] | None = None
+    _right: Any = 0  # (L, H), how often each head was right
 
     def add(
-        self, number: int, pooled: Pooled, items: Items, batch: HeadBatch, examples: Sequence[AuditExample]
+        self,
+        number: int,
+        pooled: Pooled,
+        items: Items,
+        batch: HeadBatch,
+        images: Sequence[str],
+        numbers: Sequence[int],
     ) -> dict[str, Any]:
         """Reads the map of each item of a batch; returns the entropies (M, L, H) of image tokens, for the table."""
         scores, _, tokens = pooled
@@ -303,18 +326,50 @@ class Maps:
             boxes, candidates = batch.inputs["region_boxes"][example], batch.candidates[example]
             if self.tokens and example not in grids:
                 grids[example] = TokenGrid.of_tokens(boxes, candidates)
-            grid, entropy, ways = grids.get(example), None, {}
+            grid, entropy = grids.get(example), None
             if grid is not None:
                 values = spatial_entropy(grid.maps(maps.flatten(0, 1))).unflatten(0, maps.shape[:2])
                 entropies.append(entropy := values.cpu().numpy())
-            if self.sets:
-                right, boxes, candidates = (
-                    value.to(maps.device) for value in (torch.from_numpy(items.gold[place]), boxes, candidates)
-                )
-                ways = judge_ways(self.sets, self.centre_size, maps, (right, gold_boxes), (boxes, candidates, grid))
-            self.phrases.append(MappedPhrase(examples[example].image_id, gold_boxes, entropy, ways))
-            self._batches.append(number)
+            right = torch.from_numpy(items.gold[place])
+            one = _KeptMap(number, images[example], maps, (right, gold_boxes), (boxes, candidates, grid))
+            self._judge(one, entropy)
+            if numbers[example] < self.keep:
+                self._keep(one)
         return {"entropy": np.stack(entropies).astype(np.float64)} if entropies else {}
+
+    def _judge(self, one: _KeptMap, entropy: np.ndarray | None = None) -> None:
+        ways = {}
+        if self.sets:
+            (right, gold_boxes), (boxes, candidates, grid) = one.gold, one.regions
+            right, boxes, candidates = (value.to(one.maps.device) for value in (right, boxes, candidates))
+            given = (one.maps, (right, gold_boxes), (boxes, candidates, grid))
+            ways = judge_ways(self.sets, self.centre_size, *given)
+        self.phrases.append(MappedPhrase(one.image, one.gold[1], entropy, ways))
+        self._batches.append(one.number)
+
+    def _keep(self, one: _KeptMap) -> None:
+        self._right = self._right + is_right(one.maps, one.gold[0].to(one.maps.device)).cpu().numpy()
+        heads = list(np.ndindex(self._right.shape)) if self._heads is None else self._heads
+        self._kept.append(one._replace(maps=torch.stack([one.maps[head] for head in heads]).cpu()))
+        while len(heads) > 1 and sum(each.maps.numel() for each in self._kept) > MOST_KEPT:
+            best = np.argsort([-self._right[head] for head in heads], kind="stable")[: len(heads) // 2].tolist()
+            heads = [heads[place] for place in best]
+            self._kept = [each._replace(maps=each.maps[best]) for each in self._kept]
+        self._heads = heads
+
+    def judge_kept(self, sets: Mapping[str, Way], centre_size: tuple[float, float]) -> "Maps | None":
+        """The boxes of sets of heads for the kept phrases; `None` if the maps of one of the heads were not kept."""
+        places = {head: (0, place) for place, head in enumerate(self._heads or ())}
+        wanted = {head for heads, _ in sets.values() for head in heads}
+        if not all(gather_object([self._heads is None or wanted <= places.keys()])):
+            return None
+        judged = Maps(self.tokens, {}, centre_size)
+        if self._kept:
+            judged.sets = {name: ([places[head] for head in heads], rule) for name, (heads, rule) in sets.items()}
+        for one in self._kept:
+            judged._judge(one._replace(maps=one.maps[None]))
+        judged.gather()
+        return judged
 
     def gather(self) -> None:
         """Takes in the phrases of all processes, in the order of a single process."""
@@ -449,10 +504,10 @@ class Measurement:
             if not pooled.shares.isfinite().all():
                 names = ", ".join(dict.fromkeys(example.image_id for example in examples))
                 raise ValueError(f"images {names}: the attention is not a number; load the model in another data type")
-            sums = item_sums(pooled, asked)
+            sums, images = item_sums(pooled, asked), [example.image_id for example in examples]
             if maps is not None and name == TEXT_TO_REGION:
-                sums |= maps.add(number, pooled, asked, batch, examples)
-            counted.tallies[name].add(asked, sums, [example.image_id for example in examples], numbers)
+                sums |= maps.add(number, pooled, asked, batch, images, numbers)
+            counted.tallies[name].add(asked, sums, images, numbers)
 
     def table(self, entities: Counted, words: Counted, about: Mapping[str, Any] | None) -> HeadTable:
         """The table of what was counted of entities, and of related words."""

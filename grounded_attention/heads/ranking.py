@@ -320,7 +320,10 @@ def rank_heads(
         related = () if relate is None else relate(examples)
         return run.score(examples, title, relations=related, progress=progress, maps=maps)
 
-    examples, maps = list(examples), Maps(run.tokens)
+    examples = list(examples)
+    grounded = [number for number, each in enumerate(examples) if any(len(phrase.boxes) for phrase in each.phrases)]
+    keep = 1 + max(grounded[:BOX_EXAMPLES], default=-1) if run.tokens else 0
+    maps = Maps(run.tokens, keep=keep)
     chosen_on, phrases = score(examples, "choice", maps), maps.phrases
     entropies = np.stack([phrase.entropy for phrase in phrases]) if run.tokens else None  # type: ignore[misc]
     heads = choose_heads(chosen_on.counts, count, rank, entropies, chosen_on.real)
@@ -329,10 +332,12 @@ def rank_heads(
     centre_size = (width, height)
     rule = BOX_RULE
     if run.tokens:
-        maps = Maps(run.tokens, {name: (heads, name) for name in BOX_RULES}, centre_size)
-        with_boxes = [example for example in examples if any(len(phrase.boxes) for phrase in example.phrases)]
-        run.score(with_boxes[:BOX_EXAMPLES], "boxes", progress=progress, maps=maps)
-        rule = max(box_scores(maps.phrases)[: len(BOX_RULES)], key=lambda score: score.accuracy).name
+        ways: dict[str, Way] = {name: (heads, name) for name in BOX_RULES}
+        judged = maps.judge_kept(ways, centre_size)
+        if judged is None:
+            judged = Maps(run.tokens, ways, centre_size)
+            run.score(examples[:keep], "boxes", progress=progress, maps=judged)
+        rule = max(box_scores(judged.phrases)[: len(BOX_RULES)], key=lambda score: score.accuracy).name
     every = [(int(layer), int(head)) for layer, head in np.argwhere(chosen_on.counts.seeing)]
     best = {"best head": (heads[:1], rule)} if count > 1 else {}
     sets: dict[str, Way] = {name_heads(heads): (heads, rule), **best, "all heads": (every, rule)}

@@ -50,7 +50,7 @@ def test_the_cut_at_the_mean_loses_small_objects():
 def test_boxes_end_inside_tokens():
     """Boxes of 8 x 8 tokens, whose attention is the part of a token that the object covers."""
     generator, edges = np.random.default_rng(0), np.arange(9) / 8
-    grid = TokenGrid(torch.eye(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
+    grid = TokenGrid(torch.arange(64), torch.arange(64), torch.ones(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
     right = dict.fromkeys(BOX_RULES, 0)
     for _ in range(100):
         size = generator.uniform(0.1, 0.3, 2)
@@ -70,7 +70,7 @@ def test_the_part_in_the_box_is_that_of_the_attention(rule):
     cells = torch.zeros(8, 8)
     cells[2:4, 3:6] = 1.0
     cells[7, 0] = 0.5  # another place
-    grid = TokenGrid(torch.eye(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
+    grid = TokenGrid(torch.arange(64), torch.arange(64), torch.ones(64), 8, 8, (0.0, 0.0, 1.0, 1.0))
     (x1, y1, x2, y2), share = grid.attended(cells, rule)
     assert x1 <= 4 / 8 <= x2 and y1 <= 3 / 8 <= y2
     covered = (min(x2, 0.75) - max(x1, 0.375)) * (min(y2, 0.5) - max(y1, 0.25)) * 64

@@ -10,9 +10,11 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from grounded_attention.heads import measure
 from grounded_attention.heads.boxes import MappedPhrase, box_scores, judge_ways
 from grounded_attention.heads.examples import AuditExample, PromptSettings, grounded_examples, grounded_prompts
 from grounded_attention.heads.heads_file import ChosenHeads
+from grounded_attention.heads.measure import Measurement
 from grounded_attention.heads.ranking import choose_heads, elbow, evaluate_heads, localization_frequency, rank_heads
 from grounded_attention.heads.table import MEASURES, HeadCounts
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
@@ -111,6 +113,19 @@ def test_the_batch_size_does_not_matter(model_type):
     for name in MEASURES:
         np.testing.assert_allclose(one.reported_on.counts.mean(name), all_.reported_on.counts.mean(name), atol=1e-4)
     assert one.ablation.together.change == pytest.approx(all_.ablation.together.change, abs=1e-4)
+
+
+@pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl"])
+def test_a_second_pass_is_needed_only_if_the_map_of_a_chosen_head_was_not_kept(model_type, monkeypatch):
+    (model, processor), passes, score = make_pair(model_type), [], Measurement.score
+    monkeypatch.setattr(Measurement, "score", lambda self, *a, **k: passes.append(a[1]) or score(self, *a, **k))
+    found = []
+    for most in (2**26, 2500, 0):  # the maps of all eight heads, of some, of one; two are chosen
+        monkeypatch.setattr(measure, "MOST_KEPT", most)
+        ranking = rank_heads(*(model, processor, examples(5), pictures(8)), report=examples(8)[5:], ablate=0, count=2)
+        found.append(ranking.to_dict())
+    assert found[0] == found[1] == found[2]
+    assert passes == [*["choice", "report"] * 2, "choice", "boxes", "report"]
 
 
 @pytest.mark.parametrize("model_type", ["llava", "gemma3"])
