@@ -4,11 +4,14 @@
 Shapes: B batch, N image tokens of an example, n image tokens of one picture.
 """
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import transformers
+from packaging import version
 
 from .image_layouts import (
     ImageLayout,
@@ -253,21 +256,27 @@ _REASONS = {
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}
 
 
+# What the layouts are written for; an older transformers lacks types, or lays out images of some in another way.
+NEWEST_TRANSFORMERS = "5.23.0"
+
+
 def get_image_token_family(processor: Any, model_type: str | None = None) -> ImageTokenFamily:
     """Finds how a model lays out its image tokens; a ValueError says why a type is refused."""
-    known = ", ".join(IMAGE_TOKEN_FAMILIES)
+    every = "docs/vlm_families.md has all"
     if model_type is not None:
         if model_type not in IMAGE_TOKEN_FAMILIES:
             reason = REFUSED_FAMILIES.get(model_type, "its image tokens are not known")
-            raise ValueError(f"model type {model_type}: {reason}; known: {known}.")
+            near = difflib.get_close_matches(model_type, IMAGE_TOKEN_FAMILIES, 3, 0.5)
+            closest = f"closest known types: {', '.join(near)}; " if near else ""
+            raise ValueError(f"model type {model_type}: {reason}; {closest}{every}.")
         return IMAGE_TOKEN_FAMILIES[model_type]
     names = {cls.__name__ for cls in type(processor).__mro__}
     for family in IMAGE_TOKEN_FAMILIES.values():
         if family.processor in names:
             return family
     raise ValueError(
-        f"{type(processor).__name__}: the image tokens of this processor are not known; known model types: {known}. "
-        "Give model_type if the model lays out its image tokens as one of them."
+        f"{type(processor).__name__}: the image tokens of this processor are not known. Give model_type if the model "
+        f"lays out its image tokens as a known type; {every}."
     )
 
 
@@ -286,8 +295,15 @@ def image_layouts(
             layout = family.layout(ImageSettings(processor, settings, width, height, len(sizes) == 1, image))
             start, end = (getattr(processor, name) for name in family.around) if family.around else ("", "")
         except (AttributeError, KeyError, TypeError) as error:
-            known = f"does not lay out images as {family.processor} does ({error}); give another model type"
-            raise ValueError(f"{type(processor).__name__} {known}.") from error
+            name, installed = type(processor).__name__, transformers.__version__
+            wrong = f"{name} does not lay out images as {family.processor} does ({error}); give another model type."
+            same = family.processor in {cls.__name__ for cls in type(processor).__mro__}
+            if same and version.parse(installed) < version.parse(NEWEST_TRANSFORMERS):
+                wrong = (
+                    f"{name} of transformers {installed} does not lay out images as that of {NEWEST_TRANSFORMERS} "
+                    f'({error}). Run: pip install -U "transformers>={NEWEST_TRANSFORMERS}"'
+                )
+            raise ValueError(wrong) from error
         layouts.append([start, *layout, end])
     return layouts
 

@@ -198,6 +198,8 @@ def test_a_model_that_is_not_known_is_refused():
         locate_image_tokens(make_processor("llava"), [[1]], [[]], model_type="bert")
     with pytest.raises(ValueError, match="model type blip-2: its image tokens are learned queries"):
         get_image_token_family(None, "blip-2")
+    with pytest.raises(ValueError, match=r"not known; closest known types: qwen3_vl, [^;]+; docs/vlm_families.md"):
+        get_image_token_family(None, "qwen3vl")
     with pytest.raises(ValueError, match="str: the image tokens of this processor are not known"):
         locate_image_tokens("processor", [[1]], [[]])
 
@@ -207,6 +209,16 @@ def test_a_processor_of_another_type_is_refused(model_type):
     patches = PatchGroundingProcessor(make_processor("llava"), model_type)
     with pytest.raises(ValueError):
         patches("a dog", images=[Image.new("RGB", (20, 30))])
+
+
+def test_an_older_transformers_is_named_where_its_processor_differs(monkeypatch):
+    """As MiniCPM-V 4.6 of transformers 5.17, whose processor has the same name."""
+    processor = make_processor("minicpmv4_6")
+    monkeypatch.delattr(type(processor.image_processor), "find_best_resize")
+    for installed, said in (("5.23.0", "give another model type"), ("5.17.0", r"5\.17\.0 does not .*>=5\.23\.0")):
+        monkeypatch.setattr(image_tokens, "transformers", SimpleNamespace(__version__=installed))
+        with pytest.raises(ValueError, match=said):
+            locate_image_tokens(processor, [[1]], [[(20, 30)]])
 
 
 def test_another_number_of_tokens_is_refused():
