@@ -12,6 +12,8 @@ from grounded_attention.utils.plain_text import first_sentences
 from .device_options import add_device_options, find_device
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
 EVERYWHERE = "auto"  # `--device`: over all GPUs, and the memory of the machine (accelerate)
@@ -97,6 +99,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"}
         placed = _places(options)
         model, loading = auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
+        _refuse_missing(model, loading["missing_keys"])
         load_pointer_head(model, loading["unexpected_keys"], *base.values())
         # Not every version of transformers keeps it; heads are those of the same commit.
         model.config._commit_hash = find_revision(base["pretrained_model_name_or_path"], base["revision"])
@@ -109,6 +112,16 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         return model.eval(), PatchGroundingProcessor(processor, kind)
     except (OSError, ValueError, ImportError, SafetensorError) as error:
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
+
+
+def _refuse_missing(model: Any, missing: Collection[str]) -> None:
+    """Raises ValueError if a checkpoint has few of the model's weights; transformers reports single ones."""
+    count = len([*model.state_dict()])
+    if 2 * len(missing) > count:
+        raise ValueError(
+            f"{len(missing)} of {count} weights of {type(model).__name__} are not in the checkpoint, such as "
+            f"{min(missing)}: it is of another model, or damaged"
+        )
 
 
 def heads_beside(options: argparse.Namespace) -> Any:

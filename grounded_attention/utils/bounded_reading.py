@@ -92,7 +92,10 @@ def try_apart(source: object, work: Callable[[], object]) -> None:
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # the child does not touch what other threads have locked
-        child = os.fork()
+        try:
+            child = os.fork()
+        except OSError:  # no memory for a copy of a large process, or no process more is allowed
+            return
     if child == 0:
         _work_bounded(work)
     ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

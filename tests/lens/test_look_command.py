@@ -2,11 +2,13 @@
 """The command `look`: a page, numbers, two models, and what it refuses."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from peft import LoraConfig, get_peft_model
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main
@@ -148,3 +150,14 @@ def test_heads_are_read():
     assert read_heads("7") == 7
     assert read_heads("14-3, 20-0") == [(14, 3), (20, 0)]
     assert read_heads("runs/x-1/heads.json") == "runs/x-1/heads.json"
+
+
+def test_a_checkpoint_without_the_models_weights_is_refused(folder, image, tmp_path, capsys):
+    copied = tmp_path / "copied"
+    shutil.copytree(folder, copied)
+    weights = load_file(copied / "model.safetensors")
+    save_file(
+        {f"other.{name}": value for name, value in weights.items()}, copied / "model.safetensors", {"format": "pt"}
+    )
+    status, _, error = run_look(capsys, image, "what ?", "--model", copied, "--output", tmp_path / "lens.html")
+    assert status == 2 and "weights" in error.splitlines()[-1] and not (tmp_path / "lens.html").exists()
