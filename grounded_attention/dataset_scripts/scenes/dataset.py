@@ -90,13 +90,14 @@ MAX_IMAGES = 10_000_000
 JPEG_QUALITY = 90
 # The corpus describes one further scene for this many images.
 IMAGES_PER_DOCUMENT = 4
-# The count of GQA's questions in the manifest; scenes without it are older than these files.
-GQA_COUNT = "gqa_questions"
-# Likewise for the sentences of LXMERT's files.
-LXMERT_COUNT = "lxmert_sentences"
-# Likewise for the turns of LLaVA's files, and for the conversations of those of questions with boxes.
-LLAVA_COUNT = "llava_turns"
-ASKED_COUNT = "llava_questions"
+# Counts in the manifest: GQA's questions, LXMERT's sentences, LLaVA's turns, conversations of questions with boxes.
+GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT, ASKED_COUNT = (
+    "gqa_questions",
+    "lxmert_sentences",
+    "llava_turns",
+    "llava_questions",
+)
+Files = dict[str, str | bytes]
 _CHUNK = 16
 
 
@@ -131,7 +132,7 @@ def write_scenes(
     root = Path(output)
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
-    if manifest is not None and {GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT, ASKED_COUNT} <= manifest.keys():
+    if manifest is not None and YOUNGER.keys() <= manifest.keys():
         return manifest
     make_folder(root)
     with folder_lock(root, doing="draws these scenes", hint="wait for it", wait=True):
@@ -143,10 +144,13 @@ def _write_missing(root: Path, images: int, seed: int, num_proc: int, force: boo
     identity = {"version": VERSION, "seed": seed, "images": images, HELD_OUT: held_out}
     manifest = finished_manifest(root, identity, force)
     if manifest is not None:
-        manifest = manifest if GQA_COUNT in manifest else _add_gqa(root, manifest)
-        manifest = manifest if LXMERT_COUNT in manifest else _add_lxmert(root, manifest)
-        manifest = manifest if LLAVA_COUNT in manifest else _add_llava(root, manifest)
-        return manifest if ASKED_COUNT in manifest else _add_asked(root, manifest)
+        for count, make in YOUNGER.items():
+            if count not in manifest:
+                written, counted = make(root, manifest)
+                _write_files(root, written)
+                manifest = {**manifest, count: counted}
+                finish(root, manifest)
+        return manifest
     begin(root, identity)
     with _without_garbage_collection():
         manifest = {**described(identity), **_write_all(root, images, seed, num_proc, held_out)}
@@ -164,48 +168,44 @@ def composed_image(seed: int, record: SceneRecord) -> ComposedImage:
     return ComposedImage(record.image_id, *map(tuple, composed))
 
 
-def _add_gqa(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Adds the files of GQA to complete scenes that were written before these files existed."""
-    seed, images = manifest["seed"], manifest["images"]
-    composed = {
-        split: [composed_image(seed, scene_record(seed, number, images)) for number in numbers]
-        for split, numbers in split_numbers(seed, images).items()
-    }
-    _write_files(root, writers_gqa.files(composed))
-    extended = {**manifest, GQA_COUNT: _gqa_counts(composed)}
-    finish(root, extended)
-    return extended
-
-
-def _add_lxmert(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Adds LXMERT's files, which are made from other files, to scenes that are complete without them."""
-    written = writers_lxmert.files(root)
-    _write_files(root, written)
-    extended = {**manifest, LXMERT_COUNT: writers_lxmert.count_sentences(written)}
-    finish(root, extended)
-    return extended
-
-
-def _add_llava(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Likewise for LLaVA's files."""
-    written = writers_llava.files(root, manifest["seed"])
-    _write_files(root, written)
-    extended = {**manifest, LLAVA_COUNT: writers_llava.count_turns(written)}
-    finish(root, extended)
-    return extended
-
-
-def _add_asked(root: Path, manifest: dict[str, Any]) -> dict[str, Any]:
-    """Likewise for the questions with boxes, for which the scenes are described again."""
+def _records(manifest: dict[str, Any]) -> dict[str, list[SceneRecord]]:
+    """Describes the scenes of a folder again, by split."""
     seed, images, held_out = manifest["seed"], manifest["images"], manifest.get(HELD_OUT, False)
-    questioned = {
-        split: [questioned_image(seed, scene_record(seed, number, images, held_out)) for number in numbers]
+    return {
+        split: [scene_record(seed, number, images, held_out) for number in numbers]
         for split, numbers in split_numbers(seed, images).items()
     }
-    _write_files(root, writers_llava.question_files(root, seed, questioned))
-    extended = {**manifest, ASKED_COUNT: _asked_counts(questioned)}
-    finish(root, extended)
-    return extended
+
+
+def _younger_gqa(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
+    seed = manifest["seed"]
+    composed = {split: [composed_image(seed, each) for each in listed] for split, listed in _records(manifest).items()}
+    return writers_gqa.files(composed), _gqa_counts(composed)
+
+
+def _younger_lxmert(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
+    written = writers_lxmert.files(root)
+    return written, writers_lxmert.count_sentences(written)
+
+
+def _younger_llava(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
+    written = writers_llava.files(root, manifest["seed"])
+    return written, writers_llava.count_turns(written)
+
+
+def _younger_asked(root: Path, manifest: dict[str, Any]) -> tuple[Files, Any]:
+    seed = manifest["seed"]
+    asked = {split: [questioned_image(seed, each) for each in listed] for split, listed in _records(manifest).items()}
+    return writers_llava.question_files(root, seed, asked), _asked_counts(asked)
+
+
+# Count in the manifest -> the files it counts, which scenes without it are older than.
+YOUNGER: dict[str, Callable[[Path, dict[str, Any]], tuple[Files, Any]]] = {
+    GQA_COUNT: _younger_gqa,
+    LXMERT_COUNT: _younger_lxmert,
+    LLAVA_COUNT: _younger_llava,
+    ASKED_COUNT: _younger_asked,
+}
 
 
 def _asked_counts(questioned: Mapping[str, list[QuestionedImage]]) -> dict[str, int]:
