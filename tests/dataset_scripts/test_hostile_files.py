@@ -398,6 +398,20 @@ def test_a_tokenizer_that_knows_few_characters_is_not_refused(tmp_path):
     check_tokenizer(PreTrainedTokenizerFast.from_pretrained(tmp_path))
 
 
+def test_where_no_process_can_be_started_a_tokenizer_is_read_all_the_same(tmp_path, monkeypatch):
+    made = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"a": 0, "?": 1}, unk_token="?")))
+    made.save_pretrained(tmp_path)
+    asked = []
+
+    def no_room():
+        asked.append(1)
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", no_room)
+    check_tokenizer(PreTrainedTokenizerFast.from_pretrained(tmp_path))
+    assert asked
+
+
 def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     """Each of four keeps what one may have; the limits of the process are back afterwards."""
     monkeypatch.setattr(bounded_reading, "MEMORY", 2**27)
