@@ -116,7 +116,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
 
 def _refuse_missing(model: Any, missing: Collection[str]) -> None:
     """Raises ValueError if a checkpoint has few of the model's weights; transformers reports single ones."""
-    count = len([*model.state_dict()])
+    count = len(model.state_dict())
     if 2 * len(missing) > count:
         raise ValueError(
             f"{len(missing)} of {count} weights of {type(model).__name__} are not in the checkpoint, such as "
