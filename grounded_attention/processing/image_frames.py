@@ -63,6 +63,11 @@ def even_intervals(count: int) -> np.ndarray:
     return np.stack([edges[:-1], edges[1:]], axis=1)
 
 
+def window_intervals(count: int, queries: int) -> np.ndarray:
+    """Finds the window that each of `count` values reads, if `queries` values in a row read the same one."""
+    return even_intervals(count // queries).repeat(queries, axis=0)
+
+
 def pooled_intervals(count: int, pooled: int) -> np.ndarray:
     """Finds the patches that each value of a bilinear interpolation reads."""
     centre = np.maximum((np.arange(pooled) + 0.5) * (count / pooled) - 0.5, 0.0)

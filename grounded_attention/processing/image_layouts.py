@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from transformers.image_processing_utils import select_best_resolution
 
-from .image_frames import ImageFrame, even_intervals, pooled_intervals
+from .image_frames import ImageFrame, pooled_intervals, window_intervals
 from .videos import Video
 
 # The text of a prompt that stands for one image: strings, and for each picture the boxes (n, 4) of its n tokens, or a
@@ -150,7 +150,9 @@ def _unpadded(settings: ImageSettings, rows: int, columns: int) -> tuple[slice, 
     return slice(0, rows), slice(cut, columns - cut)
 
 
-def _any_resolution(settings: ImageSettings, tile: int, side: int, most_tiles: int | None = None) -> np.ndarray:
+def _any_resolution(
+    settings: ImageSettings, tile: int, side: int, most_tiles: int | None = None, queries: int = 1
+) -> np.ndarray:
     """Tokens of an image on a canvas of tiles, each of side x side patches; a newline ends each row of patches."""
     size = (settings.height, settings.width)
     height, width = select_best_resolution(size, settings.get("image_grid_pinpoints"))
@@ -161,7 +163,8 @@ def _any_resolution(settings: ImageSettings, tile: int, side: int, most_tiles: i
     canvas = settings.frame.resize(*resized)
     canvas = canvas.crop(-((width - resized[0]) // 2), -((height - resized[1]) // 2), width, height)
     counts = (height // tile * side, width // tile * side)
-    kept = [even_intervals(count)[part] for count, part in zip(counts, _unpadded(settings, *counts), strict=True)]
+    parts = zip(counts, _unpadded(settings, *counts), strict=True)
+    kept = [window_intervals(count, queries)[part] for count, part in parts]
     ratio = 0.0 if most_tiles is None else math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
     if ratio > 1.1:  # as LLaVA-OneVision, which then interpolates the patches
         pooled = [pooled_intervals(len(each), int(len(each) // ratio)) for each in kept]
@@ -177,9 +180,12 @@ def _any_resolution(settings: ImageSettings, tile: int, side: int, most_tiles: i
 def layout_llava_next(settings: ImageSettings) -> ImageLayout:
     tile = {**settings.edges("size"), **settings.edges("crop_size")}
     tile_size = tile.get("height") or tile["shortest_edge"]
-    side = tile_size // settings.processor.patch_size
-    base = np.concatenate([_class_tokens(settings), settings.frame.grid(side, side)])
-    return [base, _any_resolution(settings, tile_size, side)]
+    # Queries of a window of patches and patches of this window, on each axis
+    queries, window = map(int, (getattr(settings.processor, "downsample_rate", None) or "1/1").split("/"))
+    side = tile_size // settings.processor.patch_size * queries // window
+    cells = window_intervals(side, queries)
+    base = np.concatenate([_class_tokens(settings), settings.frame.cells(cells, cells)])
+    return [base, _any_resolution(settings, tile_size, side, queries=queries)]
 
 
 def layout_llava_onevision(settings: ImageSettings) -> ImageLayout:

@@ -137,6 +137,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llava_next_video": ImageTokenFamily(
         "LlavaNextVideoProcessor", layout_llava_next, boxes="llava", frames=frames_llava_next
     ),
+    "granite4_vision": ImageTokenFamily("Granite4VisionProcessor", layout_llava_next),
     "video_llava": ImageTokenFamily("VideoLlavaProcessor", layout_llava, boxes="llava"),
     "llava_onevision": ImageTokenFamily("LlavaOnevisionProcessor", layout_llava_onevision, boxes="llava"),
     "qwen2_vl": ImageTokenFamily("Qwen2VLProcessor", layout_qwen_vl, boxes="qwen2_vl", frames=frames_qwen_vl),
@@ -247,7 +248,7 @@ _REASONS = {
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
     "its image tokens gather windows of patches (learned queries, attention); needed: the boxes of the windows": (
-        "granite4_vision", "molmo2",
+        "molmo2",
     ),
     "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
         "dots3_note", "inkling2", "inkling_mm_model", "nemotron_h_omni", "step3p7",

@@ -128,6 +128,7 @@ CROP = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
 CLASS_TOKEN = {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"}
 BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
 PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
+WIDE_PINPOINTS = [[32, 32], [32, 64], [64, 32]]
 GEMMA4 = {
     **TEXT,
     "global_head_dim": 8,
@@ -244,6 +245,19 @@ RELATIVES: dict[str, Relative] = {
         {"size": {"shortest_edge": TILE}, "crop_size": SQUARE, "image_grid_pinpoints": PINPOINTS},
         {"text_config": LLAMA, "vision_config": CLIP, "image_grid_pinpoints": PINPOINTS},
         CLASS_TOKEN,
+    ),
+    "granite4_vision": Relative(  # windows of 4 x 4 patches, each with 2 x 2 tokens
+        "llava_next.LlavaNext",
+        {"size": {"height": 32, "width": 32}, "crop_size": {"height": 32, "width": 32},
+         "image_grid_pinpoints": WIDE_PINPOINTS},
+        {"text_config": {**TEXT, "model_type": "granite4_vision_text", "attention_multiplier": 0.35},
+         "vision_config": {**SIGLIP, "hidden_size": 64, "image_size": 32}, "vision_feature_select_strategy": "full",
+         "image_grid_pinpoints": WIDE_PINPOINTS, "downsample_rate": "2/4", "deepstack_layer_map": [[-1, 0]],
+         "spatial_target_layers": [0, 1, 1, 1], "projector_dropout": 0.0,
+         "qformer_config": {"num_hidden_layers": 1, "intermediate_size": 32, "cross_attention_frequency": 1,
+                            "use_qformer_text_input": False, "hidden_dropout_prob": 0.0,
+                            "attention_probs_dropout_prob": 0.0}},
+        {"patch_size": PATCH, "vision_feature_select_strategy": "full", "downsample_rate": "2/4"},
     ),
     "llava_pixtral": Relative(
         "pixtral.Pixtral",

@@ -71,7 +71,10 @@ def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.
     seen: list[torch.Tensor] = []
 
     def stop(module, args, kwargs):
-        seen.append(kwargs["inputs_embeds"])
+        read, layers = kwargs["inputs_embeds"], kwargs.get("deepstack_features")
+        if isinstance(layers, dict):  # Granite adds all that it reads of an image to hidden states
+            read = read.masked_scatter(kwargs["vision_mask"], sum(layers.values()))
+        seen.append(read)
         raise StopIteration  # what follows is not looked at
 
     hook = find_language_model(model).register_forward_pre_hook(stop, with_kwargs=True)
