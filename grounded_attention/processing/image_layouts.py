@@ -509,3 +509,23 @@ def layout_minicpmv(settings: ImageSettings) -> ImageLayout:
             layout += ["\n"] if index and not index % columns else []
             layout += [processor.slice_start_token, tile.grid(*side), processor.slice_end_token]
     return layout
+
+
+def layout_molmo2(settings: ImageSettings) -> ImageLayout:
+    """The whole image, then crops that overlap; a token reads a window of patches, which are fewer at the border."""
+    processor, patch, pool = settings.processor, settings.get("patch_size"), settings.get("pooling_size")
+    crop, rule = settings.edges("size")["height"], settings.upstream("compute_crop_geometry")
+    limits = {name: settings.get(name) for name in ("max_crops", "overlap_margins")}
+    canvas = rule(settings.height, settings.width, **limits, crop_size=crop, patch_size=patch)[2:]
+    low, high = processor.use_single_crop_col_tokens, processor.image_use_col_tokens
+    ends = ["<im_col>" if used else "" for used in (high if low is None else low, high)]
+    starts = ("<low_res_im_start>" if processor.use_single_crop_start_token else "<im_start>", "<im_start>")
+    layout: ImageLayout = []
+    for start, (height, width), end in zip(starts, ((crop, crop), canvas), ends, strict=True):
+        counts = [edge // patch for edge in (height, width)]
+        rows, columns = (-(-count // size) for count, size in zip(counts, pool, strict=True))
+        top, left = ((-count % size) // 2 * patch for count, size in zip(counts, pool, strict=True))
+        frame = settings.frame.resize(width, height)
+        frame = frame.crop(-left, -top, columns * pool[1] * patch, rows * pool[0] * patch)
+        layout += [start, _lines(frame.grid(rows, columns), rows, end, end), "<im_end>"]
+    return layout

@@ -36,6 +36,7 @@ from .image_layouts import (
     layout_llava_next,
     layout_llava_onevision,
     layout_minicpmv,
+    layout_molmo2,
     layout_ovis2,
     layout_paligemma,
     layout_pixtral,
@@ -96,6 +97,8 @@ class ImageTokenFamily:
         placeholder (`Callable`, *optional*): Returns the token of a whole image in a prompt, from the processor.
         after_images (`Callable`, *optional*): Returns what the processor inserts after the last image of a prompt.
         prompt_end (`str`, *optional*, defaults to `""`): What the processor adds to the end of a prompt.
+        starts_prompt (`bool`, *optional*, defaults to `False`): Whether the processor starts a prompt with the first
+            special token of its tokenizer.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
         around (`tuple[str, str]`, *optional*): Names of the processor's tokens that it puts before and after an image.
         arguments (`dict`, *optional*): What the processor needs beside texts and images.
@@ -111,6 +114,7 @@ class ImageTokenFamily:
     placeholder: Callable[[Any], str] = Token("image_token")
     after_images: Callable[[Any], str] = Token("")
     prompt_end: str = ""
+    starts_prompt: bool = False
     adds_special_tokens: bool = True
     around: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
@@ -217,6 +221,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llama4": ImageTokenFamily("Llama4Processor", layout_llama4, image_token=Token("img_patch_token")),
     "lfm2_vl": ImageTokenFamily("Lfm2VlProcessor", layout_lfm2_vl, boxes="lfm2_vl"),
     "kimi_k25": ImageTokenFamily("Kimi_K25Processor", layout_kimi_k25),
+    "molmo2": ImageTokenFamily("Molmo2Processor", layout_molmo2, image_token=Token("<im_patch>"), starts_prompt=True),
     "hunyuan_vl": ImageTokenFamily(
         "HunYuanVLProcessor",
         layout_hunyuan_vl,
@@ -247,9 +252,6 @@ _REASONS = {
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
-    "its image tokens gather windows of patches (learned queries, attention); needed: the boxes of the windows": (
-        "molmo2",
-    ),
     "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
         "dots3_note", "inkling2", "inkling_mm_model", "nemotron_h_omni", "step3p7",
     ),

@@ -367,6 +367,9 @@ class PatchGroundingProcessor:
     def _expand(self, prompt: Prompt, layouts: list[list[ImageLayout]]) -> tuple[str, np.ndarray]:
         """Inserts image tokens as the processor does: the text, and (start, end, start in the prompt) of each part."""
         expanded, segments, place = "", [], 0
+        if self.family.starts_prompt:
+            start = self.tokenizer.bos_token or self.tokenizer.eos_token
+            expanded = "" if prompt.text.startswith(start) else start
         end, after = self.family.prompt_end, self.family.after_images(self.processor)
         for number, found in enumerate([*self._places.finditer(prompt.text), None]):
             part = prompt.text[place : None if found is None else found.start()]

@@ -46,6 +46,8 @@ MODEL_INPUTS = (
     "pixel_attention_mask",
     "image_sizes",
     "image_grid_thw",
+    "image_grids",
+    "image_token_pooling",
     "image_merge_sizes",
     "image_position_ids",
     "spatial_shapes",

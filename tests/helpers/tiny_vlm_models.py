@@ -72,7 +72,7 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     torch.manual_seed(0)
     key = model_type if model_type in RELATIVES else type_of(model_type)
     model_type = type_of(model_type)
-    names = ("image", "video", "vision_start", "vision_end", "boi", "eoi", "image_start", "image_end")
+    names = ("video", "image", "vision_start", "vision_end", "boi", "eoi", "image_start", "image_end")
     names = (*names, "video_start", "video_end", "audio", "audio_start", "audio_end", "boa", "eoa")
     ids = {name: getattr(tokenizer, f"{name}_token_id", None) for name in names}
     if key in RELATIVES:
@@ -94,7 +94,9 @@ def _mixes(part: torch.nn.Module) -> bool:
 def unmix_patches(model: PreTrainedModel) -> None:
     """Makes the attention of the vision tower add nothing, so that every patch is embedded by itself."""
     language = {*find_language_model(model).modules()}
-    towers = [part for part in model.modules() if part not in language and _mixes(part)]
+    # Molmo gathers the patches of a token by attention.
+    parts = [part for name, part in model.named_modules() if not name.endswith("image_pooling_2d")]
+    towers = [part for part in parts if part not in language and _mixes(part)]
     found = 0
     with torch.no_grad():
         for part in towers:

@@ -61,7 +61,7 @@ SPECIAL = {
 KNOWN = [
     *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token != "<image>"),
     *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>", "<|image|>"),
-    *("<|tile_x_separator|>", "<|tile_y_separator|>"),
+    *("<|tile_x_separator|>", "<|tile_y_separator|>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>"),
 ]
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' }}{% for part in message['content'] %}"
@@ -198,7 +198,9 @@ def make_processor(
     videos = SimpleNamespace(num_frames=1, fps=1, slice_mode=False, downsample_mode="16x")
     missing = {"video_processor": videos, "feature_extractor": None}
     parts = {name: part for name, part in missing.items() if name in names}
-    tokenizer = make_tokenizer(padding_side, byte_pairs, relative.image_token if relative else "<image>")
+    tokenizer = make_tokenizer(
+        padding_side, byte_pairs, (relative or _NONE).placeholder or (relative or _NONE).image_token
+    )
     processor = processor_class(image_processor=image_processor, tokenizer=tokenizer, **parts, **own)
     vars(processor).pop("video_processor", None)  # on the class, which is not saved
     processor_class.video_processor = videos  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ class Relative(NamedTuple):
         own (`dict`): what the processor itself is given.
         folder (`str`): the folder of the processor's class in transformers, by default that of the model type.
         image_token (`str`): the token that stands for a patch.
+        placeholder (`str`): the token of an image in the tokenizer, by default `image_token`.
         processor (`str`): the class of the processor, by default that of the family.
         model_type (`str`): the model type, by default the key.
     """
@@ -27,6 +28,7 @@ class Relative(NamedTuple):
     own: dict[str, Any] = {}
     folder: str = ""
     image_token: str = "<image>"
+    placeholder: str = ""
     processor: str = ""
     model_type: str = ""
 
@@ -379,6 +381,16 @@ RELATIVES: dict[str, Relative] = {
     "hunyuan_vl": _grid(
         {**VISION, "out_hidden_size": 32, "text_hidden_size": 32, "spatial_merge_size": 2, "max_image_size": 64},
         image="hunyuan_vl.HunYuanVL",
+    ),
+    "molmo2": Relative(
+        "molmo2.Molmo2",
+        {"size": {"height": 20, "width": 20}, "patch_size": PATCH, "max_crops": 6, "overlap_margins": [1, 1]},
+        {"text_config": {**TEXT, "additional_vocab_size": 8,
+                         "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+         "vision_config": {**VISION, "head_dim": 8, "image_size": [20, 20]},
+         "adapter_config": {**VISION, "head_dim": 8, "text_hidden_size": 32, "vision_feature_layer": [1, 0]}},
+        image_token="<im_patch>",
+        placeholder="<image>",
     ),
     "muse_spark": _grid(
         {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
