@@ -439,6 +439,17 @@ def layout_llama4(settings: ImageSettings) -> ImageLayout:
     return [*layout, "<|image|>", frame.grid(side, side), "<|image_end|>"]
 
 
+def layout_perception_lm(settings: ImageSettings) -> ImageLayout:
+    processor, tile = settings.processor, settings.get("tile_size")
+    side, shape = tile // processor.patch_size // processor.pooling_ratio, (settings.width, settings.height, tile)
+    frames = [settings.frame]
+    if settings.get("vision_input_type") == "thumb+tile":
+        images = processor.image_processor
+        columns, rows = images._fit_image_to_canvas(*shape) or images._find_closest_aspect_ratio(*shape)
+        frames += settings.frame.resize(columns, rows).tiles(rows, columns)
+    return [frame.grid(side, side) for frame in frames]
+
+
 def layout_lfm2_vl(settings: ImageSettings) -> ImageLayout:
     processor, images = settings.processor, settings.processor.image_processor
     tile, patch, merge = (settings.get(name) for name in ("tile_size", "encoder_patch_size", "downsample_factor"))

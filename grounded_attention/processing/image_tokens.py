@@ -39,6 +39,7 @@ from .image_layouts import (
     layout_molmo2,
     layout_ovis2,
     layout_paligemma,
+    layout_perception_lm,
     layout_pixtral,
     layout_qwen_vl,
     picture_boxes,
@@ -196,6 +197,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         image_token=Token("tokenizer.image_token"),
         placeholder=Token("boi_token"),
     ),
+    "gemma3n": ImageTokenFamily("Gemma3nProcessor", layout_gemma3),
+    "fast_vlm": ImageTokenFamily("LlavaProcessor", layout_llava),
+    "perception_lm": ImageTokenFamily("PerceptionLMProcessor", layout_perception_lm),
     "internvl": ImageTokenFamily(
         "InternVLProcessor", layout_internvl, settings=_TILES, around=_START_END_IMAGE, boxes="internvl"
     ),
@@ -245,9 +249,6 @@ _REASONS = {
     ),
     "convolutions mix neighbouring patches before they become tokens, so that a token has no box of its own": (
         "chameleon", "deepseek_vl_hybrid", "emu3", "got_ocr2", "pp_chart2table", "unlimited_ocr",
-    ),
-    "its vision tower is a model of timm, with which its layout was not tried": (
-        "fast_vlm", "gemma3n", "perception_lm",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

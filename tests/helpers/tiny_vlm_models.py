@@ -2,10 +2,13 @@
 """Vision-language models with random weights, whose sizes fit the processors of `tiny_vlm_processors`."""
 
 import copy
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
+from transformers.models.timm_wrapper import modeling_timm_wrapper
 
 from grounded_attention.supervision.supervise import find_language_model
 from tests.helpers.tiny_vlm_processors import MANY_PINPOINTS, make_processor, type_of
@@ -67,6 +70,21 @@ def _config(model_type: str) -> dict[str, Any]:
     }[model_type]
 
 
+class TimmTower(torch.nn.Module):
+    """As a model of timm, which is not installed: a convolution with patches as strides, wider than a patch."""
+
+    def __init__(self, embed_dim: int, patch_size: int, class_token: bool = False) -> None:
+        super().__init__()
+        self.class_token = class_token
+        self.conv = torch.nn.Conv2d(3, embed_dim, patch_size + 2, patch_size, padding=1)
+
+    def forward_features(self, pixels: torch.Tensor) -> torch.Tensor:
+        """Maps of channels, (B, D, H, W), or a class token and the patches, (B, 1 + N, D)."""
+        maps = self.conv(pixels)
+        tokens = maps.flatten(2).transpose(1, 2)
+        return torch.cat([tokens.mean(1, keepdim=True), tokens], dim=1) if self.class_token else maps
+
+
 def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     """Makes the model for a key of `PROCESSORS`, whose special tokens are those of the tokenizer."""
     torch.manual_seed(0)
@@ -80,7 +98,9 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     tokens = {f"{name}_{end}": ids[name] for name in names for end in ("token_id", "token_index")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key))}, pad_token_id=0)
-    model = AutoModelForImageTextToText.from_config(config).eval()
+    timm = SimpleNamespace(create_model=lambda name, pretrained, num_classes, **sizes: TimmTower(**sizes))
+    with mock.patch.multiple(modeling_timm_wrapper, create=True, timm=timm, requires_backends=lambda *names: None):
+        model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # Gemma 3 starts with zeros
             torch.nn.init.normal_(parameter, std=0.2)
@@ -88,17 +108,29 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
 
 
 def _mixes(part: torch.nn.Module) -> bool:
-    return any(name in type(part).__name__ for name in ("Attention", "ShortConv"))
+    name = type(part).__name__
+    return any(each in name for each in ("Attention", "ShortConv")) and "Audio" not in name
 
 
 def unmix_patches(model: PreTrainedModel) -> None:
-    """Makes the attention of the vision tower add nothing, so that every patch is embedded by itself."""
+    """Makes the attention of the vision tower add nothing, and its convolutions see their own cell of the grid.
+
+    Every patch is then embedded by itself.
+    """
     language = {*find_language_model(model).modules()}
     # Molmo gathers the patches of a token by attention.
     parts = [part for name, part in model.named_modules() if not name.endswith("image_pooling_2d")]
-    towers = [part for part in parts if part not in language and _mixes(part)]
+    vision = [part for part in parts if part not in language]
+    towers = [part for part in vision if _mixes(part)]
     found = 0
     with torch.no_grad():
+        for part in vision:
+            if isinstance(part, torch.nn.Conv2d):
+                cells = zip(part.padding, part.stride, strict=True)
+                rows, columns = (slice(first, first + count) for first, count in cells)
+                seen = torch.zeros_like(part.weight)
+                seen[..., rows, columns] = 1.0
+                part.weight.mul_(seen)
         for part in towers:
             for name, child in part.named_children():
                 if name in ("out_proj", "proj", "projection_layer", "o_proj", "out", "wo"):

@@ -128,6 +128,8 @@ SIGLIP = {**VISION, "model_type": "siglip_vision_model", "vision_use_head": Fals
 PIXTRAL = {**VISION, "model_type": "pixtral", "head_dim": 8, "image_size": 64}
 CROP = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
 CLASS_TOKEN = {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"}
+# A model of timm, see `tiny_vlm_models`
+TIMM = {"hidden_size": 32, "do_pooling": False, "model_args": {"embed_dim": 32, "patch_size": PATCH}}
 BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
 PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
 WIDE_PINPOINTS = [[32, 32], [32, 64], [64, 32]]
@@ -340,6 +342,31 @@ RELATIVES: dict[str, Relative] = {
         {"patch_size": PATCH, "pooling_kernel_size": 2, "max_soft_tokens": 70},
         {"text_config": GEMMA4, "vision_config": {"patch_size": PATCH, "pooling_kernel_size": 2, "mm_embed_dim": 32,
                                                   "mm_posemb_size": 80, "output_proj_dims": 32}},
+    ),
+    "gemma3n": Relative(
+        "siglip.Siglip",
+        {"size": SQUARE},
+        {"text_config": {**GEMMA4, "altup_num_inputs": 2, "laurel_rank": 8, "num_hidden_layers": 4,
+                         "layer_types": WINDOW["layer_types"] * 2, "num_kv_shared_layers": 2},
+         "vision_config": {**TIMM, "vocab_size": 10, "vocab_offset": 1380},
+         "audio_config": {"hidden_size": 8, "vocab_size": 10, "vocab_offset": 1390, "input_feat_size": 8,
+                          "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1},
+         "vision_soft_tokens_per_image": 16},
+        {"image_seq_length": 16},
+    ),
+    "fast_vlm": Relative(
+        "clip.CLIP",
+        CROP,
+        {"text_config": {**TEXT, "model_type": "qwen2"}, "vision_config": {**TIMM, "model_type": "timm_wrapper"}},
+        {"patch_size": PATCH, "vision_feature_select_strategy": "full"},
+        folder="llava",
+    ),
+    "perception_lm": Relative(
+        "perception_lm.PerceptionLM",
+        {"tile_size": TILE, "max_num_tiles": 6, "vision_input_type": "vanilla"},  # else a batch has equal tiles
+        {"text_config": LLAMA, "projector_pooling_ratio": 2,
+         "vision_config": {**TIMM, "model_args": {**TIMM["model_args"], "class_token": True}}},
+        {"patch_size": PATCH, "pooling_ratio": 2},
     ),
     "deepseek_vl": Relative(
         "deepseek_vl.DeepseekVL",

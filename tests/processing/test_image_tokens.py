@@ -46,6 +46,7 @@ CASES = [
     ("smolvlm", [(48, 32)], {}),  # not resized
     ("idefics3", [(53, 37), (30, 60)], {"do_image_splitting": False}),
     ("idefics3", [(53, 37)], {"size": {"longest_edge": 16}}),
+    *(("perception_lm", [size], {"vision_input_type": "thumb+tile"}) for size in ((17, 90), (121, 33), (40, 40))),
     ("internvl", [(53, 37), (30, 60)], {"crop_to_patches": False}),
     ("llava_onevision", [(64, 64)], {}),
     ("llava", [(24, 26)], {"do_resize": False}),
