@@ -125,7 +125,7 @@ def unmix_patches(model: PreTrainedModel) -> None:
     found = 0
     with torch.no_grad():
         for part in vision:
-            if isinstance(part, torch.nn.Conv2d):
+            if isinstance(part, torch.nn.Conv2d) and part.padding != "valid":
                 cells = zip(part.padding, part.stride, strict=True)
                 rows, columns = (slice(first, first + count) for first, count in cells)
                 seen = torch.zeros_like(part.weight)

@@ -42,8 +42,8 @@ result of tests on a tiny model with random weights and the processors of transf
 - **rows**: the reported rows equal eager attention maps, padded left and right.
 - **boxes**: pixels changed inside a box of the image change exactly the image tokens with this box, for odd sizes and
   several images. Image processors are those on PIL and on torchvision (resizing in torch, where torchvision cannot be
-  imported); "none": transformers has no such one. Where convolutions make the tokens, the box is the token's cell of the
-  grid, though convolutions see a margin around it, which the test takes away.
+  imported); "none": transformers has no such one. Where convolutions make the tokens, the box is the token's cell of
+  the grid, though convolutions see a margin around it, which the test takes away.
 - **videos**: pixels changed in a frame change exactly the tokens of this frame (or of a pair that is read together)
   whose box has them; empty where videos are not read.
 - **heads**: the scores of every head equal loops over eager maps.
