@@ -24,7 +24,13 @@ from grounded_attention.supervision.method import observed_layers
 from grounded_attention.supervision.row_plans import RowPlans
 from grounded_attention.supervision.row_states import AttentionPair
 from grounded_attention.supervision.score_masks import is_hidden
-from grounded_attention.supervision.supervise import PREFIX_MODELS, find_language_model, head_layers, unwrap_model
+from grounded_attention.supervision.supervise import (
+    PREFIX_MODELS,
+    find_calls,
+    find_language_model,
+    head_layers,
+    unwrap_model,
+)
 from grounded_attention.utils.plain_text import REPLACEMENT
 
 # Rows of all heads that are read in one pass, in bytes; more rows take further passes.
@@ -269,7 +275,7 @@ def _attention(pair: AttentionPair | None) -> Tensor:
 
 def rows_at_once(model: Any, layers: int, columns: int) -> int:
     """How many rows of all heads of some layers one pass reads."""
-    width = max(unwrap_model(model).config.get_text_config().num_attention_heads, 1)
+    width = max(call.num_heads for call in find_calls(model))
     return max(1, MOST_BYTES // (4 * layers * width * max(1, columns)))
 
 

@@ -170,6 +170,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "glm5_next": ImageTokenFamily("Glm5NextProcessor", layout_glm5_next, boxes="glm4v"),
     "cohere_compass": ImageTokenFamily("CohereCompassProcessor", layout_qwen_vl),
     "hyperclovax_vision_v2": ImageTokenFamily("HyperCLOVAXVisionV2Processor", layout_qwen_vl, frames=frames_qwen_vl),
+    "dots3_note": ImageTokenFamily("Dots3NoteProcessor", layout_qwen_vl),
     "lfm3_vl": ImageTokenFamily("Lfm3VlProcessor", layout_qwen_vl, boxes="lfm2_vl"),
     "minimax_m3_vl": ImageTokenFamily(
         "MiniMaxM3VLProcessor", layout_qwen_vl, around=("VISION_START_TOKEN", "VISION_END_TOKEN")
@@ -254,7 +255,7 @@ _REASONS = {
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
     "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
-        "dots3_note", "inkling2", "inkling_mm_model", "nemotron_h_omni", "step3p7",
+        "inkling2", "inkling_mm_model", "nemotron_h_omni", "step3p7",
     ),
 }  # fmt: skip
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}

@@ -132,13 +132,12 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
     if own is not None:
         return own
     text = config.get_text_config()
-    everywhere = one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
     if model is config:
         try:
             with torch.device("meta"):
                 model = AutoModel.from_config(copy.deepcopy(config), attn_implementation="eager")
         except Exception:  # any: code of others; what it builds is checked again when the model is loaded
-            return everywhere
+            return one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
     language_model = find_language_model(model)
     modules = [each for each in numbered_attention(language_model) if not reads_other_sequence(each)]
     heads = {module.layer_idx: head_count(module, text) for module in modules}
@@ -148,7 +147,7 @@ def find_calls(model: Any) -> tuple[AttentionCall, ...]:
             f"{sorted(module.layer_idx for module in modules)}, expected each once: its heads cannot be told apart"
         )
     calls = [AttentionCall(f"layer {layer}", SEQUENCE, SEQUENCE, heads[layer]) for layer in sorted(heads)]
-    return tuple(calls) or everywhere
+    return tuple(calls) or one_stream_calls(text.num_hidden_layers, text.num_attention_heads)
 
 
 def call_layers(calls: Sequence[AttentionCall]) -> list[int]:

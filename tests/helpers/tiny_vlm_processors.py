@@ -60,7 +60,15 @@ SPECIAL = {
 # Tokens that processors know by their text alone.
 KNOWN = [
     *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token != "<image>"),
-    *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>", "<|image|>"),
+    *(
+        "]<]start of image[>[",
+        "]<]end of image[>[",
+        "]<]video[>[",
+        "<|video|>",
+        "<|image|>",
+        "<|video_pad|>",
+        "<|audio_comp_pad|>",
+    ),
     *("<|tile_x_separator|>", "<|tile_y_separator|>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>"),
 ]
 CHAT_TEMPLATE = (

@@ -210,6 +210,16 @@ RELATIVES: dict[str, Relative] = {
          "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
         projector_hidden_size=32,
     ),
+    "dots3_note": _grid(
+        {**VISION, "adapter_in_dim": 32, "adapter_out_dim": 32, "moe_intermediate_size": 16,
+         "num_local_experts": 2, "num_experts_per_tok": 1, "mlp_layer_types": ["dense", "sparse"]},
+        {**EXPERTS, **LATENT, **{f"swa_{name}": size for name, size in LATENT.items() if "index" not in name},
+         "num_key_value_heads": 4, "swa_num_attention_heads": 2, "swa_num_key_value_heads": 2, "swa_head_dim": 8,
+         "layer_types": ["sliding_attention", "indexed_attention"], "sliding_window": 4096, "rope_parameters": None},
+        settings={**GRID, "temporal_patch_size": 1},
+        image_token="<|imgpad|>",
+        audio_config={**VISION, "adapter_input_size": 32, "adapter_out_dim": 32, "feature_size": 8},
+    ),
     "qwen2_5_omni_thinker": _grid(
         {**QWEN_VISION, "window_size": 16, "fullatt_block_indexes": [1]}, audio_config=AUDIO, folder="qwen2_5_omni"
     ),

@@ -13,7 +13,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import supervise
 from grounded_attention.supervision.head_masking import attention_modules, mask_heads
 from grounded_attention.supervision.steering import SteeredColumns, steer_heads
-from grounded_attention.supervision.supervise import find_language_model, head_layers
+from grounded_attention.supervision.supervise import find_language_model, head_count, head_layers
 from tests.helpers.tiny_two_streams import make_lxmert, make_vilbert
 from tests.helpers.tiny_visualbert import make_model as make_visualbert
 from tests.helpers.tiny_vl_bert import make_model as make_vl_bert
@@ -42,7 +42,7 @@ def test_masked_heads_are_those_whose_weights_are_zero(model_type):
     torch.testing.assert_close(model(**inputs).logits, plain, rtol=0, atol=0)
     module = attention_modules(model)[1]
     weight = (getattr(module, "o_proj", None) or module.out_proj).weight
-    width = weight.shape[1] // model.config.get_text_config().num_attention_heads
+    width = weight.shape[1] // head_count(module, model.config.get_text_config())
     for _, head in HEADS:
         weight[:, head * width : (head + 1) * width] = 0
     torch.testing.assert_close(masked, model(**inputs).logits, atol=1e-5, rtol=1e-4)
