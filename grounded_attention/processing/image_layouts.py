@@ -540,3 +540,13 @@ def layout_molmo2(settings: ImageSettings) -> ImageLayout:
         frame = frame.crop(-left, -top, columns * pool[1] * patch, rows * pool[0] * patch)
         layout += [start, _lines(frame.grid(rows, columns), rows, end, end), "<im_end>"]
     return layout
+
+
+def layout_nemotron_h_omni(settings: ImageSettings) -> ImageLayout:
+    patch, merge = settings.get("patch_size"), round(1 / settings.get("downsample_ratio"))
+    least, most = settings.get("min_num_patches"), settings.get("max_num_patches")
+    room = (settings.get("max_model_len") - 4) * merge**2
+    limits = (least, max(least, min(room, most or room)))
+    shape = (settings.height, settings.width)
+    rows, columns = settings.upstream("get_patch_grid_size")(*shape, patch, merge, *limits)
+    return [settings.frame.grid(rows // merge, columns // merge)]

@@ -37,6 +37,7 @@ from .image_layouts import (
     layout_llava_onevision,
     layout_minicpmv,
     layout_molmo2,
+    layout_nemotron_h_omni,
     layout_ovis2,
     layout_paligemma,
     layout_perception_lm,
@@ -227,6 +228,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "lfm2_vl": ImageTokenFamily("Lfm2VlProcessor", layout_lfm2_vl, boxes="lfm2_vl"),
     "kimi_k25": ImageTokenFamily("Kimi_K25Processor", layout_kimi_k25),
     "molmo2": ImageTokenFamily("Molmo2Processor", layout_molmo2, image_token=Token("<im_patch>"), starts_prompt=True),
+    "nemotron_h_omni": ImageTokenFamily(
+        "NemotronH_Omni_Reasoning_V3Processor", layout_nemotron_h_omni, around=_IMAGE_START_END
+    ),
     "hunyuan_vl": ImageTokenFamily(
         "HunYuanVLProcessor",
         layout_hunyuan_vl,
@@ -255,7 +259,7 @@ _REASONS = {
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
     "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
-        "inkling2", "inkling_mm_model", "nemotron_h_omni", "step3p7",
+        "inkling2", "inkling_mm_model", "step3p7",
     ),
 }  # fmt: skip
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}

@@ -46,6 +46,7 @@ MODEL_INPUTS = (
     "pixel_attention_mask",
     "image_sizes",
     "image_grid_thw",
+    "image_grid_hw",
     "image_grids",
     "image_token_pooling",
     "image_merge_sizes",

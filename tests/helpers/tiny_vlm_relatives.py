@@ -429,6 +429,16 @@ RELATIVES: dict[str, Relative] = {
         image_token="<im_patch>",
         placeholder="<image>",
     ),
+    "nemotron_h_omni": Relative(
+        "nemotron_h_omni.NemotronH_Omni_Reasoning_V3",
+        {"patch_size": PATCH, "min_num_patches": 16, "max_num_patches": 120},
+        {"text_config": {**TEXT, "model_type": "nemotron_h",
+                         "layers_block_type": ["linear_attention", "full_attention"],
+                         "mamba_num_heads": 4, "mamba_head_dim": 8, "ssm_state_size": 8, "n_groups": 2,
+                         "time_step_min": 1e-9},  # only a whole pass has this limit, not the steps of generation
+         "vision_config": {**VISION, "model_type": "radio", "max_img_size": 32, "video_temporal_patch_size": 2},
+         "vision_hidden_size": 32, "projector_hidden_size": 32},
+    ),
     "muse_spark": _grid(
         {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
          "layer_types": ["window_attention", "full_attention"]},
