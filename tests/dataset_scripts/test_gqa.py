@@ -276,7 +276,7 @@ def test_older_scenes_gain_the_questions_and_keep_all_other_files(scenes, tmp_pa
     for folder, count in (("gqa", "gqa_questions"), ("lxmert", "lxmert_sentences"), ("llava", "llava_turns")):
         shutil.rmtree(older / folder)
         del manifest[count]
-    del manifest["llava_questions"]
+    del manifest["llava_conversations"]
     (older / "scenes.json").write_text(json.dumps(manifest))
     times = {path: path.stat().st_mtime_ns for path in older.rglob("*") if path.is_file()}
     write_scenes(older, IMAGES, 0)

@@ -95,7 +95,7 @@ GQA_COUNT, LXMERT_COUNT, LLAVA_COUNT, ASKED_COUNT = (
     "gqa_questions",
     "lxmert_sentences",
     "llava_turns",
-    "llava_questions",
+    "llava_conversations",
 )
 Files = dict[str, str | bytes]
 _CHUNK = 16

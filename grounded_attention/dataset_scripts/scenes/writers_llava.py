@@ -3,7 +3,7 @@
 
 The texts are those of the folder's Flickr30K Entities and VQA files, which are read again; as in the real data, the
 questions of test have no answers, so its conversations have captions only. In `{split}.json` the phrases of captions
-have boxes. `{split}_questions.json` have the questions of an image and then one caption; phrases of questions have
+have boxes. `{split}_questions.json` have the questions of an image and one caption in any order; phrases of questions have
 boxes too, and a whole answer has those of the objects that decide it. `processor/` is a processor for a small LLaVA: a
 word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
 """
@@ -66,8 +66,9 @@ def question_files(root: Path, seed: int, images: Mapping[str, Iterable[Question
         for image in questioned:
             rng = random.Random(f"{seed}/llava questions/{image.image_id}")
             turns = [] if split == "test" else [_asked(question, image) for question in image.questions]
+            turns.append(rng.choice(captions[image.image_id]))
             rng.shuffle(turns)
-            made.append(_conversation(image.image_id, [*turns, rng.choice(captions[image.image_id])]))
+            made.append(_conversation(image.image_id, turns))
         written[f"{FOLDER}/{split}_questions.json"] = json.dumps(made) + "\n"
     return written
 
