@@ -17,6 +17,8 @@ from .significance import Estimate, estimate_ratio
 
 # Ref-L4's mAcc: the mean of the accuracies at these thresholds.
 THRESHOLDS = np.arange(10) * 0.05 + 0.5
+# What'sUp's opposite relations of two objects.
+OPPOSITES = (("left", "right"), ("on", "under"), ("in-front", "behind"))
 
 
 @dataclass(frozen=True)
@@ -37,17 +39,27 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
     `accuracy`: the right caption has the largest score (VALSE's pairwise accuracy, SugarCrepe, What'sUp), or the
     probability of a statement is on the side of its label, 0.5 counted as true (VSR). `text`, `image` and `group`: of
     Winoground's pairs, both pictures choose their caption, both captions their picture, and both of these.
-    `accuracy, GROUP`: of each group, if there are several.
+    `pair` and `set`: of What'sUp's pictures of two objects, both opposites or all four are right. `accuracy, GROUP`:
+    of each group, if there are several.
     """
     hits: dict[str, list[tuple[str, float]]] = defaultdict(list)
     pairs: dict[str, list[Matched]] = defaultdict(list)
+    pictured: dict[str, dict[str, bool]] = defaultdict(dict)
     for row in rows:
-        if row.pair:
+        if row.pair and len(row.scores) == 2:
             pairs[row.pair].append(row)
             continue
         right = row.scores[0] > max(row.scores[1:]) if len(row.scores) > 1 else (row.scores[0] >= 0.5) == row.label
         for name in ("accuracy", f"accuracy, {row.group}"):
             hits[name].append((row.image_id, float(right)))
+        if row.pair:
+            pictured[row.pair][row.group] = bool(right)
+    for objects, seen in pictured.items():
+        for opposites in OPPOSITES:
+            if {*opposites} <= seen.keys():
+                hits["pair"].append((objects, float(all(seen[each] for each in opposites))))
+        if len(seen) == 4:
+            hits["set"].append((objects, float(all(seen.values()))))
     for pair, both in pairs.items():
         if len(both) != 2:
             raise ValueError(f"pair {pair}: {len(both)} rows, expected 2")
@@ -55,7 +67,7 @@ def match_metrics(rows: Iterable[Matched]) -> dict[str, Estimate]:
         text, image = own0 > other0 and own1 > other1, own0 > other1 and own1 > other0
         for name, right in (("text", text), ("image", image), ("group", text and image)):
             hits[name].append((pair, float(right)))
-    single = len(hits) <= 2
+    single = sum(name.startswith("accuracy, ") for name in hits) == 1
     return {
         name: estimate_ratio([value for _, value in values], None, [image for image, _ in values])
         for name, values in hits.items()

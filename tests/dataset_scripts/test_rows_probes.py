@@ -33,6 +33,17 @@ def test_captions_to_match(probe, folder):
         assert [row["image"].getpixel((0, 0)) for row in read] == [(255, 0, 0), (0, 0, 255)]
 
 
+def test_pictures_of_two_objects_are_scored_together(folder):
+    names = ["mug_left_of_knife", "mug_in-front_of_knife", "beer-bottle_on_table", "a_photo_of_cups", "p"]
+    for name in names:
+        Image.new("RGB", (8, 6)).save(folder / f"{name}.jpeg")
+    rows = [{"image_path": f"data/{name}.jpeg", "caption_options": [TRUE, FALSE, "a", "b"]} for name in names]
+    (folder / "probe.json").write_text(json.dumps(rows))
+    read = list(grounded_rows(folder / "probe.json", images=folder))
+    expected = [("left", "data/mug knife"), ("in-front", "data/mug knife"), ("on", "data/beer-bottle table")]
+    assert [(row["group"], row["pair"]) for row in read] == [*expected, ("", ""), ("", "")]
+
+
 @pytest.mark.parametrize(
     ("probe", "change"),
     [

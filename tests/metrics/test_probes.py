@@ -46,6 +46,25 @@ def test_winoground_pairs():
         match_metrics(rows[1:])
 
 
+def test_opposites_and_sets_of_two_objects():
+    """Counted by hand as What'sUp's script does: opposite relations that are both right, four that are."""
+    right, wrong = [0.9, 0.1, 0.2, 0.3], [0.1, 0.9, 0.2, 0.3]
+    answers = {
+        "mug knife": {"left": right, "right": right, "in-front": right, "behind": right},
+        "mug plate": {"left": right, "right": wrong, "in-front": right, "behind": right},
+        "book cup": {"left": right, "right": right, "on": wrong, "under": right},
+        "cap tray": {"left": right},  # alone: neither a pair nor a set
+    }
+    rows = [
+        Matched(f"{objects} {relation}", scores, group=relation, pair=objects)
+        for objects, each in answers.items()
+        for relation, scores in each.items()
+    ]
+    expected = {"accuracy": 11 / 13, "pair": 4 / 6, "set": 1 / 3, "accuracy, left": 1, "accuracy, right": 2 / 3}
+    expected |= {f"accuracy, {relation}": 1 for relation in ("in-front", "behind", "under")} | {"accuracy, on": 0}
+    assert values(match_metrics(rows)) == expected
+
+
 def test_yes_or_no():
     predicted, gold = ["yes", "yes", "no", "no", "no"], ["yes", "no", "no", "yes", "no"]
     images = list("aabbc")

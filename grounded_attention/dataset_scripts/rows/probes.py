@@ -2,7 +2,7 @@
 """Probes: pictures with a true caption and foils, statements that are true or not, and yes-or-no questions.
 
 A row to match has `captions`, the right one first, its `label` (1; 0 for a statement that is false), the `group` of
-its authors' tables, and the `pair` of rows that are scored together. A question has `answer` and `sampling`.
+its authors' tables, and the `pair` of the rows that are scored together. A question has `answer` and `sampling`.
 """
 
 import re
@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 
-from .raw import RawRow, RowError, first_of, structured
-from .referring import make_row
+from .raw import RawRow, RowError, as_path, first_of, structured
+from .referring import images_of, make_row
 from .sources import Record, Source
 
 if TYPE_CHECKING:
     from .shapes import Columns, Context
 
 FOILS = ("foil", "negative_caption")
+RELATIONS = ("left", "right", "on", "under", "in-front", "behind")
 FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
 
 
@@ -52,11 +53,16 @@ def has_options(record: "Columns") -> bool:
 
 
 def read_options(record: "Columns", context: "Context") -> Iterator[RawRow]:
-    """What'sUp: the first caption is the right one."""
+    """What'sUp: the first caption is right; `mug_right_of_knife.jpeg` is one of the pictures of two objects."""
     captions = structured(record["caption_options"], "caption_options")
     if not isinstance(captions, list) or len(captions) < 2:
         raise RowError("bad caption_options", found=captions, expected="different texts, the right one first")
-    yield _match(record, captions)
+    path = Path(as_path(*images_of(record)[:1] or [None]) or "")
+    parts = path.stem.split("_")
+    if len(parts) > 2 and parts[1] in RELATIONS:
+        yield _match(record, captions, parts[1], pair=f"{path.parent}/{parts[0]} {parts[-1]}")
+    else:
+        yield _match(record, captions)
 
 
 def has_two_pairs(record: "Columns") -> bool:

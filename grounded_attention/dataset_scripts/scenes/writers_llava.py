@@ -3,9 +3,9 @@
 
 The texts are those of the folder's Flickr30K Entities and VQA files, which are read again; as in the real data, the
 questions of test have no answers, so its conversations have captions only. In `{split}.json` the phrases of captions
-have boxes. `{split}_questions.json` have the questions of an image and one caption in any order; phrases of questions have
-boxes too, and a whole answer has those of the objects that decide it. `processor/` is a processor for a small LLaVA: a
-word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
+have boxes. `{split}_questions.json` have the questions of an image and one caption, in any order; phrases of questions
+have boxes too, and a whole answer has those of the objects that decide it. `processor/` is a processor for a small
+LLaVA: a word-level tokenizer of all texts, a chat template, and pictures of 96 x 96 pixels in patches of 12.
 """
 
 import json
