@@ -72,7 +72,8 @@ def look(options: argparse.Namespace) -> str:
         return json.dumps([lens.to_dict() for lens in lenses] if len(lenses) > 1 else lenses[0].to_dict())
     lines = []
     for name, lens in zip(names, lenses, strict=True):
-        lines += [f"{name}: {lens.answer}" if name else lens.answer]
+        said = lens.answer if lens.answer.strip() else "(no words)"
+        lines += [f"{name}: {said}" if name else said]
         if lens.second is not None:
             lines.append(f"asked again with the crop {lens.crop}: {lens.second.answer}")
         lines.append(f"heads: {_named(lens)} ({lens.heads_from})")

@@ -53,6 +53,7 @@
       const line = make(box, "p", { class: answer ? "text answer" : "text" });
       make(line, "b", {}, answer ? "answer" : "prompt");
       let place = 0;
+      if (answer && !text.trim()) line.append("(no words)");
       const characters = [...text]; // spans count characters and not code units
       lens.words.forEach((word, n) => {
         const [start, end, where] = word.span;

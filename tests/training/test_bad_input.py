@@ -254,7 +254,7 @@ def test_bf16_on_a_cpu_acts(tmp_path, monkeypatch, scenes):
         ("model.config.hidden_dropout_prob=1.5", ["model.config.hidden_dropout_prob", "probability"]),
         ("model.config.num_hidden_layers=1000000000", ["model.config.num_hidden_layers", "1000"]),
         ("model.config.hidden_size=8000000", ["model.config.hidden_size", "weights"]),
-        ("model.config.vocab_size=1000000000000", ["model.config.vocab_size", "16777216"]),
+        ("model.config.vocab_size=1000000000000", ["model.config.vocab_size", "33554432"]),
         ("model.config.attn_implementation=flash_attention_2", ["model", "FlashAttention2"]),
         ("seed=!!python/name:os.system", ["override seed", "invalid YAML"]),
     ],

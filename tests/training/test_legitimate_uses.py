@@ -13,12 +13,16 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from transformers import AutoConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from grounded_attention.commands.command_line import explain_cache
 from grounded_attention.commands.main import main
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.dataset_scripts.rows import grounded_rows
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
 from grounded_attention.training.experiments.arguments import training_arguments
+from grounded_attention.training.recipes.config_sizes import check_sizes
 from grounded_attention.training.recipes.recipe import RecipeError, load_recipe, read_recipe
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import unknown_key
@@ -51,6 +55,17 @@ def test_a_recipe_comes_from_a_process_of_the_shell():
     assert read_recipe(path)["model"]["config"]["visual_size"] == 64
     assert load_recipe(path).task == "vgp"
     os.close(reader)
+
+
+def test_the_usual_sizes_of_every_family_are_within_bounds():
+    """Mistral Small's theta of RoPE is a thousand million, Qwen4's hashed n-grams are twenty million."""
+    known = IMAGE_TOKEN_FAMILIES.keys() & MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.keys()
+    for model_type in known:
+        check_sizes(AutoConfig.for_model(model_type).to_dict(), f"{model_type}: ")
+    assert "mistral3" in known
+    check_sizes({"rope_theta": 1000000000}, "")
+    with pytest.raises(RecipeError, match="rope_theta must be at most"):
+        check_sizes({"rope_theta": 1e13}, "")
 
 
 def test_a_row_without_a_picture_is_text_alone_and_counted(tmp_path):

@@ -9,7 +9,9 @@ from .recipe import RecipeError
 
 SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
 # Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
-MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**24, 2**38
+MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**25, 2**38
+# Names of numbers that are no sizes: RoPE's theta is 1e9 in Mistral Small.
+SCALES, MAX_SCALE = ("theta", "clipping"), 2**40
 
 
 def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
@@ -55,7 +57,7 @@ def _check_field(name: str, value: float, prefix: str) -> None:
         raise RecipeError(f"{prefix}{name} must be a probability from 0 to 1, found {value}")
     if value < 0 and (name.startswith("num_") or name.endswith(("_size", "_layers", "_heads"))):
         raise RecipeError(f"{prefix}{name} must not be negative, found {value}")
-    limit = MAX_LAYERS if "layers" in name else MAX_SIZE
+    limit = MAX_LAYERS if "layers" in name else MAX_SCALE if name.endswith(SCALES) else MAX_SIZE
     if abs(value) > limit:
         raise RecipeError(f"{prefix}{name} must be at most {limit}, found {str(value)[:40]}")
 
