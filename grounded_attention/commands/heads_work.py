@@ -19,7 +19,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.dataset_scripts.rows.pictures import picture_digest
 from grounded_attention.dataset_scripts.rows.sources import SAME_SPLIT as SAME_NAME
-from grounded_attention.dataset_scripts.rows.splitting import is_held_out
+from grounded_attention.dataset_scripts.rows.splitting import image_order
 from grounded_attention.heads import SAME_SPLIT
 from grounded_attention.heads.atlas import find_revision, publish_heads
 from grounded_attention.heads.boxes import BoxScore
@@ -142,8 +142,13 @@ def _examples_of_rows(options: argparse.Namespace, splits: Sequence[str]) -> lis
     part = rows.of_split(there[0]) if there else rows
     sides: list[list[AuditExample]] = [[], []]
     first: dict[str, str] = {}
-    for example in _collect(part.first(limit and 2 * limit), options.pictures, first):
-        sides[not is_held_out(_first_of(example.image_id, first), 0.5, options.seed)].append(example)
+    examples = _collect(part.first(limit and 2 * limit), options.pictures, first)
+    images = sorted(
+        {_first_of(each.image_id, first) for each in examples}, key=lambda id: image_order(id, options.seed)
+    )
+    reported = {*images[: len(images) // 2]}
+    for example in examples:
+        sides[_first_of(example.image_id, first) in reported].append(example)
     options.divided = f"half of the images of {there[0] if there else 'all rows'} by seed {options.seed}"
     return [side[:limit] for side in sides]
 

@@ -12,7 +12,7 @@ from grounded_attention.utils.plain_text import first_sentences
 from .device_options import add_device_options, find_device
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 
@@ -95,11 +95,17 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         processor = load_processor(name, revision=options.revision or "main")
         # The weights of an adapter have the names of the model with its head.
         whole = with_language_head or adapted or options.adapter is not None
-        auto_class: Any = AutoModelForImageTextToText if whole else AutoModel
         settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"}
         placed = _places(options)
-        model, loading = auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
-        _refuse_missing(model, loading["missing_keys"])
+
+        def load(auto_class: Any) -> tuple[Any, dict[str, Any]]:
+            return auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
+
+        model, loading = load(AutoModelForImageTextToText if whole else AutoModel)
+        if not whole and _lacks_most(model, loading):  # transformers reads LightOnOCR with its head alone
+            model, loading = load(AutoModelForImageTextToText)
+            model = model.base_model
+        _refuse_missing(model, loading)
         load_pointer_head(model, loading["unexpected_keys"], *base.values())
         # Not every version of transformers keeps it; heads are those of the same commit.
         model.config._commit_hash = find_revision(base["pretrained_model_name_or_path"], base["revision"])
@@ -114,10 +120,14 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         raise ValueError(f"--model {name}: {first_sentences(error)}") from error
 
 
-def _refuse_missing(model: Any, missing: Collection[str]) -> None:
+def _lacks_most(model: Any, loading: Mapping[str, Any]) -> bool:
+    return 2 * len(loading["missing_keys"]) > len(model.state_dict())
+
+
+def _refuse_missing(model: Any, loading: Mapping[str, Any]) -> None:
     """Raises ValueError if a checkpoint has few of the model's weights; transformers reports single ones."""
-    count = len(model.state_dict())
-    if 2 * len(missing) > count:
+    if _lacks_most(model, loading):
+        missing, count = loading["missing_keys"], len(model.state_dict())
         raise ValueError(
             f"{len(missing)} of {count} weights of {type(model).__name__} are not in the checkpoint, such as "
             f"{min(missing)}: it is of another model, or damaged"

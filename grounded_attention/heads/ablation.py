@@ -68,6 +68,10 @@ class Ablation:
         return float(np.corrcoef(ranks[:, 0], ranks[:, 1])[0, 1])
 
 
+class NotCausal(ValueError):
+    """The model reads a word before it predicts it, so that likelihoods say nothing."""
+
+
 def ablate_heads(
     model: Any,
     processor: Any,
@@ -297,7 +301,7 @@ def _logits_before(model: Any, inputs: Mapping[str, Any], positions: Tensor) -> 
 
 @torch.no_grad()
 def _check_causal(model: Any, words: _Words) -> None:
-    """Raises a ValueError if a word changes its own prediction."""
+    """Raises [`NotCausal`] if a word changes its own prediction."""
     grounded, inputs, positions = words.grounded, words.inputs, words.positions
     if positions is None or not grounded.any():
         return
@@ -312,7 +316,7 @@ def _check_causal(model: Any, words: _Words) -> None:
         _logits_before(model, {**inputs, "input_ids": each}, place)[example] for each in (inputs["input_ids"], ids)
     )
     if not torch.allclose(plain, changed, atol=1e-2):
-        raise ValueError(
+        raise NotCausal(
             f"{type(model).__name__} reads a word of the prompt before it predicts it (a bidirectional prefix), so "
             "that removing heads has no meaningful effect on its likelihood; leave ablation out (--ablate 0)"
         )

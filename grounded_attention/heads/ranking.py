@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from transformers.utils import logging
 
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.boxes import IOU_THRESHOLD
@@ -17,7 +18,7 @@ from grounded_attention.utils.plain_text import markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, RANKS, SAME_SPLIT
-from .ablation import Ablation, ablate_heads, ablate_region_heads
+from .ablation import Ablation, NotCausal, ablate_heads, ablate_region_heads
 from .boxes import BoxScore, Heads, Way, box_scores
 from .card import boxes_table
 from .examples import AuditExample, Images
@@ -26,6 +27,8 @@ from .items import Rules
 from .maps import BOX_RULE, BOX_RULES
 from .measure import Maps, Measurement
 from .table import HeadCounts, HeadTable, head_entry
+
+logger = logging.get_logger(__name__)
 
 TABLE, FIGURE = "heads.md", "heads.png"
 # The table lists the chosen heads, and then the next best ones.
@@ -295,8 +298,8 @@ def rank_heads(
         words (`str`, *optional*, defaults to `"mean"`): which tokens ask, see `PromptSettings`.
         instruction (`str`, *optional*): words of the user, if the texts are answers, see `PromptSettings`.
         ablate (`int`, *optional*): number of reported examples for the ablation, 0 for none; by default 64, and 0 with
-            `regions`. It needs a vision-language model with its language head, or a pre-trained model that reads
-            regions (VLBertForPreTraining, ...).
+            `regions` or for a model without likelihoods (PaliGemma). It needs a vision-language model with its
+            language head, or a pre-trained model that reads regions (VLBertForPreTraining, ...).
         batch_size (`int`, *optional*): texts in a batch; by default 4, and 32 with `regions`.
         seed (`int`, *optional*, defaults to 0): seed of the random heads of the ablation.
         iou_threshold, merged_box: which regions are right, see `audit`.
@@ -347,12 +350,18 @@ def rank_heads(
     chosen_on.about["split"] = (about or {}).get("choose_on", "another split")
     reported_on = reported_on.choose_on(SAME_SPLIT if report is None else chosen_on)
     ablation: Ablation | None = None
-    ablate = (ABLATED if regions is None else 0) if ablate is None else ablate
+    asked, ablate = ablate is not None, (ABLATED if regions is None else 0) if ablate is None else ablate
     drawn: dict[str, Any] = {"seed": seed, "progress": "ablation" if progress else None}
     if ablate and regions is None:
         size = batch_size or run.inputs.batch_size
         read = (run.inputs.processor, reported[:ablate], images, heads)
-        ablation = ablate_heads(model, *read, instruction=instruction, batch_size=size, **drawn)
+        try:
+            ablation = ablate_heads(model, *read, instruction=instruction, batch_size=size, **drawn)
+        except NotCausal as error:
+            if asked:
+                raise
+            ablate = 0
+            logger.warning(f"no ablation: {error}")
     elif ablate:
         ablation = ablate_region_heads(model, run, reported[:ablate], heads, **drawn)
     options = {"rank": rank, "words": words, "instruction": instruction, "count": count, "ablate": ablate}

@@ -98,7 +98,9 @@ def test_a_model_without_its_language_head_has_no_ablation():
 def test_a_bidirectional_prefix_has_no_ablation():
     model, processor = make_pair("paligemma")
     with pytest.raises(ValueError, match="reads a word of the prompt before it predicts it"):
-        rank_heads(model, processor, examples(2), pictures(2), count=1)
+        rank_heads(model, processor, examples(2), pictures(2), count=1, ablate=2)
+    ranking = rank_heads(model, processor, examples(2), pictures(2), count=1)  # not asked for
+    assert ranking.ablation is None and ranking.about["options"]["ablate"] == 0
 
 
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl", "gemma3"])

@@ -1,24 +1,26 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The command `look`: a page, numbers, two models, and what it refuses."""
 
+import argparse
 import json
 import shutil
 
 import numpy as np
 import pytest
+import torch
 from peft import LoraConfig, get_peft_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 
 from grounded_attention.commands.look import main
-from grounded_attention.commands.vlm_options import read_heads
+from grounded_attention.commands.vlm_options import load_vlm, read_heads
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.processing.videos import open_video
 from tests.helpers.own_rows import write_rows
 from tests.helpers.tiny_vlm_files import save_llava
 from tests.helpers.tiny_vlm_models import make_model
-from tests.helpers.tiny_vlm_processors import add_videos, make_processor
+from tests.helpers.tiny_vlm_processors import PROCESSORS, add_videos, make_processor
 
 
 @pytest.fixture(scope="module")
@@ -161,3 +163,17 @@ def test_a_checkpoint_without_the_models_weights_is_refused(folder, image, tmp_p
     )
     status, _, error = run_look(capsys, image, "what ?", "--model", copied, "--output", tmp_path / "lens.html")
     assert status == 2 and "weights" in error.splitlines()[-1] and not (tmp_path / "lens.html").exists()
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_5", "gemma3", *{"lighton_ocr", "mistral3"} & PROCESSORS.keys()])
+def test_models_are_loaded_without_their_language_head(model_type, tmp_path, monkeypatch):
+    """What `ground` reads, with the weights of the whole checkpoint."""
+    processor = make_processor(model_type)
+    model = make_model(model_type, processor.tokenizer)
+    model.save_pretrained(tmp_path)
+    monkeypatch.setattr("grounded_attention.families.vlm.load_processor", lambda *given, **more: processor)
+    options = argparse.Namespace(model=str(tmp_path), revision=None, device="cpu", dtype="float32")
+    loaded, _ = load_vlm(options, with_language_head=False)
+    expected = model.base_model.state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in loaded.state_dict().items())
