@@ -550,3 +550,23 @@ def layout_nemotron_h_omni(settings: ImageSettings) -> ImageLayout:
     shape = (settings.height, settings.width)
     rows, columns = settings.upstream("get_patch_grid_size")(*shape, patch, merge, *limits)
     return [settings.frame.grid(rows // merge, columns // merge)]
+
+
+def layout_step3p7(settings: ImageSettings) -> ImageLayout:
+    """Tiles row by row, then the whole image; convolutions make a token of 4 x 4 patches."""
+    images, size, tile = (
+        settings.processor.image_processor,
+        settings.edges("size")["height"],
+        settings.get("patch_size"),
+    )
+    shape, frame = (settings.width, settings.height), settings.frame
+    _, (width, height), window, columns, _, padded = images._plan_patches(*shape, size, tile)
+    frame = frame.crop(0, 0, max(shape), max(shape)) if padded else frame
+    whole, side = (edge // (images.vision_patch_size * images.downsampler_stride) for edge in (size, tile))
+    layout: ImageLayout = []
+    corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)] if window else []
+    for number, (x, y) in enumerate(corners):
+        part = frame.resize(width, height).crop(x, y, min(window, width - x), min(window, height - y))
+        layout += ["<patch_newline>"] if number and not number % columns else []
+        layout += ["<patch_start>", part.grid(side, side), "<patch_end>"]
+    return [*layout, "<im_start>", frame.grid(whole, whole), "<im_end>"]

@@ -43,6 +43,7 @@ from .image_layouts import (
     layout_perception_lm,
     layout_pixtral,
     layout_qwen_vl,
+    layout_step3p7,
     picture_boxes,
 )
 from .number_arrays import to_array
@@ -231,6 +232,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "nemotron_h_omni": ImageTokenFamily(
         "NemotronH_Omni_Reasoning_V3Processor", layout_nemotron_h_omni, around=_IMAGE_START_END
     ),
+    "step3p7": ImageTokenFamily("Step3p7Processor", layout_step3p7),
     "hunyuan_vl": ImageTokenFamily(
         "HunYuanVLProcessor",
         layout_hunyuan_vl,
@@ -259,7 +261,7 @@ _REASONS = {
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
     "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
-        "inkling2", "inkling_mm_model", "step3p7",
+        "inkling2", "inkling_mm_model",
     ),
 }  # fmt: skip
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}

@@ -43,6 +43,8 @@ MODEL_INPUTS = (
     "moe_mm_token_type_ids",
     "pixel_values",
     "pixel_values_images",
+    "pixel_values_local",
+    "num_local_patches",
     "pixel_attention_mask",
     "image_sizes",
     "image_grid_thw",

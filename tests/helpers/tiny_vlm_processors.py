@@ -69,6 +69,7 @@ KNOWN = [
         "<|video_pad|>",
         "<|audio_comp_pad|>",
     ),
+    *("<patch_start>", "<patch_end>", "<patch_newline>"),
     *("<|tile_x_separator|>", "<|tile_y_separator|>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>"),
 ]
 CHAT_TEMPLATE = (

@@ -439,6 +439,14 @@ RELATIVES: dict[str, Relative] = {
          "vision_config": {**VISION, "model_type": "radio", "max_img_size": 32, "video_temporal_patch_size": 2},
          "vision_hidden_size": 32, "projector_hidden_size": 32},
     ),
+    "step3p7": Relative(
+        "step3p7.Step3p7",
+        {"size": {"height": 48, "width": 48}, "patch_size": 32, "vision_patch_size": PATCH},
+        {"text_config": {**TEXT, **EXPERTS, **WINDOW, "share_expert_dim": 16, "num_sliding_attention_heads": 2,
+                         "mlp_layer_types": ["dense", "sparse"]},
+         "vision_config": {**VISION, "image_size": 48, "mlp_ratio": 1.5}},
+        image_token="<im_patch>",
+    ),
     "muse_spark": _grid(
         {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,
          "layer_types": ["window_attention", "full_attention"]},
