@@ -349,6 +349,16 @@ def layout_internvl(settings: ImageSettings) -> ImageLayout:
     return [picture.grid(side, side) for picture in _optimal_tiles(settings)]
 
 
+def layout_got_ocr2(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.num_image_tokens)
+    return [picture.grid(side, side) for picture in _optimal_tiles(settings)]
+
+
+def layout_pp_chart2table(settings: ImageSettings) -> ImageLayout:
+    side = settings.edges("size")["height"] // 64  # patches of 16 pixels, 4 x 4 of which convolutions merge
+    return [settings.frame.grid(side, side)]
+
+
 def layout_aya_vision(settings: ImageSettings) -> ImageLayout:
     processor = settings.processor
     side = processor.img_size // processor.patch_size
@@ -409,7 +419,8 @@ def layout_gemma4(settings: ImageSettings) -> ImageLayout:
 def layout_deepseek_vl(settings: ImageSettings) -> ImageLayout:
     side, frame = settings.square(settings.processor.num_image_tokens), settings.frame
     if settings.get("do_resize"):
-        scale = settings.edges("size")["height"] / max(frame.width, frame.height)
+        size = settings.edges("high_res_size") or settings.edges("size")  # the smaller one is made from the larger
+        scale = size["height"] / max(frame.width, frame.height)
         edges = (max(round(edge * scale), settings.get("min_size")) for edge in (frame.width, frame.height))
         frame = frame.resize(*edges)
     frame = _pad_to_square(frame) if settings.get("do_pad", True) else frame

@@ -25,6 +25,7 @@ from .image_layouts import (
     layout_gemma3,
     layout_gemma4,
     layout_glm5_next,
+    layout_got_ocr2,
     layout_granite_docling,
     layout_hunyuan_vl,
     layout_idefics3,
@@ -42,6 +43,7 @@ from .image_layouts import (
     layout_paligemma,
     layout_perception_lm,
     layout_pixtral,
+    layout_pp_chart2table,
     layout_qwen_vl,
     layout_step3p7,
     picture_boxes,
@@ -105,6 +107,7 @@ class ImageTokenFamily:
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
         around (`tuple[str, str]`, *optional*): Names of the processor's tokens that it puts before and after an image.
         arguments (`dict`, *optional*): What the processor needs beside texts and images.
+        nested (`bool`, *optional*, defaults to `True`): Whether it takes a list of images for each text, or one list.
         boxes (`str`, *optional*, defaults to `"plain"`): How it writes boxes, one of [`BOX_DIALECTS`].
         frames (`Callable`, *optional*): Makes the layouts of a video, one for each step, from [`ImageSettings`], the
             [`Video`] and its grid of patches; `None` for a family whose videos are not read.
@@ -121,8 +124,13 @@ class ImageTokenFamily:
     adds_special_tokens: bool = True
     around: tuple[str, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    nested: bool = True
     boxes: str = "plain"
     frames: Callable[[ImageSettings, Video, Any], list[ImageLayout]] | None = None
+
+    def arrange(self, images: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        """Returns the images of each text as the processor takes them."""
+        return images if self.nested else [image for each in images for image in each]
 
 
 _PAN_AND_SCAN = {
@@ -136,6 +144,12 @@ _TILES = {"crop_to_patches": True}
 _START_END_IMAGE = ("start_image_token", "end_image_token")
 _IMAGE_START_END = ("image_start_token", "image_end_token")
 _BOI_EOI = ("boi_token", "eoi_token")
+
+
+def _chart_tokens(processor: Any) -> str:
+    """The tokens of an image of PP-Chart2Table, all of which stand in its prompts."""
+    return "<imgpad>" * (processor.image_processor.size["height"] // 64) ** 2
+
 
 IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "llava": ImageTokenFamily("LlavaProcessor", layout_llava, boxes="llava"),
@@ -201,6 +215,19 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         placeholder=Token("boi_token"),
     ),
     "gemma3n": ImageTokenFamily("Gemma3nProcessor", layout_gemma3),
+    "got_ocr2": ImageTokenFamily(
+        "GotOcr2Processor",
+        layout_got_ocr2,
+        settings={"crop_to_patches": False, "min_patches": 1, "max_patches": 12},
+        nested=False,
+    ),
+    "pp_chart2table": ImageTokenFamily(
+        "PPChart2TableProcessor",
+        layout_pp_chart2table,
+        image_token=Token("<imgpad>"),
+        placeholder=_chart_tokens,
+    ),
+    "deepseek_vl_hybrid": ImageTokenFamily("DeepseekVLHybridProcessor", layout_deepseek_vl),
     "fast_vlm": ImageTokenFamily("LlavaProcessor", layout_llava),
     "perception_lm": ImageTokenFamily("PerceptionLMProcessor", layout_perception_lm),
     "internvl": ImageTokenFamily(
@@ -255,7 +282,7 @@ _REASONS = {
         "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
     ),
     "convolutions mix neighbouring patches before they become tokens, so that a token has no box of its own": (
-        "chameleon", "deepseek_vl_hybrid", "emu3", "got_ocr2", "pp_chart2table", "unlimited_ocr",
+        "chameleon", "emu3", "unlimited_ocr",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

@@ -318,7 +318,7 @@ class PatchGroundingProcessor:
         videos = [each for pictured in pictures for each in pictured if isinstance(each, Video)]
         inputs = self.processor(
             text=[prompt.text for prompt in prompts],
-            images=images if any(images) else None,
+            images=self.family.arrange(images) if any(images) else None,
             text_kwargs=words,
             **self.family.arguments,
             **(_video_arguments(videos) if videos else {}),

@@ -21,7 +21,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.processing.phrase import Phrase
 from grounded_attention.supervision import layer_losses, row_states
 from grounded_attention.supervision.head_masking import attention_modules
-from grounded_attention.supervision.supervise import head_layers
+from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_pair
 from tests.helpers.tiny_vlm_processors import PROCESSORS
@@ -99,7 +99,7 @@ def test_scores_equal_loops_over_eager_maps(model_type, words, instruction):
         np.testing.assert_allclose(found[:, layers], np.stack(by_image)[:, layers], atol=1e-4, rtol=1e-3)
     best = np.stack(expected["pointing"]).mean(0)
     assert best[ranking.heads[0]] == best.max()
-    assert model.config._attn_implementation == "sdpa"
+    assert find_language_model(model).config._attn_implementation == "sdpa"
 
 
 @pytest.mark.parametrize("model_type", ["llava", "qwen2_5_vl"])

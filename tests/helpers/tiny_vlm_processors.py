@@ -212,6 +212,8 @@ def make_processor(
         padding_side, byte_pairs, (relative or _NONE).placeholder or (relative or _NONE).image_token
     )
     processor = processor_class(image_processor=image_processor, tokenizer=tokenizer, **parts, **own)
+    if model_type == "got_ocr2":
+        processor.num_image_tokens = own["num_image_tokens"]
     vars(processor).pop("video_processor", None)  # on the class, which is not saved
     processor_class.video_processor = videos  # type: ignore[attr-defined]
     processor_class.get_attributes = classmethod(lambda cls: ["image_processor", "tokenizer"])  # type: ignore[attr-defined]

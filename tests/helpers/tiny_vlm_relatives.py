@@ -130,6 +130,10 @@ CROP = {"size": {"shortest_edge": 24}, "crop_size": {"height": 24, "width": 24}}
 CLASS_TOKEN = {"patch_size": PATCH, "num_additional_image_tokens": 1, "vision_feature_select_strategy": "default"}
 # A model of timm, see `tiny_vlm_models`
 TIMM = {"hidden_size": 32, "do_pooling": False, "model_args": {"embed_dim": 32, "patch_size": PATCH}}
+LARGE = {"height": 4 * TILE, "width": 4 * TILE}
+# A tower as SAM's: convolutions behind it merge 4 x 4 patches
+SAM = {**VISION, "image_size": 4 * TILE, "output_channels": 16, "mlp_dim": 48, "num_pos_feats": 16, "window_size": 4,
+       "global_attn_indexes": [1]}  # fmt: skip
 BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
 PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
 WIDE_PINPOINTS = [[32, 32], [32, 64], [64, 32]]
@@ -377,6 +381,26 @@ RELATIVES: dict[str, Relative] = {
         {"text_config": LLAMA, "projector_pooling_ratio": 2,
          "vision_config": {**TIMM, "model_args": {**TIMM["model_args"], "class_token": True}}},
         {"patch_size": PATCH, "pooling_ratio": 2},
+    ),
+    "got_ocr2": Relative(
+        "got_ocr2.GotOcr2",
+        {"size": LARGE, "max_patches": 6},
+        {"text_config": {**TEXT, "model_type": "qwen2"}, "vision_config": SAM},
+        {"num_image_tokens": 16},
+        image_token="<imgpad>",
+    ),
+    "pp_chart2table": Relative(
+        "pp_chart2table.PPChart2Table",
+        {"size": {"height": 128, "width": 128}},
+        {"text_config": {**TEXT, "model_type": "qwen2"},
+         "vision_config": {**SAM, "patch_size": 16, "image_size": 128}},
+        image_token="<imgpad>",
+    ),
+    "deepseek_vl_hybrid": Relative(
+        "deepseek_vl_hybrid.DeepseekVLHybrid",
+        {"size": SQUARE, "min_size": 4, "high_res_size": LARGE, "high_res_resample": 0},
+        {"text_config": LLAMA, "vision_config": SIGLIP, "high_res_vision_config": SAM},
+        {"num_image_tokens": 16},
     ),
     "deepseek_vl": Relative(
         "deepseek_vl.DeepseekVL",

@@ -47,6 +47,7 @@ CASES = [
     ("idefics3", [(53, 37), (30, 60)], {"do_image_splitting": False}),
     ("idefics3", [(53, 37)], {"size": {"longest_edge": 16}}),
     *(("perception_lm", [size], {"vision_input_type": "thumb+tile"}) for size in ((17, 90), (121, 33), (40, 40))),
+    ("got_ocr2", [(53, 37), (30, 60)], {"crop_to_patches": True}),
     ("internvl", [(53, 37), (30, 60)], {"crop_to_patches": False}),
     ("llava_onevision", [(64, 64)], {}),
     ("llava", [(24, 26)], {"do_resize": False}),
@@ -85,7 +86,8 @@ def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.
         for start in range(0, len(examples), 8):
             images = [[Image.fromarray(picture) for picture in one] for one in examples[start : start + 8]]
             call = {"text_kwargs": words, "images_kwargs": {**settings, "return_tensors": "pt"}}
-            inputs = processor(text=[prompt] * len(images), images=images, **call, **family.arguments)
+            given = {"text": [prompt] * len(images), "images": family.arrange(images)}
+            inputs = processor(**given, **call, **family.arguments)
             with suppress(StopIteration):
                 model(**inputs)
     return torch.cat(seen), inputs["input_ids"]

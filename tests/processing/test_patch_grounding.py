@@ -111,8 +111,10 @@ def test_the_model_reads_what_its_own_processor_makes(model_type):
             )
             for text, count in ((FIRST, 1), (SECOND, 2))
         ]
-    more = IMAGE_TOKEN_FAMILIES[type_of(model_type)].arguments
-    expected = processor(text=prompts, images=IMAGES, padding=True, return_tensors="pt", **more)
+    family = IMAGE_TOKEN_FAMILIES[type_of(model_type)]
+    expected = processor(
+        text=prompts, images=family.arrange(IMAGES), padding=True, return_tensors="pt", **family.arguments
+    )
     expected.pop("labels", None)
     found = PatchGroundingProcessor.model_inputs(batch)
     assert found.keys() == dict(expected).keys()
