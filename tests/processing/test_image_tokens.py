@@ -57,6 +57,7 @@ CASES = [
 PAIRS = [
     (backend, *case)
     for case in CASES
+    if case[0] in PROCESSORS
     for number, backend in enumerate(image_backends(case[0]))
     if number == 0 or case[1] is ODD[1] or case[2]
 ]
