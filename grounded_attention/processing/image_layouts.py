@@ -114,16 +114,21 @@ def _class_tokens(settings: ImageSettings) -> np.ndarray:
     return NO_BOX.repeat(max(0, count - (processor.vision_feature_select_strategy == "default")), axis=0)
 
 
-def _llava_frame(settings: ImageSettings) -> tuple[ImageFrame, int, int]:
-    """What the vision tower of LLaVA sees, and its rows and columns of patches."""
-    frame, patch = settings.frame, settings.processor.patch_size
-    if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
-        frame = _pad_to_square(frame)
+def _center_crop(settings: ImageSettings, frame: ImageFrame) -> ImageFrame:
     if settings.get("do_resize"):
         frame = _resize(frame, settings.edges("size"))
     if settings.get("do_center_crop"):
         crop = settings.edges("crop_size")
         frame = frame.center_crop(crop["width"], crop["height"])
+    return frame
+
+
+def _llava_frame(settings: ImageSettings) -> tuple[ImageFrame, int, int]:
+    """What the vision tower of LLaVA sees, and its rows and columns of patches."""
+    frame, patch = settings.frame, settings.processor.patch_size
+    if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
+        frame = _pad_to_square(frame)
+    frame = _center_crop(settings, frame)
     rows, columns = frame.height // patch, frame.width // patch
     return frame.crop(0, 0, columns * patch, rows * patch), rows, columns
 
@@ -352,6 +357,11 @@ def layout_internvl(settings: ImageSettings) -> ImageLayout:
 def layout_got_ocr2(settings: ImageSettings) -> ImageLayout:
     side = settings.square(settings.processor.num_image_tokens)
     return [picture.grid(side, side) for picture in _optimal_tiles(settings)]
+
+
+def layout_chameleon(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.image_seq_length)
+    return [_center_crop(settings, settings.frame).grid(side, side)]
 
 
 def layout_pp_chart2table(settings: ImageSettings) -> ImageLayout:

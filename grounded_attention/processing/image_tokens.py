@@ -20,6 +20,7 @@ from .image_layouts import (
     frames_qwen3_vl,
     frames_qwen_vl,
     layout_aya_vision,
+    layout_chameleon,
     layout_cohere2_vision,
     layout_deepseek_vl,
     layout_gemma3,
@@ -101,7 +102,7 @@ class ImageTokenFamily:
         image_token (`Callable`, *optional*): Returns the token that stands for a patch, from the processor.
         placeholder (`Callable`, *optional*): Returns the token of a whole image in a prompt, from the processor.
         after_images (`Callable`, *optional*): Returns what the processor inserts after the last image of a prompt.
-        prompt_end (`str`, *optional*, defaults to `""`): What the processor adds to the end of a prompt.
+        prompt_end (`Callable`, *optional*): Returns what the processor adds to the end of a prompt.
         starts_prompt (`bool`, *optional*, defaults to `False`): Whether the processor starts a prompt with the first
             special token of its tokenizer.
         adds_special_tokens (`bool`, *optional*, defaults to `True`): Whether the tokenizer adds its special tokens.
@@ -119,7 +120,7 @@ class ImageTokenFamily:
     image_token: Callable[[Any], str] = Token("image_token")
     placeholder: Callable[[Any], str] = Token("image_token")
     after_images: Callable[[Any], str] = Token("")
-    prompt_end: str = ""
+    prompt_end: Callable[[Any], str] = Token("")
     starts_prompt: bool = False
     adds_special_tokens: bool = True
     around: tuple[str, ...] = ()
@@ -203,7 +204,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "PaliGemmaProcessor",
         layout_paligemma,
         after_images=Token("bos_token"),
-        prompt_end="\n",
+        prompt_end=Token("\n"),
         adds_special_tokens=False,
         boxes="paligemma",
     ),
@@ -220,6 +221,9 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         layout_got_ocr2,
         settings={"crop_to_patches": False, "min_patches": 1, "max_patches": 12},
         nested=False,
+    ),
+    "chameleon": ImageTokenFamily(
+        "ChameleonProcessor", layout_chameleon, around=_IMAGE_START_END, prompt_end=Token("tokenizer.sep_token")
     ),
     "pp_chart2table": ImageTokenFamily(
         "PPChart2TableProcessor",
@@ -282,7 +286,7 @@ _REASONS = {
         "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
     ),
     "convolutions mix neighbouring patches before they become tokens, so that a token has no box of its own": (
-        "chameleon", "emu3", "unlimited_ocr",
+        "emu3", "unlimited_ocr",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

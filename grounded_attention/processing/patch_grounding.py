@@ -370,7 +370,7 @@ class PatchGroundingProcessor:
         if self.family.starts_prompt:
             start = self.tokenizer.bos_token or self.tokenizer.eos_token
             expanded = "" if prompt.text.startswith(start) else start
-        end, after = self.family.prompt_end, self.family.after_images(self.processor)
+        end, after = self.family.prompt_end(self.processor), self.family.after_images(self.processor)
         for number, found in enumerate([*self._places.finditer(prompt.text), None]):
             part = prompt.text[place : None if found is None else found.start()]
             segments.append((len(expanded), len(expanded) + len(part), place))

@@ -97,7 +97,7 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
         ids["image"] = tokenizer.convert_tokens_to_ids(RELATIVES[key].image_token)
     tokens = {f"{name}_{end}": ids[name] for name in names for end in ("token_id", "token_index")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
-    config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key))}, pad_token_id=0)
+    config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key)), "pad_token_id": 0})
     timm = SimpleNamespace(create_model=lambda name, pretrained, num_classes, **sizes: TimmTower(**sizes))
     with mock.patch.multiple(modeling_timm_wrapper, create=True, timm=timm, requires_backends=lambda *names: None):
         model = AutoModelForImageTextToText.from_config(config).eval()
@@ -109,7 +109,7 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
 
 def _mixes(part: torch.nn.Module) -> bool:
     name = type(part).__name__
-    return any(each in name for each in ("Attention", "ShortConv")) and "Audio" not in name
+    return any(each in name for each in ("Attention", "AttnBlock", "ShortConv")) and "Audio" not in name
 
 
 def unmix_patches(model: PreTrainedModel) -> None:
@@ -117,14 +117,19 @@ def unmix_patches(model: PreTrainedModel) -> None:
 
     Every patch is then embedded by itself.
     """
-    language = {*find_language_model(model).modules()}
+    language = {*find_language_model(model).modules()}  # all of Chameleon
     # Molmo gathers the patches of a token by attention.
-    parts = [part for name, part in model.named_modules() if not name.endswith("image_pooling_2d")]
-    vision = [part for part in parts if part not in language]
+    parts = [(name, part) for name, part in model.named_modules() if not name.endswith("image_pooling_2d")]
+    vision = [part for name, part in parts if part not in language or "vqmodel" in name]
     towers = [part for part in vision if _mixes(part)]
     found = 0
     with torch.no_grad():
         for part in vision:
+            if type(part).__name__.endswith("VectorQuantizer"):  # codes so dense that a changed patch has another one
+                codebook = part.embedding.weight
+                codebook.copy_(torch.linspace(-20, 20, codebook.numel()).view(codebook.shape))
+            if isinstance(part, torch.nn.GroupNorm):
+                part.forward = torch.clone  # it takes means of the whole picture
             if isinstance(part, torch.nn.Conv2d) and part.padding != "valid":
                 cells = zip(part.padding, part.stride, strict=True)
                 rows, columns = (slice(first, first + count) for first, count in cells)
@@ -133,7 +138,7 @@ def unmix_patches(model: PreTrainedModel) -> None:
                 part.weight.mul_(seen)
         for part in towers:
             for name, child in part.named_children():
-                if name in ("out_proj", "proj", "projection_layer", "o_proj", "out", "wo"):
+                if name in ("out_proj", "proj", "projection_layer", "o_proj", "out", "wo", "proj_out"):
                     found += len([parameter.zero_() for parameter in child.parameters()])
     assert found >= 2 or not towers, "the vision tower has no output projection of this name"
 

@@ -175,6 +175,7 @@ def make_tokenizer(
         unk_token="[UNK]",
         bos_token="<s>",
         eos_token="</s>",
+        sep_token="</s>",
         padding_side=padding_side,
         extra_special_tokens={**SPECIAL, "image_token": image_token},
     )

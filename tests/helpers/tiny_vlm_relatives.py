@@ -134,6 +134,10 @@ LARGE = {"height": 4 * TILE, "width": 4 * TILE}
 # A tower as SAM's: convolutions behind it merge 4 x 4 patches
 SAM = {**VISION, "image_size": 4 * TILE, "output_channels": 16, "mlp_dim": 48, "num_pos_feats": 16, "window_size": 4,
        "global_attn_indexes": [1]}  # fmt: skip
+# The words of Chameleon for the codes of patches: digits are letters
+CODES = {
+    f"IMGIMG{str(code).translate(str.maketrans('0123456789', 'ABCDEFGHIJ'))}Z": 400 + code for code in range(1000)
+}
 BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
 PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
 WIDE_PINPOINTS = [[32, 32], [32, 64], [64, 32]]
@@ -388,6 +392,14 @@ RELATIVES: dict[str, Relative] = {
         {"text_config": {**TEXT, "model_type": "qwen2"}, "vision_config": SAM},
         {"num_image_tokens": 16},
         image_token="<imgpad>",
+    ),
+    "chameleon": Relative(
+        "chameleon.Chameleon",
+        CROP,
+        {**TEXT, "vocabulary_map": {"<image>": 4, **CODES},
+         "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1, 1], "num_embeddings": len(CODES),
+                       "latent_channels": 32, "num_res_blocks": 1, "embed_dim": 1, "initializer_range": 0.2}},
+        {"image_seq_length": 36},
     ),
     "pp_chart2table": Relative(
         "pp_chart2table.PPChart2Table",

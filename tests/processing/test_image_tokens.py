@@ -74,13 +74,15 @@ def embeddings(model, processor, examples: list, settings: dict) -> tuple[torch.
     seen: list[torch.Tensor] = []
 
     def stop(module, args, kwargs):
-        read, layers = kwargs["inputs_embeds"], kwargs.get("deepstack_features")
+        read, layers = args[0] if args else kwargs["inputs_embeds"], kwargs.get("deepstack_features")
         if isinstance(layers, dict):  # Granite adds all that it reads of an image to hidden states
             read = read.masked_scatter(kwargs["vision_mask"], sum(layers.values()))
         seen.append(read)
         raise StopIteration  # what follows is not looked at
 
-    hook = find_language_model(model).register_forward_pre_hook(stop, with_kwargs=True)
+    language = find_language_model(model)
+    part = language if language is not model else model.model.layers[0]
+    hook = part.register_forward_pre_hook(stop, with_kwargs=True)
     words = {"padding": True, "return_tensors": "pt"}
     with torch.no_grad(), hook:
         # Qwen2.5-VL of transformers 5.4 cannot read more images than a sequence has tokens.

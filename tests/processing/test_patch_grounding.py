@@ -12,7 +12,7 @@ from PIL import Image, ImageFilter
 from grounded_attention.heads.examples import AuditExample, PromptSettings, make_batch
 from grounded_attention.processing import patch_grounding
 from grounded_attention.processing.grounded_batch import DroppedPhrase
-from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, locate_image_tokens
+from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES, Token, locate_image_tokens
 from grounded_attention.processing.patch_grounding import GROUNDING_KEYS, PatchGroundingProcessor, match_coverage
 from grounded_attention.processing.phrase import Phrase
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor, placeholder, type_of
@@ -306,7 +306,7 @@ def test_an_image_token_in_the_words_of_a_user_is_refused(model_type, way):
 def test_another_layout_of_image_tokens_is_refused():
     """As if another version of transformers left a word out."""
     grounding = PatchGroundingProcessor(make_processor("internvl"))
-    grounding.family = replace(grounding.family, prompt_end=" cat")
+    grounding.family = replace(grounding.family, prompt_end=Token(" cat"))
     with pytest.raises(
         ValueError, match=r"Example 0: InternVLProcessorOfImages makes \d+ tokens that are not the \d+"
     ):
