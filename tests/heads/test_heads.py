@@ -60,7 +60,7 @@ def scores_by_hand(model, processor, words: str, instruction: str | None) -> dic
                     rows = rows[-1:]
                 if words == "prompt":
                     rows = [batch["input_ids"].shape[1] - 1]
-                values = {name: np.zeros((len(head_layers(model)), 4)) for name in found}
+                values = {name: np.zeros((max(head_layers(model)) + 1, 4)) for name in found}
                 for layer, each in zip(head_layers(model), filter(torch.is_tensor, maps), strict=True):
                     for head in range(each.shape[1]):
                         sums = [np.mean([float(each[0, head, row, c]) for row in rows]) for c in columns]
