@@ -591,3 +591,17 @@ def layout_step3p7(settings: ImageSettings) -> ImageLayout:
         layout += ["<patch_newline>"] if number and not number % columns else []
         layout += ["<patch_start>", part.grid(side, side), "<patch_end>"]
     return [*layout, "<im_start>", frame.grid(whole, whole), "<im_end>"]
+
+
+def layout_inkling(settings: ImageSettings) -> ImageLayout:
+    """Tokens of equal squares of pixels, the last ones padded at the right and below."""
+    size, frame, factor = settings.edges("size"), settings.frame, settings.get("rescale_image_frac")
+    if factor is not None:
+        long = max(frame.width, frame.height)
+        most = max(long, settings.get("rescale_image_max_upscaled_long_edge", math.inf))
+        ratio = min(long * factor, most) / long
+        frame = frame.resize(*(math.floor(edge * ratio + 0.5) for edge in (frame.width, frame.height)))
+    # The first version has one more column, without pixels, where the width is full.
+    full = hasattr(settings.processor.image_processor, "rescale_image_frac")
+    rows, columns = math.ceil(frame.height / size["height"]), math.ceil((frame.width + full) / size["width"])
+    return [frame.crop(0, 0, columns * size["width"], rows * size["height"]).grid(rows, columns)]

@@ -30,6 +30,7 @@ from .image_layouts import (
     layout_granite_docling,
     layout_hunyuan_vl,
     layout_idefics3,
+    layout_inkling,
     layout_internvl,
     layout_kimi_k25,
     layout_lfm2_vl,
@@ -264,6 +265,8 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "NemotronH_Omni_Reasoning_V3Processor", layout_nemotron_h_omni, around=_IMAGE_START_END
     ),
     "step3p7": ImageTokenFamily("Step3p7Processor", layout_step3p7),
+    "inkling2": ImageTokenFamily("Inkling2Processor", layout_inkling),
+    "inkling_mm_model": ImageTokenFamily("InklingProcessor", layout_inkling),
     "hunyuan_vl": ImageTokenFamily(
         "HunYuanVLProcessor",
         layout_hunyuan_vl,
@@ -291,9 +294,6 @@ _REASONS = {
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),
     "it reads no images in transformers": ("evolla", "mistral4"),
-    "its layout was not written; needed: how it resizes and cuts images, and a tiny model in the tests": (
-        "inkling2", "inkling_mm_model",
-    ),
 }  # fmt: skip
 REFUSED_FAMILIES: dict[str, str] = {name: reason for reason, names in _REASONS.items() for name in names}
 

@@ -26,7 +26,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
 from .row_states import AttentionPair, RowStates, layers_at_once
-from .score_masks import LOWEST_SCORE, mask_of_rows, mask_whole_rows
+from .score_masks import LOWEST_SCORE, biased_mask, mask_of_rows, mask_whole_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
 # The names have no "flash" and no "/", because transformers tries to load a kernel for every name with one.
@@ -38,9 +38,6 @@ SUPERVISED_IMPLEMENTATIONS = {
 }
 # The back ends that read every mask from their mask argument; others hide later keys and windows themselves.
 _MASKED = ("sdpa", "eager", "flex_attention")
-
-# Arguments that change the scores in ways that this file does not compute.
-_UNSUPPORTED_ARGUMENTS = ("position_bias",)
 
 AttentionQueries = tuple[AttentionQuery | None, ...]
 
@@ -115,7 +112,8 @@ def attend_rows(
 ) -> tuple[AttentionPair, ...]:
     """Computes the attention of chosen rows over chosen columns (equation 6), without an attention map.
 
-    `softcap` limits the scores (Gemma 2); `sinks` (H,) are scores of a column without a value (gpt-oss).
+    `softcap` limits the scores (Gemma 2); `sinks` are scores of a column without a value, one of each head (gpt-oss)
+    or (B, H, N, 1) of each row.
     """
     request = (queries, scaling, mask, causal, plans, share, softcap, sinks)
     return tuple(states.pair() for states in read_rows(query, key, *request))
@@ -136,6 +134,7 @@ def attend_late_rows(
     """
     mask = mask_whole_rows(None, torch.tensor([list(places)], device=key.device), key.shape[2], True)
     padded = (columns < 0)[:, None, None]
+    sinks = sinks if sinks is None else sinks[:, None]
     return RowStates(query, key, scaling, mask, softcap, columns.clamp(min=0), padded, sinks).pair()
 
 
@@ -155,8 +154,11 @@ def read_rows(
     plan = (plans or RowPlans()).find(queries, query.shape[2], key.shape[2], mask, causal, whole_rows=share)
     rows = plan.rows.read(query)
     if share:
-        parts = zip(rows, plan.masks, plan.columns.positions, plan.padded, strict=True)
-        return [RowStates(each, key, scaling, part, softcap, at, gaps, sinks) for each, part, at, gaps in parts]
+        rests: list[Tensor | None] = [None if sinks is None else sinks[:, None]] * len(rows)
+        if sinks is not None and sinks.dim() == 4:
+            rests = [each[..., 0] for each in plan.rows.read(sinks)]
+        parts = zip(rows, plan.masks, plan.columns.positions, plan.padded, rests, strict=True)
+        return [RowStates(each, key, scaling, part, softcap, at, gaps, rest) for each, part, at, gaps, rest in parts]
     read = zip(rows, plan.columns.read(key), plan.masks, strict=True)
     return [RowStates(each, keys, scaling, part, softcap) for each, keys, part in read]
 
@@ -269,9 +271,14 @@ def _supervised(implementation: str) -> Callable:
         # What reads rows while a model generates (lens/sequences.py); `generate` hands on no arguments of ours.
         reader = getattr(module, "row_reader", None)
         factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-        rule = (kwargs.get("softcap"), kwargs.get("s_aux"))
+        sinks, bias = kwargs.get("s_aux", kwargs.get("sinks")), kwargs.get("position_bias")
+        rule = (kwargs.get("softcap"), sinks)
         if reader is not None:
-            sees_all = attention_mask is None and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
+            sees_all = (
+                attention_mask is None
+                and bias is None
+                and (kwargs.get("sliding_window") or key.shape[2]) >= key.shape[2]
+            )
             if not (sees_all and reader.keep(module.layer_idx, query, key, (factor, *rule))):
                 attention_queries, attention_plans = reader.ask(module.layer_idx, query.shape[2], key.shape[2])
         reports = attention_layers is None or module.layer_idx in attention_layers
@@ -280,12 +287,15 @@ def _supervised(implementation: str) -> Callable:
         if reports and (attention_queries or attention_mean):
             # Before the back end: autograd then adds the gradients of few rows to those of the back end in place.
             causal = _is_causal(implementation, module, attention_mask, query.shape[2], kwargs)
-            _check_plain_scores(implementation, attention_mask, causal, kwargs)
+            _check_window(implementation, attention_mask, causal, kwargs)
             if isinstance(attention_queries, Mapping):
                 _check_streams(module, attention_call)
                 attention_queries = tuple(attention_queries.values())
+            seen = attention_mask
+            if bias is not None:  # each layer has its own: no plan fits another layer
+                seen, causal, attention_plans = biased_mask(attention_mask, bias, causal), False, None
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
-            report = _observe(query, key, attention_mask, factor, causal, *request, attention_states, *rule)
+            report = _observe(query, key, seen, factor, causal, *request, attention_states, *rule)
             if attention_call is None:
                 report = report._replace(layer=getattr(module, "layer_idx", None))
             if reader is not None:
@@ -308,16 +318,13 @@ def _check_streams(module: Any, call: Any) -> None:
         )
 
 
-def _check_plain_scores(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:
-    """Raises a ValueError if the scores are more than scaled, capped and masked products of queries and keys."""
-    unsupported = [name for name in _UNSUPPORTED_ARGUMENTS if kwargs.get(name) is not None]
+def _check_window(implementation: str, mask: Any, causal: bool | int, kwargs: dict[str, Any]) -> None:
+    """Raises a ValueError if a back end hides keys in a way that this file does not know."""
     in_mask = implementation in _MASKED or (isinstance(mask, Tensor) and mask.dim() == 4)
     if not in_mask and not causal and kwargs.get("sliding_window") is not None:
-        unsupported.append("sliding_window to both sides")
-    if unsupported:
         raise ValueError(
-            f"attention with {', '.join(unsupported)} cannot be supervised: its scores are not only products of "
-            "queries and keys; use a model without these options"
+            "attention with sliding_window to both sides cannot be supervised: the back end hides keys by itself; use "
+            "the sdpa back end"
         )
 
 

@@ -27,14 +27,16 @@ def head_mean(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Mean over heads of softmax(scaling * query key^T + mask); `softcap` limits scores, `sinks` (H,) are left out."""
+    """Mean over heads of softmax(scaling * query key^T + mask); `softcap` limits scores, `sinks` are left out."""
+    if sinks is not None and sinks.dim() == 1:
+        sinks = sinks.view(1, -1, 1, 1)
     if key.shape[1] != query.shape[1]:
         key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
     if heads is not None:
         query, key = query[:, list(heads)], key[:, list(heads)]
         mask = mask[:, list(heads)] if mask is not None and mask.shape[1] > 1 else mask
-        sinks = sinks if sinks is None else sinks[list(heads)]
-    if softcap is not None or sinks is not None:
+        sinks = sinks if sinks is None else sinks[:, list(heads)]
+    if softcap is not None or sinks is not None or (mask is not None and mask.requires_grad):
         rest = (scaling, lowest, softcap, sinks)
         parts = [
             checkpoint(_probabilities, query, key, mask, each, *rest, use_reentrant=False).sum(1)
@@ -96,5 +98,5 @@ def _probabilities(
         scores = scores.add_(mask.float().clamp(min=lowest)) if added else scores.masked_fill_(~mask, lowest)
     if sinks is None:
         return scores.softmax(-1)
-    column = sinks[heads].float().view(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+    column = sinks[:, heads].float().expand(*scores.shape[:-1], 1)
     return torch.cat([scores, column], -1).softmax(-1)[..., :-1]

@@ -35,7 +35,7 @@ class RowStates(NamedTuple):
     softcap: float | None = None  # limit of the scores, see [`cap`]
     columns: Tensor | None = None  # (B, K), from 0 on
     padded: Tensor | None = None  # (B, 1, 1, K) bool, True for padded columns
-    sinks: Tensor | None = None  # (H,) scores of a column without a value (gpt-oss)
+    sinks: Tensor | None = None  # (H, 1) or (B, H, Q), scores of a column without a value (gpt-oss)
 
     def log_alpha(self) -> Tensor:
         """Computes the log-probabilities over the columns (equation 6)."""
@@ -53,7 +53,7 @@ class RowStates(NamedTuple):
         selected = gather_columns(scores, self.columns).masked_fill(self.padded, LOWEST_SCORE)
         log_alpha = log_softmax(selected).masked_fill(is_hidden(selected), LOWEST_SCORE)
         total = scores.logsumexp(-1)
-        total = total if self.sinks is None else torch.logaddexp(total, self.sinks.float().view(-1, 1))
+        total = total if self.sinks is None else torch.logaddexp(total, self.sinks.float())
         return log_alpha, selected.logsumexp(-1) - total
 
     def visible_columns(self) -> Tensor:

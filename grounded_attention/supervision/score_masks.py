@@ -101,3 +101,11 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     if causal is not True:
         past &= keys > rows[:, None, :, None] - causal
     return past if padding is None else past & padding
+
+
+def biased_mask(mask: Any, bias: Tensor, causal: bool | int) -> Tensor:
+    """The mask of all rows that also adds `bias` (B or 1, H, N, M) to the scores, as relative positions do."""
+    seen = mask_of_rows(mask, torch.arange(bias.shape[2], device=bias.device)[None], bias.shape[3], causal)
+    if seen is None or seen.dtype != torch.bool:
+        return bias if seen is None else bias + seen
+    return bias.masked_fill(~seen, torch.finfo(bias.dtype).min)

@@ -140,6 +140,16 @@ CODES = {
 }
 BREAKS = {"image_token": "<image>", "image_break_token": "<break>", "image_end_token": "<|image_end|>"}
 PINPOINTS = [[16, 16], [16, 32], [32, 16], [32, 32], [16, 48], [48, 16]]
+INKLING = {
+    **EXPERTS,
+    "layer_types": ["hybrid_sliding", "hybrid"],
+    "sliding_window_size": 512,
+    "swa_num_attention_heads": 4,
+    "swa_num_key_value_heads": 2,
+    "swa_head_dim": 8,
+    "d_rel": 4,
+    "rel_extent": 64,
+}
 WIDE_PINPOINTS = [[32, 32], [32, 64], [64, 32]]
 GEMMA4 = {
     **TEXT,
@@ -482,6 +492,21 @@ RELATIVES: dict[str, Relative] = {
                          "mlp_layer_types": ["dense", "sparse"]},
          "vision_config": {**VISION, "image_size": 48, "mlp_ratio": 1.5}},
         image_token="<im_patch>",
+    ),
+    "inkling2": Relative(
+        "inkling2.Inkling2",
+        {"size": {"height": 6, "width": 6}},
+        {"text_config": {**TEXT, **INKLING, "log_scaling_n_floor": 16, "unpadded_vocab_size": 1400},
+         "vision_config": {**VISION, "patch_size": 3, "posemb_grid_size": 4, "projection_hidden_dim": 32,
+                           "text_hidden_size": 32}},
+    ),
+    "inkling_mm_model": Relative(
+        "inkling.Inkling",
+        {"size": {"height": 6, "width": 6}},
+        {"text_config": {**TEXT, **INKLING, "log_scaling_n_floor": 16, "mlp_layer_types": ["dense", "sparse"]},
+         "vision_config": {"patch_size": 6, "hidden_size": 32, "num_hidden_layers": 5},
+         "audio_config": {"n_mel_bins": 4, "mel_vocab_size": 4}},
+        folder="inkling",
     ),
     "muse_spark": _grid(
         {**VISION, "pos_emb_height": 4, "pos_emb_width": 4, "merge_size": 2, "patch_temporal": 2,

@@ -81,7 +81,7 @@ def compare_with_eager(model, processor, family, pictures):
     for layer, attention in enumerate(read.values()):  # eager maps are those of layers with heads
         first = eager.attentions[0][layer][0][:, length - 4 :, :][..., columns]
         later = torch.stack([step[layer][0, :, -1][:, columns] for step in eager.attentions[1:]], 1)
-        torch.testing.assert_close(attention, torch.cat([first, later], 1), atol=2e-6, rtol=0)
+        torch.testing.assert_close(attention, torch.cat([first, later], 1), atol=2e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])

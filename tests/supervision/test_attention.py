@@ -23,6 +23,7 @@ from tests.helpers.supervision_models import (
     llama,
     supervised,
 )
+from tests.helpers.tiny_vlm_relatives import INKLING
 
 ROWS = torch.tensor([[1, 4, 6, -1], [2, -1, -1, -1]])
 COLUMNS = torch.tensor([[9, 10, 11, 12, 13], [9, 10, 11, -1, -1]])
@@ -244,20 +245,22 @@ def test_gradients_of_rows_are_added_in_place():
     assert "aten::add" not in names
 
 
-def test_scores_that_are_not_repeated_are_refused():
-    model, inputs = supervised(bert("eager")), embeddings()
-    with pytest.raises(ValueError, match="position_bias"):
-        run(model, inputs, attention_queries=((ROWS, COLUMNS),), position_bias=torch.zeros(1))
-
-
 @pytest.mark.parametrize("share", [True, False])
-@pytest.mark.parametrize("kind", ["gemma2", "gpt_oss"])
-@pytest.mark.parametrize("back_end", ["eager", "flex_attention"])
-def test_capped_scores_and_sinks(kind, back_end, share, uncompiled):
-    """Gemma 2 caps its scores; gpt-oss has a score without a key, and a window in every second layer."""
-    if (kind, back_end) == ("gpt_oss", "flex_attention"):
-        pytest.skip("PyTorch's FlexAttention has no sinks on a CPU")
+@pytest.mark.parametrize(
+    ("kind", "back_end"),
+    [
+        *((kind, "eager") for kind in ("gemma2", "gpt_oss", "inkling_text", "inkling2_text")),
+        ("inkling_text", "sdpa"),
+        ("gemma2", "flex_attention"),  # PyTorch's has no sinks on a CPU
+    ],
+)
+def test_scores_that_are_more_than_products(kind, back_end, share, uncompiled):
+    """Gemma 2 caps its scores; gpt-oss has a score without a key, and a window in every second layer.
+
+    Inkling adds what depends on distances, its second version a score without a key for each row too.
+    """
     more = {"gemma2": {"attn_logit_softcapping": 0.7, "query_pre_attn_scalar": 8}, "gpt_oss": {"num_local_experts": 4}}
+    more |= {key: {**INKLING, "sliding_window_size": 6} for key in ("inkling_text", "inkling2_text")}
     sizes = {"hidden_size": 32, "num_attention_heads": HEADS, "head_dim": 8, "intermediate_size": 32, "vocab_size": 9}
     sizes |= {"num_hidden_layers": 2, "num_key_value_heads": 2, "sliding_window": 6, "initializer_range": 0.5}
     torch.manual_seed(0)
@@ -268,10 +271,11 @@ def test_capped_scores_and_sinks(kind, back_end, share, uncompiled):
     inputs, rows, columns = embeddings(), torch.tensor([[12, 14], [12, 14]]), torch.tensor([[3, 8, 9], [1, 12, -1]])
     model.set_attn_implementation("eager")
     maps = model(inputs_embeds=inputs, attention_mask=PADDING, output_attentions=True).attentions
-    with torch.no_grad():
+    with torch.set_grad_enabled(back_end != "flex_attention"):  # which has none on a CPU
         model.set_attn_implementation(back_end)
         asked = {"attention_queries": ((rows, columns),), "attention_share": share, "attention_mean": True}
         found = run(supervised(model), inputs, attention_mask=PADDING, **asked)
+    sums = [[], []]
     for report, each in zip(found, maps, strict=True):
         real = PADDING.bool()
         torch.testing.assert_close(report.mean[real], each.mean(1)[real], atol=1e-5, rtol=1e-4)
@@ -282,7 +286,16 @@ def test_capped_scores_and_sinks(kind, back_end, share, uncompiled):
             if not share:
                 expected = expected / expected.sum(-1, keepdim=True)
             part = log_alpha if log_share is None else log_alpha + log_share[..., None]
-            torch.testing.assert_close(part[example].exp()[..., : len(kept)], expected, atol=1e-5, rtol=1e-4)
+            read = part[example].exp()[..., : len(kept)]
+            torch.testing.assert_close(read, expected, atol=1e-5, rtol=1e-4)
+            for parts, values in zip(sums, (read, expected), strict=True):
+                parts.append(values.square().sum())
+        for parts, values in zip(sums, (report.mean, each.mean(1)), strict=True):
+            parts.append(values[real].square().sum())
+    if back_end != "flex_attention":
+        made = [torch.autograd.grad(sum(parts), [*model.parameters()], allow_unused=True) for parts in sums]
+        for one, other in zip(*made, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-3)
 
 
 def test_unknown_back_end_is_refused():

@@ -11,7 +11,7 @@ import torch
 from grounded_attention.heads.attention_grounding import AttentionGrounding
 from grounded_attention.processing.patch_grounding import PatchGroundingProcessor
 from grounded_attention.supervision import get_method, supervise
-from grounded_attention.supervision.supervise import head_layers
+from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_models import make_model
 from tests.helpers.tiny_vlm_processors import PROCESSORS, make_processor
 
@@ -37,9 +37,10 @@ def make_batch(model_type: str, padding_side: str) -> tuple[torch.nn.Module, dic
 
 
 def eager_maps(model, inputs: dict) -> tuple[torch.Tensor, ...]:
+    before = find_language_model(model).config._attn_implementation  # Inkling 2 has no other
     model.set_attn_implementation("eager")
     maps = tuple(each for each in model(**inputs, output_attentions=True).attentions if each is not None)
-    model.set_attn_implementation("sdpa")
+    model.set_attn_implementation(before)
     return maps
 
 
