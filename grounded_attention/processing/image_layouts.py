@@ -364,6 +364,16 @@ def layout_chameleon(settings: ImageSettings) -> ImageLayout:
     return [_center_crop(settings, settings.frame).grid(side, side)]
 
 
+def layout_emu3(settings: ImageSettings) -> ImageLayout:
+    processor, images = settings.processor, settings.processor.image_processor
+    size = (images.spatial_factor, images.min_pixels, images.max_pixels)
+    height, width = settings.upstream("smart_resize")(settings.height, settings.width, *size)
+    rows, columns = height // processor.downsample_ratio, width // processor.downsample_ratio
+    start = f"{processor.image_start_token}{rows}*{columns}{processor.fake_token_around_image}"
+    grid = [part for row in np.split(settings.frame.grid(rows, columns), rows) for part in (row, NO_BOX)]
+    return [start, np.concatenate(grid), f"{processor.eof_token}{processor.image_end_token}"]
+
+
 def layout_pp_chart2table(settings: ImageSettings) -> ImageLayout:
     side = settings.edges("size")["height"] // 64  # patches of 16 pixels, 4 x 4 of which convolutions merge
     return [settings.frame.grid(side, side)]

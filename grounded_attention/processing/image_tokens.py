@@ -23,6 +23,7 @@ from .image_layouts import (
     layout_chameleon,
     layout_cohere2_vision,
     layout_deepseek_vl,
+    layout_emu3,
     layout_gemma3,
     layout_gemma4,
     layout_glm5_next,
@@ -226,6 +227,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "chameleon": ImageTokenFamily(
         "ChameleonProcessor", layout_chameleon, around=_IMAGE_START_END, prompt_end=Token("tokenizer.sep_token")
     ),
+    "emu3": ImageTokenFamily("Emu3Processor", layout_emu3, starts_prompt=True),
     "pp_chart2table": ImageTokenFamily(
         "PPChart2TableProcessor",
         layout_pp_chart2table,
@@ -289,7 +291,7 @@ _REASONS = {
         "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
     ),
     "convolutions mix neighbouring patches before they become tokens, so that a token has no box of its own": (
-        "emu3", "unlimited_ocr",
+        "unlimited_ocr",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

@@ -127,15 +127,16 @@ def unmix_patches(model: PreTrainedModel) -> None:
         for part in vision:
             if type(part).__name__.endswith("VectorQuantizer"):  # codes so dense that a changed patch has another one
                 codebook = part.embedding.weight
-                codebook.copy_(torch.linspace(-20, 20, codebook.numel()).view(codebook.shape))
+                codebook.copy_(torch.linspace(-3, 3, codebook.numel()).pow(3).view(codebook.shape))
             if isinstance(part, torch.nn.GroupNorm):
-                part.forward = torch.clone  # it takes means of the whole picture
-            if isinstance(part, torch.nn.Conv2d) and part.padding != "valid":
-                cells = zip(part.padding, part.stride, strict=True)
-                rows, columns = (slice(first, first + count) for first, count in cells)
+                part.forward = lambda values, *rest: values.clone()  # it takes means of the whole picture
+            if isinstance(part, (torch.nn.Conv2d, torch.nn.Conv3d)) and part.padding != "valid":
+                sides = zip(part.kernel_size[-2:], part.stride[-2:], part.padding[-2:], strict=True)
+                firsts = [(first if step > 1 else (size - 1) // 2, step) for size, step, first in sides]
+                rows, columns = (slice(first, first + step) for first, step in firsts)
                 seen = torch.zeros_like(part.weight)
                 seen[..., rows, columns] = 1.0
-                part.weight.mul_(seen)
+                part.weight.mul_(seen * seen.mean() ** -0.5)  # as large as before
         for part in towers:
             for name, child in part.named_children():
                 if name in ("out_proj", "proj", "projection_layer", "o_proj", "out", "wo", "proj_out"):

@@ -55,6 +55,8 @@ SPECIAL = {
     "image_id_end_token": "</image_id>",
     "slice_start_token": "<slice>",
     "slice_end_token": "</slice>",
+    "image_wrapper_token": "<img>",
+    "eof_token": "</img>",
     "image_boundary_token": "<fake_token_around_image>",
 }
 # Tokens that processors know by their text alone.
@@ -132,6 +134,8 @@ _NONE = Relative("", {}, {})
 def image_backends(model_type: str) -> list[str]:
     """What the image processor of a key of `PROCESSORS` runs on."""
     folder = PROCESSORS[model_type][0].split(".")[0]
+    if folder == "emu3":  # its only one has the name of those on torchvision
+        return ["pil"]
     found = find_spec(f"transformers.models.{folder}.image_processing_pil_{folder}")
     return ["torchvision"] if found is None else ["pil", "torchvision"]
 
@@ -146,7 +150,7 @@ def _import(name: str) -> Any:
 
 def _image_processor_class(image_class: str, backend: str) -> Any:
     folder, prefix = image_class.split(".")
-    if backend == "pil":
+    if backend == "pil" and folder != "emu3":
         images = _import(f"transformers.models.{folder}.image_processing_pil_{folder}")
         return getattr(images, f"{prefix}ImageProcessorPil")
     images = import_with_torchvision(f"transformers.models.{folder}.image_processing_{folder}")

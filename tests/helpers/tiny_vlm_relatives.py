@@ -408,8 +408,17 @@ RELATIVES: dict[str, Relative] = {
         CROP,
         {**TEXT, "vocabulary_map": {"<image>": 4, **CODES},
          "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1, 1], "num_embeddings": len(CODES),
-                       "latent_channels": 32, "num_res_blocks": 1, "embed_dim": 1, "initializer_range": 0.2}},
+                       "latent_channels": 32, "num_res_blocks": 1, "embed_dim": 1, "initializer_range": 0.08}},
         {"image_seq_length": 36},
+    ),
+    "emu3": Relative(
+        "emu3.Emu3",
+        {"min_pixels": 1024, "max_pixels": 2048},
+        {"text_config": {**TEXT, "attention_dropout": 0.0},
+         "vocabulary_map": {"<image>": 4, "<|extra_200|>": 399,
+                            **{f"<|visual token {code:06}|>": 400 + code for code in range(1000)}},
+         "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1, 1, 1], "codebook_size": 1000, "embed_dim": 1,
+                       "num_res_blocks": 1, "hidden_size": 32, "attn_resolutions": []}},
     ),
     "pp_chart2table": Relative(
         "pp_chart2table.PPChart2Table",
