@@ -119,8 +119,8 @@ def type_of(key: str) -> str:
 
 
 # Not in an older transformers, or there with other processors or with configurations that refuse their own defaults.
-_NEWER = {"aya_vision", "cohere2_vision", "ernie4_5_vl_moe", "fast_vlm", "gemma3n", "got_ocr2", "janus", "llama4",
-          "ovis2", "paddleocr_vl", "perception_lm", "video_llava"}  # fmt: skip
+_NEWER = {"aya_vision", "chameleon", "cohere2_vision", "emu3", "ernie4_5_vl_moe", "fast_vlm", "gemma3n", "got_ocr2",
+          "janus", "llama4", "ovis2", "paddleocr_vl", "perception_lm", "video_llava"}  # fmt: skip
 _KNOWN_TYPES = {*MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES} - (
     _NEWER if version.parse(transformers.__version__) < version.parse("5.23") else set()
 )
