@@ -90,6 +90,12 @@ def _lines(grid: np.ndarray, rows: int, end: str, last: str) -> list[str | np.nd
     return [*[part for row in np.split(grid, rows) for part in (row, end)][:-1], last]
 
 
+def _ended_rows(cells: np.ndarray, rows: int) -> np.ndarray:
+    """The cells of a picture, with a newline at the end of each row."""
+    grid = cells.reshape(rows, -1, 4)
+    return np.concatenate([grid, NO_BOX[None].repeat(rows, axis=0)], axis=1).reshape(-1, 4)
+
+
 def _pad_to_square(frame: ImageFrame) -> ImageFrame:
     side = max(frame.width, frame.height)
     # The first side gets the smaller part of an odd padding.
@@ -177,9 +183,7 @@ def _any_resolution(
             np.stack([each[first[:, 0], 0], each[first[:, 1] - 1, 1]], axis=1)
             for each, first in zip(kept, pooled, strict=True)
         ]
-    grid = canvas.cells(*kept).reshape(len(kept[0]), len(kept[1]), 4)
-    newlines = NO_BOX[None].repeat(len(grid), axis=0)
-    return np.concatenate([grid, newlines], axis=1).reshape(-1, 4)
+    return _ended_rows(canvas.cells(*kept), len(kept[0]))
 
 
 def layout_llava_next(settings: ImageSettings) -> ImageLayout:
@@ -370,8 +374,24 @@ def layout_emu3(settings: ImageSettings) -> ImageLayout:
     height, width = settings.upstream("smart_resize")(settings.height, settings.width, *size)
     rows, columns = height // processor.downsample_ratio, width // processor.downsample_ratio
     start = f"{processor.image_start_token}{rows}*{columns}{processor.fake_token_around_image}"
-    grid = [part for row in np.split(settings.frame.grid(rows, columns), rows) for part in (row, NO_BOX)]
-    return [start, np.concatenate(grid), f"{processor.eof_token}{processor.image_end_token}"]
+    grid = _ended_rows(settings.frame.grid(rows, columns), rows)
+    return [start, grid, f"{processor.eof_token}{processor.image_end_token}"]
+
+
+def layout_unlimited_ocr(settings: ImageSettings) -> ImageLayout:
+    processor, frame, cropped = settings.processor, settings.frame, settings.get("crop_to_patches")
+    tile, size = settings.get("tile_size"), max(settings.edges("size").values())
+    inner, side = (math.ceil(edge // processor.patch_size / processor.downsample_ratio) for edge in (tile, size))
+    layout: ImageLayout = []
+    if cropped and max(frame.width, frame.height) > tile:
+        limits = (settings.get("min_patches"), settings.get("max_patches"))
+        shape = ((frame.height, frame.width), (tile, tile))
+        columns, rows = settings.upstream("get_optimal_tiled_canvas")(*shape, *limits)
+        layout = [_ended_rows(frame.grid(rows * inner, columns * inner), rows * inner)]
+    if cropped or size > settings.get("maximum_pad_value"):
+        scale = size / max(frame.width, frame.height)
+        frame = _pad_to_square(frame.resize(round(frame.width * scale), round(frame.height * scale)))
+    return [*layout, np.concatenate([_ended_rows(frame.grid(side, side), side), NO_BOX])]
 
 
 def layout_pp_chart2table(settings: ImageSettings) -> ImageLayout:
@@ -521,9 +541,9 @@ def layout_kimi_k25(settings: ImageSettings) -> ImageLayout:
 
 def layout_hunyuan_vl(settings: ImageSettings) -> ImageLayout:
     (grid,), (height, _) = layout_qwen_vl(settings), qwen_size(settings)
-    rows = np.split(np.asarray(grid), height // (settings.get("patch_size") * settings.get("merge_size")))
+    rows = height // (settings.get("patch_size") * settings.get("merge_size"))
     ends = [NO_BOX] if settings.processor.cat_extra_token else []
-    return [np.concatenate([*ends, *(part for row in rows for part in (row, NO_BOX)), *ends])]
+    return [np.concatenate([*ends, _ended_rows(np.asarray(grid), rows), *ends])]
 
 
 def layout_minicpmv(settings: ImageSettings) -> ImageLayout:

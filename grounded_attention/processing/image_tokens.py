@@ -49,6 +49,7 @@ from .image_layouts import (
     layout_pp_chart2table,
     layout_qwen_vl,
     layout_step3p7,
+    layout_unlimited_ocr,
     picture_boxes,
 )
 from .number_arrays import to_array
@@ -228,6 +229,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
         "ChameleonProcessor", layout_chameleon, around=_IMAGE_START_END, prompt_end=Token("tokenizer.sep_token")
     ),
     "emu3": ImageTokenFamily("Emu3Processor", layout_emu3, starts_prompt=True),
+    "unlimited_ocr": ImageTokenFamily("UnlimitedOcrProcessor", layout_unlimited_ocr),
     "pp_chart2table": ImageTokenFamily(
         "PPChart2TableProcessor",
         layout_pp_chart2table,
@@ -289,9 +291,6 @@ _REASONS = {
     ),
     "it is an encoder with a decoder: words of the answer see image tokens by cross-attention only": (
         "florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder",
-    ),
-    "convolutions mix neighbouring patches before they become tokens, so that a token has no box of its own": (
-        "unlimited_ocr",
     ),
     "its processor puts image tokens into the prompt by itself": ("fuyu", "git"),
     "it does not answer about images with text, word by word": ("diffusion_gemma", "pi0", "shieldgemma2"),

@@ -411,6 +411,13 @@ RELATIVES: dict[str, Relative] = {
                        "latent_channels": 32, "num_res_blocks": 1, "embed_dim": 1, "initializer_range": 0.08}},
         {"image_seq_length": 36},
     ),
+    "unlimited_ocr": Relative(
+        "unlimited_ocr.UnlimitedOcr",
+        {"size": LARGE, "tile_size": 2 * TILE, "max_patches": 6},
+        {"text_config": {**TEXT, **EXPERTS, "num_key_value_heads": 4},
+         "vision_config": {"sam_config": {**SAM, "downsample_channels": [16, 32]}, "encoder_config": VISION}},
+        {"patch_size": PATCH},
+    ),
     "emu3": Relative(
         "emu3.Emu3",
         {"min_pixels": 1024, "max_pixels": 2048},

@@ -47,6 +47,10 @@ CASES = [
     ("idefics3", [(53, 37), (30, 60)], {"do_image_splitting": False}),
     ("idefics3", [(53, 37)], {"size": {"longest_edge": 16}}),
     *(("perception_lm", [size], {"vision_input_type": "thumb+tile"}) for size in ((17, 90), (121, 33), (40, 40))),
+    *(
+        ("unlimited_ocr", [(53, 37), (30, 60)], {"crop_to_patches": False, "maximum_pad_value": most})
+        for most in (9, 64)
+    ),
     ("got_ocr2", [(53, 37), (30, 60)], {"crop_to_patches": True}),
     ("internvl", [(53, 37), (30, 60)], {"crop_to_patches": False}),
     ("llava_onevision", [(64, 64)], {}),
