@@ -354,12 +354,8 @@ def _optimal_tiles(settings: ImageSettings) -> list[ImageFrame]:
 
 
 def layout_internvl(settings: ImageSettings) -> ImageLayout:
-    side = settings.square(settings.processor.image_seq_length)
-    return [picture.grid(side, side) for picture in _optimal_tiles(settings)]
-
-
-def layout_got_ocr2(settings: ImageSettings) -> ImageLayout:
-    side = settings.square(settings.processor.num_image_tokens)
+    processor = settings.processor  # that of GOT-OCR 2 has another name for it
+    side = settings.square(getattr(processor, "num_image_tokens", 0) or processor.image_seq_length)
     return [picture.grid(side, side) for picture in _optimal_tiles(settings)]
 
 

@@ -27,7 +27,6 @@ from .image_layouts import (
     layout_gemma3,
     layout_gemma4,
     layout_glm5_next,
-    layout_got_ocr2,
     layout_granite_docling,
     layout_hunyuan_vl,
     layout_idefics3,
@@ -221,7 +220,7 @@ IMAGE_TOKEN_FAMILIES: dict[str, ImageTokenFamily] = {
     "gemma3n": ImageTokenFamily("Gemma3nProcessor", layout_gemma3),
     "got_ocr2": ImageTokenFamily(
         "GotOcr2Processor",
-        layout_got_ocr2,
+        layout_internvl,
         settings={"crop_to_patches": False, "min_patches": 1, "max_patches": 12},
         nested=False,
     ),
