@@ -34,7 +34,9 @@ def region_word_loss(outputs: Any, batch: Batch) -> Tensor:
     other words are those of the same batch of one process, so with accumulation or more processes the loss is another.
     """
     states = outputs.hidden_states[0].float()
-    if states.dim() == 4:  # hyper-connections: equal copies in several streams
+    if states.shape[:2] != batch["input_ids"].shape:  # Gemma 3n: streams made from the first one
+        states = states[0]
+    elif states.dim() == 4:  # hyper-connections: equal copies in several streams
         states = states.mean(2)
     used = _grounded(batch)
     gold = _gold(batch).to(states)
