@@ -115,7 +115,7 @@ def _check(model: Any, back_end: str, modules: Sequence[Any], strength: float) -
 def _slides(config: Any, module: Any) -> bool:
     """Whether a layer sees the last positions only; models without kinds of layers have one window for all."""
     if getattr(config, "layer_types", None):
-        return "sliding" in config.layer_types[module.layer_idx]
+        return config.layer_types[module.layer_idx] in ("sliding_attention", "hybrid_sliding")
     return getattr(config, "sliding_window", None) is not None
 
 
