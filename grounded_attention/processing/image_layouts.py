@@ -92,7 +92,7 @@ def _lines(grid: np.ndarray, rows: int, end: str, last: str) -> list[str | np.nd
 
 def _ended_rows(cells: np.ndarray, rows: int) -> np.ndarray:
     """The cells of a picture, with a newline at the end of each row."""
-    grid = cells.reshape(rows, -1, 4)
+    grid = cells.reshape(rows, len(cells) // max(rows, 1), 4)  # a very long image has none on its canvas
     return np.concatenate([grid, NO_BOX[None].repeat(rows, axis=0)], axis=1).reshape(-1, 4)
 
 

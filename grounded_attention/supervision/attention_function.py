@@ -26,7 +26,7 @@ from grounded_attention.modeling.two_streams import attend_packed_keys
 from .head_mean import head_mean
 from .row_plans import AttentionQuery, RowPlans
 from .row_states import AttentionPair, RowStates, layers_at_once
-from .score_masks import LOWEST_SCORE, biased_mask, mask_of_rows, mask_whole_rows
+from .score_masks import LOWEST_SCORE, BiasedMask, mask_of_rows, mask_whole_rows
 
 # Back end -> the name to set on a model; other registered ones, such as kernels of the Hub, are added when first used.
 # The names have no "flash" and no "/", because transformers tries to load a kernel for every name with one.
@@ -291,9 +291,7 @@ def _supervised(implementation: str) -> Callable:
             if isinstance(attention_queries, Mapping):
                 _check_streams(module, attention_call)
                 attention_queries = tuple(attention_queries.values())
-            seen = attention_mask
-            if bias is not None:  # each layer has its own: no plan fits another layer
-                seen, causal, attention_plans = biased_mask(attention_mask, bias, causal), False, None
+            seen = attention_mask if bias is None else BiasedMask(attention_mask, bias)
             request = (attention_queries, attention_share, attention_mean, attention_call, attention_plans)
             report = _observe(query, key, seen, factor, causal, *request, attention_states, *rule)
             if attention_call is None:

@@ -39,6 +39,13 @@ class ScoreMask(NamedTuple):
         return ScoreMask(*(part if part is None or part.shape[1] == 1 else part[:, heads] for part in self))
 
 
+class BiasedMask(NamedTuple):
+    """The mask of a back end, and what is added to the scores beside it: (B or 1, H, N, M), of relative positions."""
+
+    mask: Any
+    bias: Tensor
+
+
 def mask_whole_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -> ScoreMask:
     """Finds what a mask does to the scores of rows (B, Q) against all keys; see [`mask_of_rows`] for the arguments."""
     return _split_mask(mask_of_rows(mask, rows, key_length, causal))
@@ -83,6 +90,12 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
 
     `causal` is True if a row sees the keys up to its own position, or how many of these it sees at most.
     """
+    if isinstance(mask, BiasedMask):
+        seen, bias = (mask_of_rows(part, rows, key_length, causal) for part in mask)
+        assert bias is not None
+        if seen is not None and seen.dtype == torch.bool:
+            return bias.masked_fill(~seen, torch.finfo(bias.dtype).min)
+        return bias if seen is None else bias + seen
     if isinstance(mask, Tensor) and mask.dim() == 4:
         mask = mask[..., :key_length]
         if mask.shape[2] == 1:
@@ -101,11 +114,3 @@ def mask_of_rows(mask: Any, rows: Tensor, key_length: int, causal: bool | int) -
     if causal is not True:
         past &= keys > rows[:, None, :, None] - causal
     return past if padding is None else past & padding
-
-
-def biased_mask(mask: Any, bias: Tensor, causal: bool | int) -> Tensor:
-    """The mask of all rows that also adds `bias` (B or 1, H, N, M) to the scores, as relative positions do."""
-    seen = mask_of_rows(mask, torch.arange(bias.shape[2], device=bias.device)[None], bias.shape[3], causal)
-    if seen is None or seen.dtype != torch.bool:
-        return bias if seen is None else bias + seen
-    return bias.masked_fill(~seen, torch.finfo(bias.dtype).min)

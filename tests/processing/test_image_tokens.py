@@ -54,6 +54,7 @@ CASES = [
     ("got_ocr2", [(53, 37), (30, 60)], {"crop_to_patches": True}),
     ("internvl", [(53, 37), (30, 60)], {"crop_to_patches": False}),
     ("llava_onevision", [(64, 64)], {}),
+    ("llava_next", [(40, 3), (3, 40)], {}),
     ("llava", [(24, 26)], {"do_resize": False}),
     ("llava", [(50, 21)], {"do_center_crop": False, "size": {"height": 24, "width": 24}}),
 ]
