@@ -4,7 +4,6 @@
 import copy
 from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
@@ -85,6 +84,12 @@ class TimmTower(torch.nn.Module):
         return torch.cat([tokens.mean(1, keepdim=True), tokens], dim=1) if self.class_token else maps
 
 
+modeling_timm_wrapper.timm = SimpleNamespace(
+    create_model=lambda name, pretrained, num_classes, **sizes: TimmTower(**sizes)
+)
+modeling_timm_wrapper.requires_backends = lambda *names: None
+
+
 def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     """Makes the model for a key of `PROCESSORS`, whose special tokens are those of the tokenizer."""
     torch.manual_seed(0)
@@ -98,9 +103,7 @@ def make_model(model_type: str, tokenizer: Any) -> PreTrainedModel:
     tokens = {f"{name}_{end}": ids[name] for name in names for end in ("token_id", "token_index")}
     tokens = {name: value for name, value in tokens.items() if value is not None}
     config = AutoConfig.for_model(model_type, **{**tokens, **copy.deepcopy(_config(key)), "pad_token_id": 0})
-    timm = SimpleNamespace(create_model=lambda name, pretrained, num_classes, **sizes: TimmTower(**sizes))
-    with mock.patch.multiple(modeling_timm_wrapper, create=True, timm=timm, requires_backends=lambda *names: None):
-        model = AutoModelForImageTextToText.from_config(config).eval()
+    model = AutoModelForImageTextToText.from_config(config).eval()
     for name, parameter in model.named_parameters():
         if name.endswith("mm_input_projection_weight"):  # Gemma 3 starts with zeros
             torch.nn.init.normal_(parameter, std=0.2)

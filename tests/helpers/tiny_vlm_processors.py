@@ -59,20 +59,13 @@ SPECIAL = {
     "eof_token": "</img>",
     "image_boundary_token": "<fake_token_around_image>",
 }
-# Tokens that processors know by their text alone.
+# Tokens that processors know by their text alone; the later ones come after the words, whose ids stay.
+LATER = ["<|imgpad|>", "<imgpad>", "<im_patch>", "<|video_pad|>", "<|audio_comp_pad|>", "<patch_start>", "<patch_end>",
+         "<patch_newline>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>"]  # fmt: skip
 KNOWN = [
-    *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token != "<image>"),
-    *(
-        "]<]start of image[>[",
-        "]<]end of image[>[",
-        "]<]video[>[",
-        "<|video|>",
-        "<|image|>",
-        "<|video_pad|>",
-        "<|audio_comp_pad|>",
-    ),
-    *("<patch_start>", "<patch_end>", "<patch_newline>"),
-    *("<|tile_x_separator|>", "<|tile_y_separator|>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>"),
+    *dict.fromkeys(each.image_token for each in RELATIVES.values() if each.image_token not in ("<image>", *LATER)),
+    *("]<]start of image[>[", "]<]end of image[>[", "]<]video[>[", "<|video|>", "<|image|>"),
+    *("<|tile_x_separator|>", "<|tile_y_separator|>"),
 ]
 CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message['role'] + ': ' }}{% for part in message['content'] %}"
@@ -183,7 +176,7 @@ def make_tokenizer(
         padding_side=padding_side,
         extra_special_tokens={**SPECIAL, "image_token": image_token},
     )
-    made.add_tokens([*ROWS, *KNOWN], special_tokens=True)
+    made.add_tokens([*ROWS, *KNOWN, *LATER], special_tokens=True)
     return made
 
 
