@@ -3,7 +3,8 @@
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -13,6 +14,8 @@ from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.heads.boxes import CENTRE, RANDOM, BoxScore
 from grounded_attention.heads.heads_file import name_heads
 from grounded_attention.heads.ranking import HeadRanking
+from grounded_attention.metrics.intervals import interval_text
+from grounded_attention.metrics.significance import ItemScores, paired_difference
 from grounded_attention.metrics.vqa_accuracy import vqa_accuracy
 from grounded_attention.training.experiments.measuring import TEXT_ONLY
 from grounded_attention.training.experiments.prepared_data import PreparedData, prepare_data
@@ -20,7 +23,7 @@ from grounded_attention.training.experiments.scoring import score_splits
 from grounded_attention.training.recipes.recipe import Data, Recipe
 from grounded_attention.utils.plain_text import markdown_table
 
-from .run_heads_models import REPORTED, Run
+from .run_heads_models import REPORTED, UNSUPERVISED, Run
 
 TASK = "grounded_generation"
 QUESTIONS, OBJECTS = "vqa_v2", "pope"
@@ -46,6 +49,26 @@ CAPTION = (
     "stands for each phrase. chance: any image token, the box of another phrase, the most frequent answer of "
     "training, a guess."
 )
+BY_TYPE = (
+    "VQA of validation by question type, on one training of each model; chance: the most frequent answer of this type "
+    "in training. Differences have 95 % intervals: bootstrap over images."
+)
+ACCURATE = "vqa_accuracy"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What the models answer: rows of the table, what it says, figures of each model, and the table by type."""
+
+    rows: Mapping[str, tuple[float, ...]]
+    note: str
+    figures: Mapping[str, Any]
+    by_type: Sequence[Sequence[str]]  # the first row is the head
+
+    def tables(self) -> tuple[str, str]:
+        """Both tables as Markdown, aligned for a terminal."""
+        head, *lines = self.by_type
+        return table(self.rows), markdown_table(head, lines, aligned=True)
 
 
 def prepare_questions(run: Run, builder: str, split: str, limit: int, **options: Any) -> tuple[Recipe, PreparedData]:
@@ -65,11 +88,11 @@ def prepare_questions(run: Run, builder: str, split: str, limit: int, **options:
     return recipe, prepared
 
 
-def answer(run: Run, name: str, recipe: Recipe, data: PreparedData) -> dict[str, Any]:
-    """The figures of the generated answers of one model."""
+def answer(run: Run, name: str, recipe: Recipe, data: PreparedData) -> Any:
+    """The scores of the generated answers of one model."""
     rows = data.text_alone() if name == TEXT_ONLY else data
     (scored,) = score_splits(str(run.folder / name), recipe, rows)
-    return scored.figures
+    return scored
 
 
 def mean_hallucination(figures: Mapping[str, Any]) -> float:
@@ -77,13 +100,35 @@ def mean_hallucination(figures: Mapping[str, Any]) -> float:
     return fmean(v for k, v in figures.items() if k.startswith(HALLUCINATION) and k.endswith(ACCURACY))
 
 
-def usual_answer_accuracy(run: Run, asked: Any) -> float:
-    """The VQA accuracy of the answer that is most frequent in training."""
-    builder = BUILDERS[QUESTIONS](data_dir=run.data.data_dir, splits=["train"])
-    builder.download_and_prepare()
-    counts = Counter(answer for answers in builder.as_dataset("train")["answers"] for answer in answers)
+def usual_answer_accuracy(rows: Any, asked: Any) -> float:
+    """The VQA accuracy, on the rows `asked`, of the answer that is most frequent in `rows`."""
+    counts = Counter(answer for answers in rows["answers"] for answer in answers)
     usual = counts.most_common(1)[0][0]
     return fmean(vqa_accuracy(usual, answers) for answers in asked["answers"])
+
+
+def by_question_type(items: Mapping[str, Mapping[str, Sequence]], training: Any, asked: Any) -> list[list[str]]:
+    """The table by question type, the largest first: number, chance, each model, and what supervision changes."""
+    compared = [name for name in items if name not in (UNSUPERVISED, TEXT_ONLY) and UNSUPERVISED in items]
+    made = [["questions", "number", "chance", *items, *(f"{name} - {UNSUPERVISED}" for name in compared)]]
+    types = Counter(asked["question_type"])
+    for name in ("all", *(each for each, _ in types.most_common())):
+        places = [place for place, each in enumerate(asked["question_type"]) if name in ("all", each)]
+        known = [place for place, each in enumerate(training["question_type"]) if name in ("all", each)]
+        chosen = asked.select(places)
+        wanted = {*chosen["example_id"]}
+        scores = {model: ItemScores.collect([_of_examples(each, wanted)], ACCURATE) for model, each in items.items()}
+        cells = [usual_answer_accuracy(training.select(known), chosen), *(each.mean for each in scores.values())]
+        made.append([name, str(len(places)), *(f"{each:.1%}" for each in cells)])
+        for model in compared:
+            difference = paired_difference(scores[model], scores[UNSUPERVISED])
+            made[-1].append(f"{difference.mean:+.1%} ({interval_text((difference.low, difference.high))})")
+    return made
+
+
+def _of_examples(items: Mapping[str, Sequence], wanted: Set[str]) -> dict[str, list[Any]]:
+    places = [place for place, each in enumerate(items["example_id"]) if each in wanted]
+    return {name: [items[name][place] for place in places] for name in ("example_id", "image_id", ACCURATE)}
 
 
 # Table
@@ -120,27 +165,23 @@ def table(rows: Mapping[str, tuple[float, ...]]) -> str:
     return markdown_table(["model", *COLUMNS], shown, aligned=True)
 
 
-def measure_answers(
-    run: Run, rankings: Mapping[str, HeadRanking], count: int, options: Any
-) -> tuple[dict[str, tuple[float, ...]], dict[str, Any]]:
-    """The rows of the table, and the figures of all answers to `count` questions of each kind."""
+def measure_answers(run: Run, rankings: Mapping[str, HeadRanking], count: int, options: Any) -> Answers:
+    """The answers of all models to `count` questions of each kind."""
     questions = prepare_questions(run, QUESTIONS, ANSWERED, count)
     objects = prepare_questions(run, OBJECTS, REPORTED, count, **OBJECT_OPTIONS)
-    figures = {}
+    figures, items, answered = {}, {}, {}
     for name in (*rankings, *([run.text_only] if run.text_only else [])):
         if not options.quiet:
             print(f"answers: {name}", file=sys.stderr)
-        figures[name] = {"vqa": answer(run, name, *questions), "objects": answer(run, name, *objects)}
-    answered = {
-        name: (answers["vqa"]["vqa_accuracy"], mean_hallucination(answers["objects"]))
-        for name, answers in figures.items()
-    }
-    return table_rows(rankings, answered, usual_answer_accuracy(run, questions[1].splits[ANSWERED])), figures
-
-
-def write_answers(rows: Mapping[str, tuple[float, ...]], rankings: Mapping[str, HeadRanking]) -> tuple[str, str]:
-    """The table, and what it says."""
-    ranking = next(iter(rankings.values()))
-    report = ranking.reported_on.counts
+        said, objected = answer(run, name, *questions), answer(run, name, *objects)
+        items[name], figures[name] = said.items, {"vqa": said.figures, "objects": objected.figures}
+        answered[name] = (said.figures[ACCURATE], mean_hallucination(objected.figures))
+    builder = BUILDERS[QUESTIONS](data_dir=run.data.data_dir, splits=["train", ANSWERED])
+    builder.download_and_prepare()
+    training, asked = builder.as_dataset("train"), builder.as_dataset(ANSWERED)
+    wanted = {*next(iter(items.values()))["example_id"]}
+    asked = asked.select([place for place, each in enumerate(asked["example_id"]) if each in wanted])
+    rows = table_rows(rankings, answered, usual_answer_accuracy(training, asked))
+    report = (ranking := next(iter(rankings.values()))).reported_on.counts
     note = CAPTION.format(count=len(ranking.heads), phrases=report.total, images=len(report.image_ids))
-    return table(rows), note
+    return Answers(rows, note, figures, by_question_type(items, training, asked))

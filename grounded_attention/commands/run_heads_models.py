@@ -28,6 +28,7 @@ from .heads_work import capture
 from .vlm_options import default_options
 
 BUILDER = "flickr30k_entities"
+UNSUPERVISED = "none"  # the method that the others are compared with
 TRAIN, CHOSEN_ON, REPORTED = "train", "validation", "test"
 IMAGES = "flickr30k-images"
 

@@ -52,10 +52,9 @@ from grounded_attention.utils.whole_files import write_text
 
 from .builder_options import options_of
 from .heads_work import best_of, one_of_each_image, put_in_card, rows_of_builder, write_files
-from .run_heads_answers import BATCH, COLUMNS, TASK, measure_answers, table, write_answers
-from .run_heads_models import BUILDER, REPORTED, Measured, OwnRows, Run, measure_method
+from .run_heads_answers import BATCH, BY_TYPE, COLUMNS, TASK, Answers, measure_answers
+from .run_heads_models import BUILDER, REPORTED, UNSUPERVISED, Measured, OwnRows, Run, measure_method
 
-UNSUPERVISED = "none"  # the method that the others are compared with
 PARSES, PAGE = "parses", "heads.html"
 MOST_LAYERS = 4
 # Caveats for the reader of the page.
@@ -208,7 +207,9 @@ def measure(options: argparse.Namespace, run: Run) -> tuple[dict[str, Measured],
 # Output
 
 
-def write(run: Run, methods: Mapping[str, Measured], folder: Path, relations: str, answers: Any) -> list[str]:
+def write(
+    run: Run, methods: Mapping[str, Measured], folder: Path, relations: str, answers: Answers | None
+) -> list[str]:
     """Writes the output folder and the sections of the model cards; returns warnings about the cards."""
     for name, measured in with_progress(methods.items(), "figures of models", len(methods)):
         _write_method(measured, folder / name)
@@ -267,12 +268,14 @@ def _put_card(measured: Measured, run: Run, name: str, pictures: Path) -> str | 
     return None
 
 
-def _answers(answers: Any) -> list[ExtraSection]:
+def _answers(answers: Answers | None) -> list[ExtraSection]:
     if answers is None:
         return []
-    rows, note = answers[0], answers[1]
+    rows = [(name, *(f"{each:.1%}" for each in row)) for name, row in answers.rows.items()]
+    head, *lines = answers.by_type
     return [
-        ExtraSection("Answers", note, ("model", *COLUMNS), [(n, *(f"{v:.1%}" for v in r)) for n, r in rows.items()])
+        ExtraSection("Answers", answers.note, ("model", *COLUMNS), rows),
+        ExtraSection("Answers by question type", BY_TYPE, head, lines),
     ]
 
 
@@ -334,7 +337,9 @@ def _changed(measured: Measured, direction: str) -> str:
     return f"{up} better, {int(sure.sum()) - up} worse"
 
 
-def _json(measured_methods: Mapping[str, Measured], page: Path, answers: Any, splits: Sequence[str]) -> dict[str, Any]:
+def _json(
+    measured_methods: Mapping[str, Measured], page: Path, answers: Answers | None, splits: Sequence[str]
+) -> dict[str, Any]:
     methods = {
         name: {
             "best": best_of(measured.table),
@@ -343,10 +348,10 @@ def _json(measured_methods: Mapping[str, Measured], page: Path, answers: Any, sp
         }
         for name, measured in measured_methods.items()
     }
-    content = {"page": str(page), "heads_chosen_on": splits[0], "split": splits[1], "methods": methods}
+    content: dict[str, Any] = {"page": str(page), "heads_chosen_on": splits[0], "split": splits[1], "methods": methods}
     if answers is not None:
-        rows = {name: dict(zip(COLUMNS, row, strict=True)) for name, row in answers[0].items()}
-        content |= {"rows": rows, "answers": answers[2]}
+        rows = {name: dict(zip(COLUMNS, row, strict=True)) for name, row in answers.rows.items()}
+        content |= {"rows": rows, "answers": answers.figures, "by_question_type": answers.by_type}
     return content
 
 
@@ -359,8 +364,8 @@ def _best_method(methods: Mapping[str, Measured]) -> str:
     return max(methods, key=lambda name: (accuracy(name), name != UNSUPERVISED))
 
 
-def _text(methods: Mapping[str, Measured], folder: Path, run: Run, answers: Any) -> str:
-    answered = "" if answers is None else f"\n\n{table(answers[0])}"
+def _text(methods: Mapping[str, Measured], folder: Path, run: Run, answers: Answers | None) -> str:
+    answered = "" if answers is None else "\n\n".join(("", *answers.tables()))
     return (
         f"{_table(methods, run.splits)}{answered}\nwritten: {folder / PAGE}\n"
         f"next: open {folder / PAGE} in a browser (its explorer shows every head); then\n"
@@ -380,13 +385,13 @@ def work(options: argparse.Namespace) -> str:
     answers = None
     if run.task == TASK and options.questions and run.scenes:
         rankings = {name: measured.ranking for name, measured in methods.items()}
-        rows, figures = measure_answers(run, rankings, options.questions, options)
-        answers = (rows, write_answers(rows, rankings)[1], figures)
+        answers = measure_answers(run, rankings, options.questions, options)
     print("figures and page", file=sys.stderr)
     for warning in write(run, methods, folder, relations, answers):
         print(warning, file=sys.stderr)
     if answers is not None:
-        write_text(folder / "heads.md", f"{table(answers[0])}\n\n{answers[1]}\n")
+        models, types = answers.tables()
+        write_text(folder / "heads.md", f"{models}\n\n{answers.note}\n\n{types}\n\n{BY_TYPE}\n")
     content = _json(methods, folder / PAGE, answers, run.splits)
     write_text(folder / "heads_run.json", to_json(content, indent=1) + "\n")
     return to_json(content) if options.json else _text(methods, folder, run, answers)

@@ -7,6 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -118,10 +119,33 @@ def test_the_usual_answer_is_that_of_training(finished):
     scenes, output = finished
     builder = BUILDERS["vqa_v2"](data_dir=str(scenes))
     builder.download_and_prepare()
-    counts = Counter(answer for row in builder.as_dataset("train") for answer in row["answers"])
-    rows = builder.as_dataset("validation")
-    found = run_heads_answers.usual_answer_accuracy(find_run(output), rows)
+    training, rows = builder.as_dataset("train"), builder.as_dataset("validation")
+    counts = Counter(answer for row in training for answer in row["answers"])
+    found = run_heads_answers.usual_answer_accuracy(training, rows)
     assert found == pytest.approx(np.mean([vqa_accuracy(max(counts, key=counts.get), row["answers"]) for row in rows]))
+    head, every, *types = json.loads((output / "heads" / "heads_run.json").read_text())["by_question_type"]
+    assert head == ["questions", "number", "chance", "none", "direct", "text_only", "direct - none"]
+    assert every[:2] == ["all", "6"] and sum(int(each[1]) for each in types) == 6
+    assert {each[0] for each in types} <= {*rows["question_type"]}
+    assert "direct - none" in (output / "heads" / "heads.md").read_text()
+
+
+def test_answers_are_compared_by_type():
+    training = Dataset.from_dict({"question_type": ["is", "is", "how"], "answers": [["yes"] * 10] * 2 + [["2"] * 10]})
+    asked = {
+        "example_id": ["a", "b", "c"],
+        "question_type": ["how", "is", "is"],
+        "answers": [["2"] * 10] + [["no"] * 10] * 2,
+    }
+    about = {"example_id": ["c", "b", "a"], "image_id": ["1", "0", "0"]}
+    items = {"none": {**about, "vqa_accuracy": [0.0, 0.0, 1.0]}, "direct": {**about, "vqa_accuracy": [1.0, 0.0, 1.0]}}
+    _, *lines = run_heads_answers.by_question_type(items, training, Dataset.from_dict(asked))
+    assert [line[:5] for line in lines] == [
+        ["all", "3", "0.0%", "33.3%", "66.7%"],
+        ["is", "2", "0.0%", "0.0%", "50.0%"],
+        ["how", "1", "100.0%", "100.0%", "100.0%"],
+    ]
+    assert lines[1][5].startswith("+50.0%") and lines[2][5].startswith("+0.0%")
 
 
 def test_hallucination_is_the_mean_over_samplings():
