@@ -95,15 +95,17 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         processor = load_processor(name, revision=options.revision or "main")
         # The weights of an adapter have the names of the model with its head.
         whole = with_language_head or adapted or options.adapter is not None
-        settings = {"dtype": getattr(torch, options.dtype), "attn_implementation": "sdpa"}
+        settings = {"dtype": getattr(torch, options.dtype)}
         placed = _places(options)
 
         def load(auto_class: Any) -> tuple[Any, dict[str, Any]]:
             return auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
 
-        model, loading = load(AutoModelForImageTextToText if whole else AutoModel)
-        if not whole and _lacks_most(model, loading):  # transformers reads LightOnOCR with its head alone
-            model, loading = load(AutoModelForImageTextToText)
+        bare = not whole and type(config) in AutoModel._model_mapping
+        model, loading = load(AutoModel if bare else AutoModelForImageTextToText)
+        if bare and _lacks_most(model, loading):  # transformers reads LightOnOCR with its head alone
+            bare, (model, loading) = False, load(AutoModelForImageTextToText)
+        if not (whole or bare):
             model = model.base_model
         _refuse_missing(model, loading)
         load_pointer_head(model, loading["unexpected_keys"], *base.values())

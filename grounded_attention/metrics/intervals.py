@@ -15,7 +15,7 @@ def interval_text(interval: Interval, form: str = ".1%") -> str:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Writes JSON with null for NaN; Python would write NaN, which is not valid JSON."""
+    """Writes JSON with null for NaN and infinities; Python would write what is not valid JSON."""
     return json.dumps(_defined(value), indent=indent, allow_nan=False)
 
 
@@ -24,4 +24,4 @@ def _defined(value: Any) -> Any:
         return {key: _defined(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_defined(part) for part in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
