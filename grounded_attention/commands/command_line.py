@@ -114,6 +114,9 @@ def explain_storage(error: BaseException) -> str | None:
             place = f"{name}: " if name else ""
             what = os.strerror(number) if number in DISK_ERRORS else first_sentences(text)
             return f"{place}the disk cannot be written or read ({what}); free space or check it, then run again"
+        if text.startswith("Symlink loop from"):  # of Python before 3.13
+            place = text.removeprefix("Symlink loop from").strip(" '")
+            return f"{place}: a link that leads to itself; give a file or folder"
         if isinstance(cause, pickle.UnpicklingError):
             return f"a file of saved state is damaged, or would run code and is refused ({first_sentences(text)})"
         if type(cause).__name__ == "SafetensorError":

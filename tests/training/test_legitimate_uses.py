@@ -147,3 +147,11 @@ def test_what_an_encoding_lacks_is_printed_in_another_way(monkeypatch):
     assert main(["--version"]) == 0
     print("α ± 1", flush=True)
     assert stream.buffer.getvalue().endswith(b"\\u03b1 \xb1 1\n")
+
+
+@pytest.mark.parametrize("given", [["data", "build", "vgp", "--output", "out", "--data-dir"], ["train"]])
+def test_a_link_to_itself_is_one_line(given, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert main([*given, str(tmp_path / "loop")]) == 2
+    assert str(tmp_path / "loop") in capsys.readouterr().err.splitlines()[-1]
