@@ -105,7 +105,7 @@ def explain_cache(error: BaseException) -> str | None:
 
 
 def explain_storage(error: BaseException) -> str | None:
-    """Formats an error of the disk, or of a file of weights, as one line, however a library has wrapped it."""
+    """Formats an error of the disk, a link, or a file of weights as one line, however a library has wrapped it."""
     for cause in causes(error):
         number = getattr(cause, "errno", None) if isinstance(cause, OSError) else None
         text = " ".join(str(cause).split())

@@ -83,7 +83,7 @@ def test_one_image_has_no_interval():
     interval = counts_of([4], [[[1, 3]]]).intervals()[:, 0, 0]
     assert np.isnan(interval).all()
     assert interval_text(interval) == "no interval: one image"
-    assert json.loads(to_json({"interval": (*interval.tolist(), 0.5)})) == {"interval": [None, None, 0.5]}
+    assert json.loads(to_json([*interval.tolist(), 0.5, -np.inf])) == [None, None, 0.5, None]
 
 
 def test_intervals_of_one_seed_are_drawn_together():

@@ -140,7 +140,7 @@ def test_a_small_copy_of_a_vision_language_model_answers_alike(tmp_path, scene):
         Captures(settings).look(scene[0], "a red ball", str(folder)) for folder in (source, tmp_path / "small")
     )
     assert first.answer == second.answer
-    assert np.allclose(first.attention, second.attention, atol=1e-3)  # weights in half precision
+    assert np.allclose(first.attention, second.attention, atol=1e-6)
 
 
 # Mistakes of visitors
