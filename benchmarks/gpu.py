@@ -15,6 +15,7 @@ fails.
 examples:
   python -m benchmarks.gpu
   python -m benchmarks.gpu --batch 128 --vgp-batch 64 --rounds 3
+  python -m benchmarks.gpu --parts decoder pre-training --no-compile
 """
 
 import argparse
@@ -42,6 +43,7 @@ from grounded_attention.supervision import get_method
 from grounded_attention.utils.quiet import is_quiet
 
 CLASSES: dict[str, Any] = {"pre-training": VLBertForPreTraining, "VGP": VLBertForVGP}
+DECODER = "decoder"  # a part beside them
 LENGTHS = {"pre-training": TOKENS, "VGP": (20, 44)}  # VGP has two captions
 PHRASE_WORDS = 2
 GRADIENT_BATCH = 8  # float32 needs more memory
@@ -238,11 +240,11 @@ def measure_all(options: argparse.Namespace, results: Batch) -> Iterator[str]:
     yield f"peak of matrix products in bfloat16: {told}, {here / 1e12:.0f} measured here"
     if not is_flash_attn_2_available():
         yield "FlashAttention is not installed and not measured: pip install flash-attn --no-build-isolation"
-    for task in CLASSES:
+    for task in [each for each in CLASSES if each in options.parts]:
         results[task] = {}
         yield from _measure_task(task, sheet or here, options, results[task])
-    model = attempt(decoders.make_model, options.device)
-    for grid in decoders.GRIDS[options.device]:
+    model = attempt(decoders.make_model, options.device) if DECODER in options.parts else None
+    for grid in decoders.GRIDS[options.device] if model is not None else ():
         title = f"decoder, {grid[0] * grid[1]} image tokens"
         found = model if isinstance(model, str) else attempt(measure_decoder, grid, model, options)
         results[title] = {}
@@ -260,7 +262,8 @@ def _measure_task(task: str, peak: float, options: argparse.Namespace, results: 
         return
     size, operations = counted
     measured: dict[str, Any] = {}
-    for way in tqdm(available(WAYS), desc=task, leave=False, disable=is_quiet()):
+    ways = [way for way in available(WAYS) if options.compile or not way.compiled]
+    for way in tqdm(ways, desc=task, leave=False, disable=is_quiet()):
         found = attempt(measure, task, way, options)
         measured |= {way.name: found} if isinstance(found, str) else found
     title = f"{task}, batch {size}, {options.rounds} rounds of {options.steps} steps"
@@ -326,6 +329,9 @@ def build_parser() -> argparse.ArgumentParser:
     add("--vgp-batch", type=int, default=64, metavar="N", help="examples per step of VGP (default: %(default)s)")
     add("--steps", type=int, default=10, metavar="N", help="steps per round (default: %(default)s)")
     add("--rounds", type=int, default=5, metavar="N", help="rounds (default: %(default)s)")
+    parts = (*CLASSES, DECODER)
+    add("--parts", nargs="+", choices=parts, default=parts, help="what to measure (default: everything)")
+    add("--no-compile", dest="compile", action="store_false", help="leave out torch.compile, which takes minutes")
     add("--json", action="store_true", help="print the figures as JSON instead")
     return parser
 

@@ -1,18 +1,21 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """The decoders of `benchmarks.gpu`: a Qwen2.5-VL of the shape of the 3B model, with random bfloat16 weights.
 
-Pairs of ways take turns: a LoRA step with and without direct supervision, a forward pass whose rows of all heads are
-read (`heads`) and a plain one, an answer that is read (`look`) and a plain one. `maps` is a forward pass with eager
-attention and all its maps, what `heads` and `look` do without; 7,300 tokens have too many for a card.
+Pairs of ways take turns: a LoRA step with and without direct supervision (with FlashAttention too, if it is
+installed), a forward pass whose rows of all heads are read (`heads`) and a plain one, an answer that is read (`look`)
+and a plain one. `maps` is a forward pass with eager attention and all its maps, what `heads` and `look` do without;
+7,300 tokens have too many for a card.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
 from torch.nn.functional import cross_entropy
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers.utils import is_flash_attn_2_available
 
 from grounded_attention.heads.reading import get_observer
 from grounded_attention.lens.sequences import reading
@@ -75,6 +78,16 @@ def make_batch(rows: int, columns: int, model: Any) -> dict[str, torch.Tensor]:
     return {name: tensor.to(model.device) for name, tensor in batch.items()}
 
 
+@contextmanager
+def attending(model: Any, back_end: str) -> Iterator[None]:
+    """The language model attends with this back end."""
+    language = find_language_model(model)
+    usual = language.config._attn_implementation
+    language.set_attn_implementation(back_end)
+    yield
+    language.set_attn_implementation(usual)
+
+
 def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[[], Any]]:
     """The ways of `PAIRS` as functions without arguments."""
     of_model = ("input_ids", "attention_mask", "mm_token_type_ids", "pixel_values", "image_grid_thw")
@@ -100,6 +113,10 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
         with supervise(model):
             step(**method.forward_kwargs(targets))
 
+    def flash(way: Callable[[], None]) -> None:
+        with attending(model, "flash_attention_2"):
+            way()
+
     @torch.no_grad()
     def answer() -> Any:
         return model.generate(**inputs, **settings)
@@ -115,11 +132,8 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
 
     @torch.no_grad()
     def maps() -> None:
-        language = find_language_model(model)
-        usual = language.config._attn_implementation
-        language.set_attn_implementation("eager")
-        model(**inputs, use_cache=False, output_attentions=True)
-        language.set_attn_implementation(usual)
+        with attending(model, "eager"):
+            model(**inputs, use_cache=False, output_attentions=True)
 
     ways = {
         "LoRA": step,
@@ -129,4 +143,9 @@ def make_ways(model: Any, batch: dict[str, torch.Tensor]) -> dict[str, Callable[
         "answer": answer,
         "look": look,
     }
+    if is_flash_attn_2_available():
+        ways |= {
+            "LoRA, FlashAttention": lambda: flash(step),
+            "LoRA, FlashAttention, direct": lambda: flash(supervised),
+        }
     return ways | ({"maps": maps} if len(places) <= MAPPED else {})
