@@ -117,11 +117,10 @@ def _check_picture(output: Path) -> None:
 
 
 def _draw(image: Any, pointed: Any) -> Any:
-    """The image with its points, the first one filled, and the crops."""
+    """Draws the points on the image, the first one filled, and the crops."""
     from PIL import ImageDraw
 
-    drawn = image.convert("RGB")
-    pen, size = ImageDraw.Draw(drawn), max(4, round(max(image.size) / 100))
+    pen, size = ImageDraw.Draw(image), max(4, round(max(image.size) / 100))
     for crop in pointed.crops:
         pen.rectangle(crop, outline=(0, 114, 178), width=max(1, size // 3))
     for number, (x, y) in enumerate(pointed.points):
@@ -129,7 +128,7 @@ def _draw(image: Any, pointed: Any) -> Any:
         circle = (across - size, down - size, across + size, down + size)
         fill = (213, 94, 0) if number == 0 else None
         pen.ellipse(circle, fill=fill, outline=(213, 94, 0), width=max(1, size // 3))
-    return drawn
+    return image
 
 
 def build_parser() -> argparse.ArgumentParser:

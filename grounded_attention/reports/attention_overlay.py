@@ -30,7 +30,7 @@ def attention_overlay(
             x1, y1, x2, y2 = (edges[region] + (1e-3, 1e-3, 1 - 1e-3, 1 - 1e-3)).astype(int)
             shown[y1:y2, x1:x2] = strength[region]
     enlarged = width > image.width  # browsers and figures would blur what they enlarge
-    picture = image.convert("RGB").resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS)
+    picture = image.resize(size, Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS).convert("RGB")
     pixels, seen = np.asarray(picture, dtype=float), shown >= 0
     colours = pixels if weights is None else scale_colours(colour_places(np.maximum(shown, 0), top))
     stripes = np.add.outer(np.arange(height), np.arange(width)) % STRIPE

@@ -162,9 +162,9 @@ def _resized(image: Image.Image, width: int) -> Image.Image:
     """Scales an image to fit into (width, 1.25 width). Enlarging repeats whole pixels first to keep edges sharp."""
     scale = min(width / image.width, 1.25 * width / image.height)
     size = max(1, round(image.width * scale)), max(1, round(image.height * scale))
-    image = image.convert("RGB")
     if scale <= 1:
-        return image.resize(size, Image.Resampling.LANCZOS)
+        return image.resize(size, Image.Resampling.LANCZOS).convert("RGB")
+    image = image.convert("RGB")
     times = math.ceil(scale)
     enlarged = image.resize((image.width * times, image.height * times), Image.Resampling.NEAREST)
     return enlarged.resize(size, Image.Resampling.BOX)

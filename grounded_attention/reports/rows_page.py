@@ -31,14 +31,14 @@ _MOST_LINES = 20
 def rows_page(
     title: str,
     about: Sequence[tuple[str, str]],
-    sides: Mapping[str, Sequence[Mapping[str, Any]]],
+    sides: Mapping[str, Sequence[str]],
     counts: Sequence[tuple[str, Mapping[Any, int]]],
     dropped: Sequence[tuple[str, int, str]],
 ) -> str:
-    """Builds the page: HTML in one file that loads nothing; two `sides` stand side by side."""
+    """Builds the page: HTML in one file that loads nothing; two `sides`, of figures of rows, stand side by side."""
     drawn = [
-        f'<section><h2>{escape(heading)}</h2><div class="rows">{"".join(map(_figure, rows))}</div></section>'
-        for heading, rows in sides.items()
+        f'<section><h2>{escape(heading)}</h2><div class="rows">{"".join(figures)}</div></section>'
+        for heading, figures in sides.items()
     ]
     body = f'<div class="sides">{"".join(drawn)}</div>' if len(drawn) > 1 else "".join(drawn)
     for name, counted in counts:
@@ -51,7 +51,7 @@ def rows_page(
     return html_page(title, body, _STYLE, about=about)
 
 
-def _figure(row: Mapping[str, Any]) -> str:
+def row_figure(row: Mapping[str, Any]) -> str:
     """The pictures of a row with numbered boxes, and its texts with the phrases marked."""
     images: Sequence[Image.Image] = row.get("images") or ([row["image"]] if "image" in row else [])
     shown = ""

@@ -20,7 +20,7 @@ from grounded_attention.heads.example_attention import ExampleAttention, capture
 from grounded_attention.lens.look import look
 from grounded_attention.lens.word_maps import Lens
 from grounded_attention.modeling.caption_phrases import name_unknown
-from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.open_images import ENOUGH, open_image
 from grounded_attention.utils.plain_text import first_sentences
 
 from .settings import SMALL_VLM, SpaceSettings
@@ -162,7 +162,7 @@ def _read_text(text: str, kind: str, hint: str) -> tuple[str, str]:
 def open_picture(path: str | Path) -> Image.Image:
     """Opens the picture of a visitor, upright and not larger than needed."""
     try:
-        picture = open_image(path)
+        picture = open_image(path, least=ENOUGH)
     except ValueError as error:
         kinds = "give a JPEG, PNG or WebP file"
         if "pixels" in str(error):

@@ -8,6 +8,7 @@ image, or an array (NumPy or torch) of shape (H, W), (H, W, C) or (C, H, W) with
 
 import io
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -22,7 +23,7 @@ from .bounded_reading import FileError, bounded
 
 # The colour behind transparent pixels: white.
 BACKGROUND = (255, 255, 255, 255)
-STRIP = 256  # rows of a picture that are converted together
+STRIP = 64  # rows of a picture that are converted together
 SIXTEEN_BIT_MODES = ("I;16", "I;16L", "I;16B", "I;16N")
 # The range of these pixels is not defined, so they cannot be converted to grey levels.
 RANGELESS_MODES = ("I", "F")
@@ -38,9 +39,13 @@ FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM", "JP
 # megapixels. The variable allows another number in any command.
 MAX_PIXELS = 200_000_000
 VARIABLE = "GROUNDED_ATTENTION_MAX_PIXELS"
+_TRUST = f", or, if you trust it, set the environment variable: {VARIABLE}=400000000 before the command."
 PIL_LIMIT = Image.MAX_IMAGE_PIXELS
 # What is left of a larger picture for a model of image tokens: no processor of transformers keeps as much by default.
 ENOUGH = 2**24
+# A JPEG file may change all of its pixels again and again, usually 10 times; of the largest picture at most:
+SCANS = 50
+_SCAN = re.compile(rb"\xff\xda\0[\x08-\x0e][\x01-\x04]")
 _PIL = Lock()
 
 
@@ -139,8 +144,10 @@ def _open(file: BinaryIO, name: str) -> Image.Image:
 
 
 def _bounded(name: str, size: int) -> AbstractContextManager[None]:
-    """The bound of a file. A picture is in memory twice while it is turned or converted, with 4 bytes for a pixel."""
-    return bounded(name, size, 8 * max(0, (_limit() or 2**40) - MAX_PIXELS // 2))
+    """The bound of a file. Some pictures are in memory twice or more while they are decoded, turned or converted; a
+    small file that claims to be a large picture has no more memory than another file."""
+    above = max(0, (_limit() or 2**40) - MAX_PIXELS)
+    return bounded(name, size, 8 * above + min(64 * size, 4 * MAX_PIXELS))
 
 
 @contextmanager
@@ -191,9 +198,8 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
     limit, pixels = _limit(), width * height
     if limit is not None and pixels > limit:
         raise ValueError(
-            f"{name}: {width} x {height} are more than {limit} pixels, which may be a decompression bomb; shrink it, "
-            f"or, if you trust it, set the environment variable {VARIABLE} to a larger number: "
-            f"{VARIABLE}=400000000 before the command."
+            f"{name}: {width} x {height} are more than {limit} pixels, which may be a decompression bomb; "
+            f"shrink it{_TRUST}"
         )
     if picture.mode in RANGELESS_MODES:
         raise ValueError(
@@ -201,14 +207,16 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
         )
     try:
         with _bounded(name, _file_size(picture)):
+            _check_scans(picture, limit)
             # Above PIL's limit alone, so that others may be decoded at the same time.
             with _any_number_of_pixels() if pixels > (PIL_LIMIT or 0) else nullcontext():
                 picture.load()
             converted = _upright(picture, isqrt(pixels // least) if least else 1)
-    except FileError:
-        raise
+    except FileError as error:
+        raise FileError(f"{error}; shrink it{_TRUST if pixels > ENOUGH else '.'}") from None
     except Exception as error:
-        raise ValueError(_explain(name, error)) from error
+        trust = f" It is large: shrink it{_TRUST}" if pixels > ENOUGH else ""
+        raise ValueError(_explain(name, error) + trust) from error
     converted.info.clear()  # with the orientation, which is that of the file
     return converted
 
@@ -224,17 +232,27 @@ def _file_size(picture: Image.Image) -> int:
     return size
 
 
+def _check_scans(picture: Image.Image, limit: int | None) -> None:
+    file = getattr(picture, "fp", None)
+    if file is None or limit is None or picture.format not in ("JPEG", "MPO"):
+        return
+    place = file.tell()
+    file.seek(0)
+    scans = len(_SCAN.findall(file.read()))
+    file.seek(place)
+    if scans * picture.width * picture.height > SCANS * limit:
+        raise ValueError(f"{scans} scans of {picture.width} x {picture.height}, usual are 1 to 20")
+
+
 def _upright(picture: Image.Image, times: int) -> Image.Image:
     """A new picture: RGB, so many times smaller, and turned."""
     turn = _TURNS.get(_orientation(picture))
     converted = picture
-    if picture.mode != "RGB" or picture.has_transparency_data:
-        converted = _convert(picture)
-    if times > 1:
-        converted = converted.reduce(times)
-    if turn is not None:
-        return converted.transpose(turn)
-    return picture.copy() if converted is picture and (picture.info or type(picture) is not Image.Image) else converted
+    if picture.mode != "RGB" or picture.has_transparency_data or times > 1:
+        converted = _convert(picture, times)
+    elif picture.info or type(picture) is not Image.Image:
+        converted = Image.Image()._new(picture.im)
+    return converted if turn is None else converted.transpose(turn)
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -245,18 +263,17 @@ def _orientation(picture: Image.Image) -> int:
         return 1
 
 
-def _convert(picture: Image.Image) -> Image.Image:
-    sixteen = picture.mode in SIXTEEN_BIT_MODES
-    if not sixteen and not picture.has_transparency_data:
-        return picture.convert("RGB")
-    drawn = Image.new("RGB", picture.size)
-    for top in range(0, picture.height, STRIP):  # at once, a large picture would be in memory four times
-        part = picture.crop((0, top, picture.width, min(top + STRIP, picture.height)))
-        if sixteen:
+def _convert(picture: Image.Image, times: int) -> Image.Image:
+    """By strips: at once, a large picture would be in memory up to four times."""
+    drawn = Image.new("RGB", (-(-picture.width // times), -(-picture.height // times)))
+    for top in range(0, drawn.height, STRIP):
+        bottom = min((top + STRIP) * times, picture.height)
+        part = picture.crop((0, top * times, picture.width, bottom))
+        if part.mode in SIXTEEN_BIT_MODES:
             part = Image.fromarray((np.asarray(part).astype(np.uint16) >> 8).astype(np.uint8))
         if part.has_transparency_data:
             part = Image.alpha_composite(Image.new("RGBA", part.size, BACKGROUND), part.convert("RGBA"))
-        drawn.paste(part.convert("RGB"), (0, top))
+        drawn.paste(part.convert("RGB").reduce(times), (0, top))
     return drawn
 
 

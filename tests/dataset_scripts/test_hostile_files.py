@@ -310,12 +310,9 @@ def run_of(path):
     return lambda: list(grounded_rows(path))
 
 
-def scans_of(path):
-    """A progressive JPEG file that changes all of its pixels again and again."""
-    Image.new("L", (2500, 2500), 90).save(path, "JPEG", progressive=True)
-    content = path.read_bytes()
-    scan = content[content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda")) : -2]
-    path.write_bytes(content[:-2] + scan * 8000 + content[-2:])
+def pixels_of(path):
+    """A file of 140 kilobytes that is 144 MB of pixels."""
+    Image.new("RGBA", (6000, 6000), (9, 9, 9, 9)).save(path)
     return lambda: open_image(path)
 
 
@@ -362,7 +359,7 @@ FILES = {
     "header.npy": header_of,
     "model.th": torch_of,
     "runs.jsonl": run_of,
-    "scans.jpg": scans_of,
+    "pixels.png": pixels_of,
     "decoders.webp": decoders_of,
     "model.safetensors": safetensors_of,
     "tokenizer": tokenizer_of,

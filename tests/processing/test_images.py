@@ -3,6 +3,7 @@ import ast
 import contextlib
 import io
 import re
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
@@ -271,6 +272,28 @@ def test_photographs_of_phones_are_read_and_leave_pils_limit_alone(tmp_path, nam
     path, before, size = tmp_path / name, Image.MAX_IMAGE_PIXELS, (16_320, 12_240)  # 200 megapixels
     Image.new("L", size, 77).save(path, **options)
     assert open_image(path).size == size and Image.MAX_IMAGE_PIXELS == before
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "RGBA", "CMYK", "I;16"])
+def test_a_reduced_picture_is_the_whole_one_reduced(tmp_path, mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (401, 517, len(Image.new(mode, (1, 1)).getbands())), np.uint8)
+    given = Image.frombytes(mode, (517, 401), pixels.repeat(2 if mode == "I;16" else 1, axis=2).tobytes())
+    path = save(tmp_path / "a.tiff", given)
+    assert np.array_equal(open_image(path, least=401 * 517 // 9), open_image(path).reduce(3))
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_file_of_many_scans_is_refused_in_any_thread(tmp_path, thread):
+    """A progressive JPEG file that changes all of its pixels again and again; 40 times is slow, but allowed."""
+    Image.new("L", (2500, 2500), 90).save(tmp_path / "a.jpg", "JPEG", progressive=True)
+    content = (tmp_path / "a.jpg").read_bytes()
+    scan = content[content.rfind(b"\xff\xc4", 0, content.rfind(b"\xff\xda")) : -2]
+    slow, endless = (content[:-2] + scan * times + content[-2:] for times in (40, 8000))
+    with ThreadPoolExecutor() as threads:
+        call = (lambda given: threads.submit(open_image, given).result()) if thread else open_image
+        assert call(slow).size == (2500, 2500)
+        with pytest.raises(ValueError, match=r"800\d scans of 2500 x 2500"):
+            call(endless)
 
 
 def test_the_error_names_how_to_allow_more(tmp_path, monkeypatch):
