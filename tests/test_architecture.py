@@ -106,7 +106,7 @@ def test_shipped_files_are_flat_and_import_beside_or_below_themselves():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom) and node.level:
                 below = node.level == 2 and node.module.startswith(("processing.", "utils."))
-                assert below or (node.level == 1 and "." not in node.module), f"{path}:{node.lineno}"
+                assert below or (node.level == 1 and "." not in (node.module or "")), f"{path}:{node.lineno}"
 
 
 def test_test_modules_import_no_test_module():

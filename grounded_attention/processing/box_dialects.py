@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .image_layouts import ImageSettings, qwen_size
+from .grid_layouts import qwen_size
+from .image_layouts import ImageSettings
 
 _NUMBER = r"[-+]?(?:\d+(?:\.\d+)?|\.\d+)"
 _GAP = r"(?:\s*[,;]\s*|\s+)"

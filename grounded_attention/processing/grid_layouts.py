@@ -1,0 +1,193 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Families whose image is one grid of tokens.
+
+`<family>_frames` is for a video: one layout for each step of its frames, with what the processor reports of the video
+(its grid of steps, rows and columns of patches).
+"""
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+
+from .image_frames import ImageFrame
+from .image_layouts import (
+    NO_BOX,
+    ImageLayout,
+    ImageSettings,
+    center_crop,
+    class_tokens,
+    ended_rows,
+    lines,
+    pad_to_square,
+)
+from .videos import Video
+
+
+def _llava_frame(settings: ImageSettings) -> tuple[ImageFrame, int, int]:
+    """What the vision tower of LLaVA sees, and its rows and columns of patches."""
+    frame, patch = settings.frame, settings.processor.patch_size
+    if settings.get("do_pad") and hasattr(settings.processor.image_processor, "pad_to_square"):
+        frame = pad_to_square(frame)
+    frame = center_crop(settings, frame)
+    rows, columns = frame.height // patch, frame.width // patch
+    return frame.crop(0, 0, columns * patch, rows * patch), rows, columns
+
+
+def llava(settings: ImageSettings) -> ImageLayout:
+    if hasattr(settings.processor, "image_break_token"):  # Pixtral, whose model type is that of LLaVA
+        return pixtral(settings)
+    frame, rows, columns = _llava_frame(settings)
+    return [np.concatenate([class_tokens(settings), frame.grid(rows, columns)])]
+
+
+def llava_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+    frame, rows, columns = _llava_frame(settings)
+    return [[frame.grid(rows // 2, columns // 2)] for _ in video.frames]  # the model takes means of 2 x 2 patches
+
+
+def square(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.image_seq_length)
+    return [center_crop(settings, settings.frame).grid(side, side)]
+
+
+def qwen_size(settings: ImageSettings) -> tuple[int, int]:
+    """Height and width of the image after its resize to full patches."""
+    height, width, size = settings.height, settings.width, settings.edges("size")
+    if settings.get("do_resize"):
+        factor, frames = settings.get("patch_size") * settings.get("merge_size"), settings.get("temporal_patch_size")
+        resize = settings.upstream("smart_resize")
+        known = {
+            "factor": factor,
+            "patch_size": factor,
+            "min_pixels": settings.get("min_image_tokens", size.get("shortest_edge")),
+            "max_pixels": settings.get("max_image_tokens", size.get("longest_edge")),
+            "max_tokens": settings.get("max_image_tokens"),
+            "num_frames": frames,
+            "temporal_factor": frames,
+        }
+        names = inspect.signature(resize).parameters
+        height, width = resize(height=height, width=width, **{name: known[name] for name in known if name in names})
+    return height, width
+
+
+def qwen_vl(settings: ImageSettings) -> ImageLayout:
+    factor = settings.get("patch_size") * settings.get("merge_size")
+    height, width = qwen_size(settings)
+    return [settings.frame.grid(height // factor, width // factor)]
+
+
+def glm5_next(settings: ImageSettings) -> ImageLayout:
+    """Resized without change of its shape, and padded to full patches at the right and below."""
+    factor, (height, width) = settings.get("patch_size") * settings.get("merge_size"), qwen_size(settings)
+    scale = min(height / settings.height, width / settings.width)
+    if settings.height * settings.width >= factor**2 * settings.get("min_image_tokens"):
+        scale = min(1.0, scale)
+    edges = [
+        max(1, min(most, math.floor(edge * scale)))
+        for most, edge in ((width, settings.width), (height, settings.height))
+    ]
+    frame = settings.frame.resize(*edges).crop(0, 0, width, height)
+    return [frame.grid(height // factor, width // factor)]
+
+
+def qwen_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+    (steps, rows, columns), merge = grid, settings.get("merge_size")
+    return [[settings.frame.grid(rows // merge, columns // merge)] for _ in range(steps)]
+
+
+def qwen3_frames(settings: ImageSettings, video: Video, grid: Any) -> list[ImageLayout]:
+    processor = settings.processor
+    start, end = processor.vision_start_token, processor.vision_end_token
+    steps = zip(video.steps(settings.get("temporal_patch_size")), qwen_frames(settings, video, grid), strict=True)
+    return [[f"<{time:.1f} seconds>{start}", *layout, end] for (_, time), layout in steps]
+
+
+def hunyuan_vl(settings: ImageSettings) -> ImageLayout:
+    (grid,), (height, _) = qwen_vl(settings), qwen_size(settings)
+    rows = height // (settings.get("patch_size") * settings.get("merge_size"))
+    ends = [NO_BOX] if settings.processor.cat_extra_token else []
+    return [np.concatenate([*ends, ended_rows(np.asarray(grid), rows), *ends])]
+
+
+def emu3(settings: ImageSettings) -> ImageLayout:
+    processor, images = settings.processor, settings.processor.image_processor
+    size = (images.spatial_factor, images.min_pixels, images.max_pixels)
+    height, width = settings.upstream("smart_resize")(settings.height, settings.width, *size)
+    rows, columns = height // processor.downsample_ratio, width // processor.downsample_ratio
+    start = f"{processor.image_start_token}{rows}*{columns}{processor.fake_token_around_image}"
+    grid = ended_rows(settings.frame.grid(rows, columns), rows)
+    return [start, grid, f"{processor.eof_token}{processor.image_end_token}"]
+
+
+def pp_chart2table(settings: ImageSettings) -> ImageLayout:
+    side = settings.edges("size")["height"] // 64  # patches of 16 pixels, 4 x 4 of which convolutions merge
+    return [settings.frame.grid(side, side)]
+
+
+def pixtral(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    patch = processor.patch_size * processor.spatial_merge_size
+    longest, resize = settings.edges("size")["longest_edge"], settings.upstream("get_resize_output_image_size")
+    shape = np.broadcast_to(np.uint8(0), (settings.height, settings.width, 3))  # the function reads the shape alone
+    alone = hasattr(processor, "effective_patch_size")  # LightOnOCR, which may cut patches that are not merged
+    unit = settings.get("patch_size") if alone else patch
+    height, width = resize(shape, size=(longest, longest), patch_size=(unit, unit))
+    rows, columns = height // patch, width // patch
+    grid = settings.frame.resize(width, height).crop(0, 0, columns * patch, rows * patch).grid(rows, columns)
+    if alone:
+        return [grid]
+    return [lines(grid, rows, processor.image_break_token, processor.image_end_token)]
+
+
+def gemma4(settings: ImageSettings) -> ImageLayout:
+    patch, pool = settings.get("patch_size"), settings.get("pooling_kernel_size")
+    limits = {"max_patches": settings.get("max_soft_tokens") * pool**2, "pooling_kernel_size": pool}
+    resize = settings.upstream("get_aspect_ratio_preserving_size")
+    height, width = resize(settings.height, settings.width, patch_size=patch, **limits)
+    return [settings.frame.grid(height // (patch * pool), width // (patch * pool))]
+
+
+def deepseek_vl(settings: ImageSettings) -> ImageLayout:
+    side, frame = settings.square(settings.processor.num_image_tokens), settings.frame
+    if settings.get("do_resize"):
+        size = settings.edges("high_res_size") or settings.edges("size")  # the smaller one is made from the larger
+        scale = size["height"] / max(frame.width, frame.height)
+        edges = (max(round(edge * scale), settings.get("min_size")) for edge in (frame.width, frame.height))
+        frame = frame.resize(*edges)
+    frame = pad_to_square(frame) if settings.get("do_pad", True) else frame
+    return [frame.grid(side, side)]
+
+
+def kimi_k25(settings: ImageSettings) -> ImageLayout:
+    patch, merge = settings.get("patch_size"), settings.get("merge_size")
+    names = {"max_patches": settings.get("max_patches"), "max_size_per_side": settings.get("size")["max_height"]}
+    resize = settings.upstream("navit_resize")
+    resized, padded = resize(settings.height, settings.width, patch_size=patch, merge_kernel_size=merge, **names)
+    frame = settings.frame.resize(resized[1], resized[0]).crop(0, 0, padded[1], padded[0])
+    return [frame.grid(padded[0] // (patch * merge), padded[1] // (patch * merge))]
+
+
+def nemotron_h_omni(settings: ImageSettings) -> ImageLayout:
+    patch, merge = settings.get("patch_size"), round(1 / settings.get("downsample_ratio"))
+    least, most = settings.get("min_num_patches"), settings.get("max_num_patches")
+    room = (settings.get("max_model_len") - 4) * merge**2
+    limits = (least, max(least, min(room, most or room)))
+    shape = (settings.height, settings.width)
+    rows, columns = settings.upstream("get_patch_grid_size")(*shape, patch, merge, *limits)
+    return [settings.frame.grid(rows // merge, columns // merge)]
+
+
+def inkling(settings: ImageSettings) -> ImageLayout:
+    """Tokens of equal squares of pixels, the last ones padded at the right and below."""
+    size, frame, factor = settings.edges("size"), settings.frame, settings.get("rescale_image_frac")
+    if factor is not None:
+        long = max(frame.width, frame.height)
+        most = max(long, settings.get("rescale_image_max_upscaled_long_edge", math.inf))
+        ratio = min(long * factor, most) / long
+        frame = frame.resize(*(math.floor(edge * ratio + 0.5) for edge in (frame.width, frame.height)))
+    # The first version has one more column, without pixels, where the width is full.
+    full = hasattr(settings.processor.image_processor, "rescale_image_frac")
+    rows, columns = math.ceil(frame.height / size["height"]), math.ceil((frame.width + full) / size["width"])
+    return [frame.crop(0, 0, columns * size["width"], rows * size["height"]).grid(rows, columns)]

@@ -1,0 +1,347 @@
+# Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
+"""Families that cut a large image into tiles or crops, and show the whole image too."""
+
+import math
+
+import numpy as np
+import torch
+from transformers.image_processing_utils import select_best_resolution
+
+from .image_frames import ImageFrame, pooled_intervals, window_intervals
+from .image_layouts import (
+    NO_BOX,
+    ImageLayout,
+    ImageSettings,
+    class_tokens,
+    ended_rows,
+    lines,
+    pad_to_square,
+)
+
+
+def _unpadded(settings: ImageSettings, rows: int, columns: int) -> tuple[slice, slice]:
+    """The rows and columns of patches that stay when the model removes the padding of a canvas."""
+    width, height = settings.width, settings.height
+    if width / height > columns / rows:
+        cut = (rows - int(round(height * (columns / width), 7))) // 2
+        return slice(cut, rows - cut), slice(0, columns)
+    cut = (columns - int(round(width * (rows / height), 7))) // 2
+    return slice(0, rows), slice(cut, columns - cut)
+
+
+def _any_resolution(
+    settings: ImageSettings, tile: int, side: int, most_tiles: int | None = None, queries: int = 1
+) -> np.ndarray:
+    """Tokens of an image on a canvas of tiles, each of side x side patches; a newline ends each row of patches."""
+    size = (settings.height, settings.width)
+    height, width = select_best_resolution(size, settings.get("image_grid_pinpoints"))
+    scale = (width / settings.width, height / settings.height)
+    resized = (width, min(math.ceil(settings.height * scale[0]), height))
+    if scale[0] >= scale[1]:
+        resized = (min(math.ceil(settings.width * scale[1]), width), height)
+    canvas = settings.frame.resize(*resized)
+    canvas = canvas.crop(-((width - resized[0]) // 2), -((height - resized[1]) // 2), width, height)
+    counts = (height // tile * side, width // tile * side)
+    parts = zip(counts, _unpadded(settings, *counts), strict=True)
+    kept = [window_intervals(count, queries)[part] for count, part in parts]
+    ratio = 0.0 if most_tiles is None else math.sqrt(len(kept[0]) * len(kept[1]) / (most_tiles * side**2))
+    if ratio > 1.1:  # as LLaVA-OneVision, which then interpolates the patches
+        pooled = [pooled_intervals(len(each), int(len(each) // ratio)) for each in kept]
+        kept = [
+            np.stack([each[first[:, 0], 0], each[first[:, 1] - 1, 1]], axis=1)
+            for each, first in zip(kept, pooled, strict=True)
+        ]
+    return ended_rows(canvas.cells(*kept), len(kept[0]))
+
+
+def llava_next(settings: ImageSettings) -> ImageLayout:
+    tile = {**settings.edges("size"), **settings.edges("crop_size")}
+    tile_size = tile.get("height") or tile["shortest_edge"]
+    # Queries of a window of patches and patches of this window, on each axis
+    queries, window = map(int, (getattr(settings.processor, "downsample_rate", None) or "1/1").split("/"))
+    side = tile_size // settings.processor.patch_size * queries // window
+    cells = window_intervals(side, queries)
+    base = np.concatenate([class_tokens(settings), settings.frame.cells(cells, cells)])
+    return [base, _any_resolution(settings, tile_size, side, queries=queries)]
+
+
+def llava_onevision(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.num_image_tokens)
+    if not settings.alone:
+        return [np.concatenate([pad_to_square(settings.frame).grid(side, side), NO_BOX])]
+    most_tiles = int(settings.processor.vision_aspect_ratio.removeprefix("anyres_max_"))
+    canvas = _any_resolution(settings, settings.edges("size")["height"], side, most_tiles)
+    return [settings.frame.grid(side, side), canvas]
+
+
+_ROW_COLUMN = "<row_{row}_col_{column}>"
+
+
+def _tiles(
+    frame: ImageFrame,
+    rows: int,
+    columns: int,
+    side: int | tuple[int, int],
+    before: str = "",
+    after: str = "",
+    row_end: str = "",
+) -> ImageLayout:
+    """Tiles row by row, of equal sizes; the picture was resized to fill them.
+
+    The text before a tile may have the fields row, column and number, counted from 1; `row_end` comes after the last
+    tile of a row, `after` after the others.
+    """
+    layout: ImageLayout = []
+    for index, tile in enumerate(frame.resize(columns, rows).tiles(rows, columns) if rows else []):
+        row, column = divmod(index, columns)
+        start = before.format(row=row + 1, column=column + 1, number=index + 1)
+        grid = tile.grid(*(side if isinstance(side, tuple) else (side, side)))
+        layout += [start, grid, row_end if column + 1 == columns else after]
+    return layout
+
+
+def _idefics3_tiles(settings: ImageSettings) -> tuple[int, int]:
+    """Rows and columns of tiles, (0, 0) for an image that is not split."""
+    if not settings.get("do_image_splitting"):
+        return 0, 0
+    height, width, tile = settings.height, settings.width, settings.edges("max_image_size")["longest_edge"]
+    if settings.get("do_resize"):
+        shape = np.broadcast_to(np.uint8(0), (3, height, width))  # the function reads the shape alone
+        longest = settings.edges("size")["longest_edge"]
+        height, width = settings.upstream("get_resize_output_image_size")(shape, resolution_max_side=longest)
+    aspect = width / height
+    if width >= height:
+        columns = math.ceil(width / tile)
+        rows = math.ceil(int(columns * tile / aspect) / tile)
+    else:
+        rows = math.ceil(height / tile)
+        columns = math.ceil(int(rows * tile * aspect) / tile)
+    return (rows, columns) if max(rows, columns) > 1 else (0, 0)
+
+
+def idefics3(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    side, around = settings.square(processor.image_seq_len), processor.fake_image_token
+    whole = getattr(processor, "global_image_tag", None) or processor.global_image_token
+    rows, columns = _idefics3_tiles(settings)
+    tiles = [*_tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n"), "\n"] if rows else []
+    return [*tiles, f"{around}{whole}", settings.frame.grid(side, side), around]
+
+
+def granite_docling(settings: ImageSettings) -> ImageLayout:
+    processor, around = settings.processor, settings.processor.fake_image_token
+    side = settings.square(processor.image_seq_len * (4 if settings.get("fine_route") else 1))
+    rows, columns = processor.image_processor.get_tile_grid(settings.height, settings.width, dict(settings.given))
+    whole = [f"\n{around}{processor.global_image_tag}", settings.frame.grid(side, side), around]
+    tiles = _tiles(settings.frame, rows, columns, side, around + _ROW_COLUMN, "", "\n")
+    return [*tiles, *(whole if rows * columns > 1 else [])]
+
+
+def _pan_and_scan(settings: ImageSettings) -> list[ImageFrame]:
+    """The crops of a long image (Gemma 3)."""
+    frame, smallest = settings.frame, settings.get("pan_and_scan_min_crop_size")
+    long, short = max(frame.width, frame.height), min(frame.width, frame.height)
+    if not settings.get("do_pan_and_scan") or long / short < settings.get("pan_and_scan_min_ratio_to_activate"):
+        return []
+    count = min(math.floor(long / smallest), math.floor(long / short + 0.5))
+    count = min(settings.get("pan_and_scan_max_num_crops"), max(2, count))
+    step = math.ceil(long / count)
+    if min(step, short) < smallest:
+        return []
+    if frame.width >= frame.height:
+        return [frame.crop(x, 0, min(step, long - x), short) for x in range(0, step * count, step)]
+    return [frame.crop(0, y, short, min(step, long - y)) for y in range(0, step * count, step)]
+
+
+def gemma3(settings: ImageSettings) -> ImageLayout:
+    tokenizer = settings.processor.tokenizer
+    side = settings.square(settings.processor.image_seq_length)
+
+    def picture(frame: ImageFrame) -> ImageLayout:
+        return [f"\n\n{tokenizer.boi_token}", frame.grid(side, side), f"{tokenizer.eoi_token}\n\n"]
+
+    crops = _pan_and_scan(settings)
+    if not crops:
+        return picture(settings.frame)
+    layout = ["Here is the original image ", *picture(settings.frame)]
+    layout += [" and here are some crops to help you see better ", *picture(crops[0])]
+    return [*layout, *(piece for crop in crops[1:] for piece in [" ", *picture(crop)])]
+
+
+def _optimal_tiles(settings: ImageSettings) -> tuple[int, int]:
+    """Rows and columns of tiles that fit the shape of the image best, (0, 0) if one tile is enough."""
+    size, shape, most = settings.edges("size"), (settings.height, settings.width), settings.get("max_patches")
+    if not settings.get("crop_to_patches") or most <= 1:
+        return 0, 0
+    if settings.get("use_covering_area_grid"):  # Ovis 2
+        rule = settings.upstream("get_min_tile_covering_grid")
+        columns, rows = rule(shape, size["height"], most, covering_threshold=0.9)
+    else:
+        rule = settings.upstream("get_optimal_tiled_canvas")
+        columns, rows = rule(shape, (size["height"], size["width"]), settings.get("min_patches"), most)
+    return (rows, columns) if rows * columns > 1 else (0, 0)
+
+
+def internvl(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor  # that of GOT-OCR 2 has another name for it
+    side = settings.square(getattr(processor, "num_image_tokens", 0) or processor.image_seq_length)
+    return [*_tiles(settings.frame, *_optimal_tiles(settings), side), settings.frame.grid(side, side)]
+
+
+def unlimited_ocr(settings: ImageSettings) -> ImageLayout:
+    processor, frame, cropped = settings.processor, settings.frame, settings.get("crop_to_patches")
+    tile, size = settings.get("tile_size"), max(settings.edges("size").values())
+    inner, side = (math.ceil(edge // processor.patch_size / processor.downsample_ratio) for edge in (tile, size))
+    layout: ImageLayout = []
+    if cropped and max(frame.width, frame.height) > tile:
+        limits = (settings.get("min_patches"), settings.get("max_patches"))
+        shape = ((frame.height, frame.width), (tile, tile))
+        columns, rows = settings.upstream("get_optimal_tiled_canvas")(*shape, *limits)
+        layout = [ended_rows(frame.grid(rows * inner, columns * inner), rows * inner)]
+    if cropped or size > settings.get("maximum_pad_value"):
+        scale = size / max(frame.width, frame.height)
+        frame = pad_to_square(frame.resize(round(frame.width * scale), round(frame.height * scale)))
+    return [*layout, np.concatenate([ended_rows(frame.grid(side, side), side), NO_BOX])]
+
+
+def aya_vision(settings: ImageSettings) -> ImageLayout:
+    processor = settings.processor
+    side = processor.img_size // processor.patch_size
+    tiles = _tiles(settings.frame, *_optimal_tiles(settings), side, f"{processor.tile_token}_{{number}}")
+    return [*tiles, processor.tile_global_token, settings.frame.grid(side, side)]
+
+
+def cohere2_vision(settings: ImageSettings) -> ImageLayout:
+    side, end = settings.processor.patch_size, settings.processor.img_line_break_token
+    tiles = _tiles(settings.frame, *_optimal_tiles(settings), side, "", end, end)
+    return [*tiles, settings.frame.grid(side, side), end]
+
+
+def ovis2(settings: ImageSettings) -> ImageLayout:
+    side = settings.square(settings.processor.image_seq_length)
+    tiles = _tiles(settings.frame, *_optimal_tiles(settings), side, "", "<IMG_COL>", "<IMG_ROW>")
+    return ["<IMG_START>", settings.frame.grid(side, side), "<IMG_GRID>", *tiles[:-1], "<IMG_END>"]
+
+
+def llama4(settings: ImageSettings) -> ImageLayout:
+    size, whole = settings.get("size"), bool(settings.get("resize_to_max_canvas"))
+    tile, shape = settings.edges("size")["height"], (settings.height, settings.width)
+    patch, ratio = settings.processor.patch_size, settings.processor.downsample_ratio
+    side = settings.square((tile // patch) ** 2 // ratio)
+    known = settings.upstream("find_supported_resolutions")(
+        max_num_chunks=settings.get("max_patches"), patch_size=size
+    )
+    best = settings.upstream("get_best_fit")(shape, torch.as_tensor(known), resize_to_max_canvas=whole)
+    height, width = (int(edge) for edge in best)
+    most = (height, width) if whole else (min(max(shape[0], tile), height), min(max(shape[1], tile), width))
+    resized = settings.upstream("get_max_res_without_distortion")(shape, most)
+    frame = settings.frame.resize(max(int(resized[1]), 1), max(int(resized[0]), 1)).crop(0, 0, width, height)
+    rows, columns = height // tile, width // tile
+    tiles: ImageLayout = []
+    if rows * columns > 1:
+        tiles = _tiles(frame, rows, columns, side, "", "<|tile_x_separator|>", "<|tile_y_separator|>")
+        frame = settings.frame
+    return ["<|image_start|>", *tiles, "<|image|>", frame.grid(side, side), "<|image_end|>"]
+
+
+def perception_lm(settings: ImageSettings) -> ImageLayout:
+    processor, tile = settings.processor, settings.get("tile_size")
+    side, shape = tile // processor.patch_size // processor.pooling_ratio, (settings.width, settings.height, tile)
+    tiles: ImageLayout = []
+    if settings.get("vision_input_type") == "thumb+tile":
+        images = processor.image_processor
+        columns, rows = images._fit_image_to_canvas(*shape) or images._find_closest_aspect_ratio(*shape)
+        tiles = _tiles(settings.frame, rows, columns, side)
+    return [settings.frame.grid(side, side), *tiles]
+
+
+def lfm2_vl(settings: ImageSettings) -> ImageLayout:
+    processor, images = settings.processor, settings.processor.image_processor
+    tile, patch, merge = (settings.get(name) for name in ("tile_size", "encoder_patch_size", "downsample_factor"))
+    shape = {"height": settings.height, "width": settings.width}
+    limits = {
+        "encoder_patch_size": patch,
+        "downsample_factor": merge,
+        "max_image_tokens": settings.get("max_image_tokens"),
+    }
+    width, height = images.smart_resize(**shape, **limits, min_image_tokens=settings.get("min_image_tokens"))
+    whole = settings.frame.grid(math.ceil(height // patch / merge), math.ceil(width // patch / merge))
+    rows = columns = 1
+    tolerance = settings.get("max_pixels_tolerance")
+    if settings.get("do_image_splitting") and images._is_image_too_large(
+        **shape, **limits, max_pixels_tolerance=tolerance
+    ):
+        tiles = {"min_tiles": settings.get("min_tiles"), "max_tiles": settings.get("max_tiles"), "tile_size": tile}
+        columns, rows = images._get_grid_layout(**shape, **tiles)[:2]
+    layout: ImageLayout = [whole]
+    if rows * columns > 1:
+        side = math.ceil(tile // patch / merge)
+        layout = _tiles(settings.frame, rows, columns, side, "<|img_row_{row}_col_{column}|>")
+        layout += [processor.image_thumbnail_token, whole] if settings.get("use_thumbnail") else []
+    return [processor.image_start_token, *layout, processor.image_end_token]
+
+
+def minicpmv(settings: ImageSettings) -> ImageLayout:
+    processor, images = settings.processor, settings.processor.image_processor
+    resolution, mode = settings.get("scale_resolution"), settings.get("downsample_mode")
+    shape, rule = (
+        (settings.height, settings.width),
+        {"patch_size": settings.get("patch_size"), "downsample_mode": mode},
+    )
+    token = rule["patch_size"] * (2 if mode == "4x" else 4)
+    grid = None
+    if settings.get("slice_mode"):
+        grid = images.get_sliced_grid(shape, settings.get("max_slice_nums"), resolution)
+    height, width = images.find_best_resize(shape, resolution, allow_upscale=grid is None, **rule)
+    layout: ImageLayout = []
+    if settings.get("use_image_id"):
+        layout = [f"{processor.image_id_start_token}{settings.number}{processor.image_id_end_token}"]
+    whole = settings.frame.grid(height // token, width // token)
+    layout += [processor.image_start_token, whole, processor.image_end_token]
+    if grid is not None:
+        rows, columns = grid
+        height, width = images.get_refine_size(shape, grid, resolution, allow_upscale=True, **rule)
+        side = (height // rows // token, width // columns // token)
+        start, end = processor.slice_start_token, processor.slice_end_token
+        layout += [*_tiles(settings.frame, rows, columns, side, start, end, f"{end}\n")[:-1], end]
+    return layout
+
+
+def molmo2(settings: ImageSettings) -> ImageLayout:
+    """The whole image, then crops that overlap; a token reads a window of patches, which are fewer at the border."""
+    processor, patch, pool = settings.processor, settings.get("patch_size"), settings.get("pooling_size")
+    crop, rule = settings.edges("size")["height"], settings.upstream("compute_crop_geometry")
+    limits = {name: settings.get(name) for name in ("max_crops", "overlap_margins")}
+    canvas = rule(settings.height, settings.width, **limits, crop_size=crop, patch_size=patch)[2:]
+    low, high = processor.use_single_crop_col_tokens, processor.image_use_col_tokens
+    ends = ["<im_col>" if used else "" for used in (high if low is None else low, high)]
+    starts = ("<low_res_im_start>" if processor.use_single_crop_start_token else "<im_start>", "<im_start>")
+    layout: ImageLayout = []
+    for start, (height, width), end in zip(starts, ((crop, crop), canvas), ends, strict=True):
+        counts = [edge // patch for edge in (height, width)]
+        rows, columns = (-(-count // size) for count, size in zip(counts, pool, strict=True))
+        top, left = ((-count % size) // 2 * patch for count, size in zip(counts, pool, strict=True))
+        frame = settings.frame.resize(width, height)
+        frame = frame.crop(-left, -top, columns * pool[1] * patch, rows * pool[0] * patch)
+        layout += [start, lines(frame.grid(rows, columns), rows, end, end), "<im_end>"]
+    return layout
+
+
+def step3p7(settings: ImageSettings) -> ImageLayout:
+    """Tiles row by row, then the whole image; convolutions make a token of 4 x 4 patches."""
+    images, size, tile = (
+        settings.processor.image_processor,
+        settings.edges("size")["height"],
+        settings.get("patch_size"),
+    )
+    shape, frame = (settings.width, settings.height), settings.frame
+    _, (width, height), window, columns, _, padded = images._plan_patches(*shape, size, tile)
+    frame = frame.crop(0, 0, max(shape), max(shape)) if padded else frame
+    whole, side = (edge // (images.vision_patch_size * images.downsampler_stride) for edge in (size, tile))
+    layout: ImageLayout = []
+    corners = [(x, y) for y in range(0, height, window) for x in range(0, width, window)] if window else []
+    for number, (x, y) in enumerate(corners):
+        part = frame.resize(width, height).crop(x, y, min(window, width - x), min(window, height - y))
+        layout += ["<patch_newline>"] if number and not number % columns else []
+        layout += ["<patch_start>", part.grid(side, side), "<patch_end>"]
+    return [*layout, "<im_start>", frame.grid(whole, whole), "<im_end>"]
