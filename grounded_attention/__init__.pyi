@@ -1,196 +1,104 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 # The names of the package: `__init__.py` reads them here, and so do type checkers and editors.
-from .dataset_scripts.builders import BUILDERS
-from .dataset_scripts.regions.table import RegionTable, RegionTableWriter
-from .dataset_scripts.rows import GroundedRows, grounded_rows
-from .families import FAMILIES, Family
-from .heads.attention_grounding import AttentionGrounding
-from .heads.boxes import box_columns
-from .heads.examples import AuditExample, grounded_examples
-from .heads.heads_file import ChosenHeads
-from .heads.measure import audit
-from .heads.pipeline import PatchGroundingPipeline
-from .heads.ranking import HeadRanking, evaluate_heads, rank_heads
-from .heads.table import AuditResult, HeadTable
-from .lens.look import look
-from .lens.page import lens_page
-from .lens.pointing import Pointed, point
-from .lens.word_maps import Lens
-from .modeling import (
-    BackboneRegionFeatures,
-    BackboneRegionsConfig,
-    FastRCNNConfig,
-    FastRCNNFeatures,
-    LXMERTConfig,
-    LXMERTForMultipleChoice,
-    LXMERTForPhraseGrounding,
-    LXMERTForPreTraining,
-    LXMERTForReferringExpression,
-    LXMERTForVGP,
-    LXMERTForVisualQuestionAnswering,
-    LXMERTForVisualReasoning,
-    LXMERTModel,
-    LXMERTPreTrainedModel,
-    ViLBertConfig,
-    ViLBertForMultipleChoice,
-    ViLBertForMultiTask,
-    ViLBertForPhraseGrounding,
-    ViLBertForPreTraining,
-    ViLBertForReferringExpression,
-    ViLBertForVGP,
-    ViLBertForVisualQuestionAnswering,
-    ViLBertForVisualReasoning,
-    ViLBertModel,
-    ViLBertPreTrainedModel,
-    VisualBERTConfig,
-    VisualBERTForMultipleChoice,
-    VisualBERTForPhraseGrounding,
-    VisualBERTForPreTraining,
-    VisualBERTForReferringExpression,
-    VisualBERTForVGP,
-    VisualBERTForVisualQuestionAnswering,
-    VisualBERTForVisualReasoning,
-    VisualBERTModel,
-    VisualBERTPreTrainedModel,
-    VisualGroundingPipeline,
-    VLBertConfig,
-    VLBertForMultipleChoice,
-    VLBertForPreTraining,
-    VLBertForReferringExpression,
-    VLBertForVGP,
-    VLBertForVisualQuestionAnswering,
-    VLBertModel,
-    VLBertPreTrainedModel,
-    load_region_features,
-)
-from .processing import (
-    FastRCNNImageProcessor,
-    GroundedProcessor,
-    ImageTokens,
-    LXMERTProcessor,
-    PatchGroundingProcessor,
-    Phrase,
-    ViLBertProcessor,
-    VisualBERTProcessor,
-    VLBertProcessor,
-    locate_image_tokens,
-    read_phrase,
-)
-from .supervision import attention_rollout, get_method, method_names, supervise
-from .supervision.distillation import AttentionDistillation
-from .supervision.earlier import EarlierAttention
-from .supervision.head_masking import mask_heads
-from .supervision.margin import AttentionMargin
-from .supervision.steering import steer_heads
-from .tasks import TASKS, Task
-from .training.loop.data import GroundingCollator
-from .training.loop.responses import response_batch
-from .training.loop.rewarded import AttentionTeacher, GroundedDPOTrainer, GroundedGRPOTrainer
-from .training.loop.trainer import GroundingTrainer
-from .training.loop.trainer_mixin import GroundingTrainerMixin, grounding_loss
-from .training.recipes.recipe import load_recipe
+from .dataset_scripts.builders import BUILDERS as BUILDERS
+from .dataset_scripts.regions.table import RegionTable as RegionTable
+from .dataset_scripts.regions.table import RegionTableWriter as RegionTableWriter
+from .dataset_scripts.rows import GroundedRows as GroundedRows
+from .dataset_scripts.rows import grounded_rows as grounded_rows
+from .families import FAMILIES as FAMILIES
+from .families import Family as Family
+from .heads.attention_grounding import AttentionGrounding as AttentionGrounding
+from .heads.boxes import box_columns as box_columns
+from .heads.examples import AuditExample as AuditExample
+from .heads.examples import grounded_examples as grounded_examples
+from .heads.heads_file import ChosenHeads as ChosenHeads
+from .heads.measure import audit as audit
+from .heads.pipeline import PatchGroundingPipeline as PatchGroundingPipeline
+from .heads.ranking import HeadRanking as HeadRanking
+from .heads.ranking import evaluate_heads as evaluate_heads
+from .heads.ranking import rank_heads as rank_heads
+from .heads.table import AuditResult as AuditResult
+from .heads.table import HeadTable as HeadTable
+from .lens.look import look as look
+from .lens.page import lens_page as lens_page
+from .lens.pointing import Pointed as Pointed
+from .lens.pointing import point as point
+from .lens.word_maps import Lens as Lens
+from .modeling import BackboneRegionFeatures as BackboneRegionFeatures
+from .modeling import BackboneRegionsConfig as BackboneRegionsConfig
+from .modeling import FastRCNNConfig as FastRCNNConfig
+from .modeling import FastRCNNFeatures as FastRCNNFeatures
+from .modeling import LXMERTConfig as LXMERTConfig
+from .modeling import LXMERTForMultipleChoice as LXMERTForMultipleChoice
+from .modeling import LXMERTForPhraseGrounding as LXMERTForPhraseGrounding
+from .modeling import LXMERTForPreTraining as LXMERTForPreTraining
+from .modeling import LXMERTForReferringExpression as LXMERTForReferringExpression
+from .modeling import LXMERTForVGP as LXMERTForVGP
+from .modeling import LXMERTForVisualQuestionAnswering as LXMERTForVisualQuestionAnswering
+from .modeling import LXMERTForVisualReasoning as LXMERTForVisualReasoning
+from .modeling import LXMERTModel as LXMERTModel
+from .modeling import LXMERTPreTrainedModel as LXMERTPreTrainedModel
+from .modeling import ViLBertConfig as ViLBertConfig
+from .modeling import ViLBertForMultipleChoice as ViLBertForMultipleChoice
+from .modeling import ViLBertForMultiTask as ViLBertForMultiTask
+from .modeling import ViLBertForPhraseGrounding as ViLBertForPhraseGrounding
+from .modeling import ViLBertForPreTraining as ViLBertForPreTraining
+from .modeling import ViLBertForReferringExpression as ViLBertForReferringExpression
+from .modeling import ViLBertForVGP as ViLBertForVGP
+from .modeling import ViLBertForVisualQuestionAnswering as ViLBertForVisualQuestionAnswering
+from .modeling import ViLBertForVisualReasoning as ViLBertForVisualReasoning
+from .modeling import ViLBertModel as ViLBertModel
+from .modeling import ViLBertPreTrainedModel as ViLBertPreTrainedModel
+from .modeling import VisualBERTConfig as VisualBERTConfig
+from .modeling import VisualBERTForMultipleChoice as VisualBERTForMultipleChoice
+from .modeling import VisualBERTForPhraseGrounding as VisualBERTForPhraseGrounding
+from .modeling import VisualBERTForPreTraining as VisualBERTForPreTraining
+from .modeling import VisualBERTForReferringExpression as VisualBERTForReferringExpression
+from .modeling import VisualBERTForVGP as VisualBERTForVGP
+from .modeling import VisualBERTForVisualQuestionAnswering as VisualBERTForVisualQuestionAnswering
+from .modeling import VisualBERTForVisualReasoning as VisualBERTForVisualReasoning
+from .modeling import VisualBERTModel as VisualBERTModel
+from .modeling import VisualBERTPreTrainedModel as VisualBERTPreTrainedModel
+from .modeling import VisualGroundingPipeline as VisualGroundingPipeline
+from .modeling import VLBertConfig as VLBertConfig
+from .modeling import VLBertForMultipleChoice as VLBertForMultipleChoice
+from .modeling import VLBertForPreTraining as VLBertForPreTraining
+from .modeling import VLBertForReferringExpression as VLBertForReferringExpression
+from .modeling import VLBertForVGP as VLBertForVGP
+from .modeling import VLBertForVisualQuestionAnswering as VLBertForVisualQuestionAnswering
+from .modeling import VLBertModel as VLBertModel
+from .modeling import VLBertPreTrainedModel as VLBertPreTrainedModel
+from .modeling import load_region_features as load_region_features
+from .processing import FastRCNNImageProcessor as FastRCNNImageProcessor
+from .processing import GroundedProcessor as GroundedProcessor
+from .processing import ImageTokens as ImageTokens
+from .processing import LXMERTProcessor as LXMERTProcessor
+from .processing import PatchGroundingProcessor as PatchGroundingProcessor
+from .processing import Phrase as Phrase
+from .processing import ViLBertProcessor as ViLBertProcessor
+from .processing import VisualBERTProcessor as VisualBERTProcessor
+from .processing import VLBertProcessor as VLBertProcessor
+from .processing import locate_image_tokens as locate_image_tokens
+from .processing import read_phrase as read_phrase
+from .supervision import attention_rollout as attention_rollout
+from .supervision import get_method as get_method
+from .supervision import method_names as method_names
+from .supervision import supervise as supervise
+from .supervision.distillation import AttentionDistillation as AttentionDistillation
+from .supervision.earlier import EarlierAttention as EarlierAttention
+from .supervision.head_masking import mask_heads as mask_heads
+from .supervision.margin import AttentionMargin as AttentionMargin
+from .supervision.steering import steer_heads as steer_heads
+from .tasks import TASKS as TASKS
+from .tasks import Task as Task
+from .training.loop.data import GroundingCollator as GroundingCollator
+from .training.loop.responses import response_batch as response_batch
+from .training.loop.rewarded import AttentionTeacher as AttentionTeacher
+from .training.loop.rewarded import GroundedDPOTrainer as GroundedDPOTrainer
+from .training.loop.rewarded import GroundedGRPOTrainer as GroundedGRPOTrainer
+from .training.loop.trainer import GroundingTrainer as GroundingTrainer
+from .training.loop.trainer_mixin import GroundingTrainerMixin as GroundingTrainerMixin
+from .training.loop.trainer_mixin import grounding_loss as grounding_loss
+from .training.recipes.recipe import load_recipe as load_recipe
 
 __version__: str
-
-__all__ = [
-    "BUILDERS",
-    "FAMILIES",
-    "TASKS",
-    "AttentionDistillation",
-    "AttentionGrounding",
-    "AttentionMargin",
-    "AttentionTeacher",
-    "AuditExample",
-    "AuditResult",
-    "BackboneRegionFeatures",
-    "BackboneRegionsConfig",
-    "ChosenHeads",
-    "EarlierAttention",
-    "Family",
-    "FastRCNNConfig",
-    "FastRCNNFeatures",
-    "FastRCNNImageProcessor",
-    "GroundedDPOTrainer",
-    "GroundedGRPOTrainer",
-    "GroundedProcessor",
-    "GroundedRows",
-    "GroundingCollator",
-    "GroundingTrainer",
-    "GroundingTrainerMixin",
-    "HeadRanking",
-    "HeadTable",
-    "ImageTokens",
-    "LXMERTConfig",
-    "LXMERTForMultipleChoice",
-    "LXMERTForPhraseGrounding",
-    "LXMERTForPreTraining",
-    "LXMERTForReferringExpression",
-    "LXMERTForVGP",
-    "LXMERTForVisualQuestionAnswering",
-    "LXMERTForVisualReasoning",
-    "LXMERTModel",
-    "LXMERTPreTrainedModel",
-    "LXMERTProcessor",
-    "Lens",
-    "PatchGroundingPipeline",
-    "PatchGroundingProcessor",
-    "Phrase",
-    "Pointed",
-    "RegionTable",
-    "RegionTableWriter",
-    "Task",
-    "VLBertConfig",
-    "VLBertForMultipleChoice",
-    "VLBertForPreTraining",
-    "VLBertForReferringExpression",
-    "VLBertForVGP",
-    "VLBertForVisualQuestionAnswering",
-    "VLBertModel",
-    "VLBertPreTrainedModel",
-    "VLBertProcessor",
-    "ViLBertConfig",
-    "ViLBertForMultiTask",
-    "ViLBertForMultipleChoice",
-    "ViLBertForPhraseGrounding",
-    "ViLBertForPreTraining",
-    "ViLBertForReferringExpression",
-    "ViLBertForVGP",
-    "ViLBertForVisualQuestionAnswering",
-    "ViLBertForVisualReasoning",
-    "ViLBertModel",
-    "ViLBertPreTrainedModel",
-    "ViLBertProcessor",
-    "VisualBERTConfig",
-    "VisualBERTForMultipleChoice",
-    "VisualBERTForPhraseGrounding",
-    "VisualBERTForPreTraining",
-    "VisualBERTForReferringExpression",
-    "VisualBERTForVGP",
-    "VisualBERTForVisualQuestionAnswering",
-    "VisualBERTForVisualReasoning",
-    "VisualBERTModel",
-    "VisualBERTPreTrainedModel",
-    "VisualBERTProcessor",
-    "VisualGroundingPipeline",
-    "attention_rollout",
-    "audit",
-    "box_columns",
-    "evaluate_heads",
-    "get_method",
-    "grounded_examples",
-    "grounded_rows",
-    "grounding_loss",
-    "lens_page",
-    "load_recipe",
-    "load_region_features",
-    "locate_image_tokens",
-    "look",
-    "mask_heads",
-    "method_names",
-    "point",
-    "rank_heads",
-    "read_phrase",
-    "response_batch",
-    "steer_heads",
-    "supervise",
-]

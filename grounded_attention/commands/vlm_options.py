@@ -73,7 +73,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
     """Loads the model of `--model` in evaluation mode, and its processor; an adapter of PEFT with its base model."""
     import torch
     from accelerate import PartialState
-    from transformers import AutoModel, AutoModelForImageTextToText
+    from transformers import MODEL_MAPPING, AutoModel, AutoModelForImageTextToText
 
     from grounded_attention.families.vlm import add_token_rows, load_pointer_head, load_processor
     from grounded_attention.heads.atlas import find_revision
@@ -101,7 +101,7 @@ def load_vlm(options: argparse.Namespace, with_language_head: bool = True) -> tu
         def load(auto_class: Any) -> tuple[Any, dict[str, Any]]:
             return auto_class.from_pretrained(**base, **settings, **placed, output_loading_info=True)
 
-        bare = not whole and type(config) in AutoModel._model_mapping
+        bare = not whole and type(config) in MODEL_MAPPING
         model, loading = load(AutoModel if bare else AutoModelForImageTextToText)
         if bare and _lacks_most(model, loading):  # transformers reads LightOnOCR with its head alone
             bare, (model, loading) = False, load(AutoModelForImageTextToText)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou
+from grounded_attention.utils.whats_up import OPPOSITES
 
 from .object_hallucination import YES
 from .significance import Estimate, estimate_ratio
 
 # Ref-L4's mAcc: the mean of the accuracies at these thresholds.
 THRESHOLDS = np.arange(10) * 0.05 + 0.5
-# What'sUp's opposite relations of two objects.
-OPPOSITES = (("left", "right"), ("on", "under"), ("in-front", "behind"))
 
 
 @dataclass(frozen=True)

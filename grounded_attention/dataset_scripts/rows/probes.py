@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.streaming import json_elements
+from grounded_attention.utils.whats_up import RELATIONS
 
 from .raw import RawRow, RowError, as_path, first_of, structured
 from .referring import images_of, make_row
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from .shapes import Columns, Context
 
 FOILS = ("foil", "negative_caption")
-RELATIONS = ("left", "right", "on", "under", "in-front", "behind")
 FEWEST_VOTES = 2  # of three people for the caption: VALSE's valid rows
 
 
