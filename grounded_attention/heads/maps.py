@@ -197,7 +197,7 @@ def _of_mass(share: float, values: Tensor) -> Tensor:
 BOX_RULES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
     "otsu": (_fine, _otsu),
     "mean": (_smooth, torch.mean),
-    **{f"max-{share}": (_fine, partial(_of_maximum, share)) for share in (0.3, 0.4, 0.5)},
+    **{f"max-{share}": (_fine, partial(_of_maximum, share)) for share in (0.3, 0.4, 0.5, 0.6)},
     **{f"mass-{share}": (_fine, partial(_of_mass, share)) for share in (0.5, 0.6, 0.7, 0.8)},
 }
 BOX_RULE = "otsu"

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils import logging
 
 from grounded_attention.modeling.attention_calls import SEQUENCE
 from grounded_attention.modeling.two_streams import attend_packed_keys
@@ -38,6 +39,10 @@ SUPERVISED_IMPLEMENTATIONS = {
 }
 # The back ends that read every mask from their mask argument; others hide later keys and windows themselves.
 _MASKED = ("sdpa", "eager", "flex_attention")
+
+_FLEX_BLOCK = 128  # columns
+
+logger = logging.get_logger(__name__)
 
 AttentionQueries = tuple[AttentionQuery | None, ...]
 
@@ -242,7 +247,20 @@ def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -
         module = _Override(module, config=_Override(module.config, _attn_implementation=implementation))
         if _needs_packed_keys(module, args[3]):
             return attend_packed_keys(ALL_ATTENTION_FUNCTIONS[implementation], module, *args, **kwargs)[0]
+    if implementation == "flex_attention" and not torch.compiler.is_compiling():
+        _warn_of_flex(args[0], args[1])
     return ALL_ATTENTION_FUNCTIONS[implementation](module, *args, **kwargs)[0]
+
+
+def _warn_of_flex(query: Tensor, key: Tensor) -> None:
+    """Warns of gradients that were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends")."""
+    lengths = query.shape[2], key.shape[2]
+    if query.requires_grad and query.device.type != "cpu" and any(length % _FLEX_BLOCK for length in lengths):
+        logger.warning_once(
+            f"flex_attention: gradients can be wrong for {lengths[0]} rows and {lengths[1]} columns, which are no "
+            f"multiples of {_FLEX_BLOCK} (https://github.com/pytorch/pytorch/issues/153799): train with "
+            "attn_implementation='sdpa' or 'flash_attention_2'"
+        )
 
 
 def _supervised(implementation: str) -> Callable:

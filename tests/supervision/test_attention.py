@@ -7,7 +7,12 @@ from transformers import AutoConfig, AutoModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from grounded_attention.supervision import SupervisedAttention, supervise, supervised_implementation
+from grounded_attention.supervision import (
+    SupervisedAttention,
+    attention_function,
+    supervise,
+    supervised_implementation,
+)
 from grounded_attention.supervision import head_mean as head_mean_file
 from grounded_attention.supervision.attention_function import attend_rows
 from grounded_attention.supervision.row_plans import RowPlans
@@ -169,6 +174,20 @@ def test_flex_attention_reports_the_same(uncompiled):
     for here, there in zip(found, expected, strict=True):
         for one, other in zip(here.pairs[0], there.pairs[0], strict=True):
             torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "device, grad, length, warns",
+    [("meta", True, 130, True), ("meta", True, 256, False), ("meta", False, 130, False), ("cpu", True, 130, False)],
+)
+def test_gradients_of_flex_attention_off_its_blocks_are_doubted(monkeypatch, device, grad, length, warns):
+    """`meta` stands for a GPU; the back end itself is replaced."""
+    said = []
+    monkeypatch.setattr(attention_function.logger, "warning_once", said.append)
+    monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS, "flex_attention", lambda module, query, *_, **__: (query, None))
+    query = torch.empty(1, HEADS, length, 8, device=device, requires_grad=grad)
+    ALL_ATTENTION_FUNCTIONS["supervised_flex_attention"](torch.nn.Identity(), query, query, query)
+    assert bool(said) == warns
 
 
 def mistral():
