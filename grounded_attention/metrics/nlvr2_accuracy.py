@@ -24,29 +24,6 @@ def statement_of(identifier: str) -> str:
     return "-".join(parts)
 
 
-def accuracy_and_consistency(right: Mapping[str, bool]) -> dict[str, float]:
-    """
-    Computes `accuracy`, the share of right examples, and `consistency`, the share of statements that are right for all
-    their image pairs.
-
-    Args:
-        right (`Mapping[str, bool]`): identifier -> whether the prediction is right; at least one.
-
-    Raises:
-        ValueError: if there are no predictions, or an identifier is invalid.
-    """
-    if not right:
-        raise ValueError("right is empty; give at least one prediction")
-    statements: dict[str, bool] = defaultdict(lambda: True)
-    for identifier, value in right.items():
-        statements[statement_of(identifier)] &= bool(value)
-    return {"accuracy": _share(right.values()), "consistency": _share(statements.values())}
-
-
-def _share(values: Any) -> float:
-    return sum(map(bool, values)) / len(values)
-
-
 class StatementScores(ItemScores):
     """Scores of single examples and consistency of their statements, over batches and processes."""
 
@@ -70,5 +47,5 @@ class StatementScores(ItemScores):
         groups = [value for key, value in state.items() if key.startswith(f"{self.GROUP}:")]
         metrics = super().compute({k: v for k, v in state.items() if not k.startswith(f"{self.GROUP}:")})
         if groups:
-            metrics[f"{self.name}_consistency"] = _share([value == 0 for value in groups])
+            metrics[f"{self.name}_consistency"] = float(sum(value == 0 for value in groups)) / len(groups)
         return metrics
