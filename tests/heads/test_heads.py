@@ -2,7 +2,6 @@
 """The ranking of heads of vision-language models, against loops by hand over eager attention maps."""
 
 import json
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -24,15 +23,10 @@ from grounded_attention.supervision.head_masking import attention_modules
 from grounded_attention.supervision.supervise import find_language_model, head_layers
 from tests.helpers.tiny_vlm_examples import examples, pictures
 from tests.helpers.tiny_vlm_models import make_pair
-from tests.helpers.tiny_vlm_processors import PROCESSORS
+from tests.helpers.tiny_vlm_processors import PROCESSORS, meant
 
 COUNT = 3
 QUESTION = "what is this ?"
-# Plain, tiled, windowed, bidirectional and hybrid layers; test_vlm_families.py compares the rows of every family, and
-# `make families-vlm` sets EVERY_TYPE.
-KINDS = ("llava", "llava_next", "qwen2_5_vl", "smolvlm", "gemma3", "paligemma", "lfm2_vl", "qwen3_5", "hunyuan_vl",
-         "llava_padded", "llama4")  # fmt: skip
-MEANT = [name for name in PROCESSORS if name in KINDS or "EVERY_TYPE" in os.environ]
 
 
 @torch.no_grad()
@@ -78,7 +72,7 @@ def scores_by_hand(model, processor, words: str, instruction: str | None) -> dic
 @pytest.mark.parametrize(
     ("model_type", "words", "instruction"),
     [
-        *((name, "mean", None) for name in MEANT),
+        *((name, "mean", None) for name in meant()),
         *((name, "last", QUESTION) for name in ("llava", "qwen2_5_vl", "smolvlm", "gemma3")),
         *((name, "prompt", None) for name in ("llava", "qwen2_5_vl", "smolvlm", "gemma3")),
     ],

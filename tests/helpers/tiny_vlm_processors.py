@@ -6,6 +6,7 @@ have no part for videos, which needs torchvision.
 """
 
 import inspect
+import os
 from importlib import import_module
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -109,6 +110,16 @@ PROCESSORS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 def type_of(key: str) -> str:
     """The model type of a key of `PROCESSORS`; LLaVA has three."""
     return "llava" if key in ("llava_padded", "llava_pixtral") else key
+
+
+# Plain, tiled, windowed, bidirectional and hybrid layers; test_vlm_families.py compares the rows of every family.
+KINDS = ("llava", "llava_next", "qwen2_5_vl", "smolvlm", "gemma3", "paligemma", "lfm2_vl", "qwen3_5", "hunyuan_vl",
+         "llava_padded", "llama4")  # fmt: skip
+
+
+def meant() -> list[str]:
+    """The keys of `PROCESSORS` that stand for all; all of them for `make families-vlm`."""
+    return [name for name in PROCESSORS if name in KINDS or "EVERY_TYPE" in os.environ]
 
 
 # Not in an older transformers, or there with other processors or with configurations that refuse their own defaults.
