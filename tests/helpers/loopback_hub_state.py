@@ -71,10 +71,6 @@ class State:
             users = self.read("users.json", {})
             self.write("users.json", {**users, token: {"name": name, "orgs": list(organisations), "role": role}})
 
-    def remove_user(self, token: str) -> None:
-        with self.lock():
-            self.write("users.json", {k: v for k, v in self.read("users.json", {}).items() if k != token})
-
     def user(self, token: str | None) -> dict[str, Any] | None:
         """Returns the user of a token; None without a token."""
         if token is None:

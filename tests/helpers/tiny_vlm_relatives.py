@@ -169,6 +169,13 @@ def _grid(vision: dict[str, Any], text: dict[str, Any] | None = None, image: str
     return Relative(image, names.pop("settings", GRID), config, **names)
 
 
+def _pixtral(text: dict[str, Any], own: dict[str, Any], folder: str = "") -> Relative:
+    """A family with Pixtral's tower, whose patches are merged two by two."""
+    settings, merged = {"size": {"longest_edge": 64}, "patch_size": PATCH}, {"spatial_merge_size": 2}
+    config = {"text_config": {**TEXT, **text}, "vision_config": PIXTRAL, **merged}
+    return Relative("pixtral.Pixtral", settings, config, {**own, "patch_size": PATCH, **merged}, folder)
+
+
 RELATIVES: dict[str, Relative] = {
     "qwen3_vl_moe": _grid(QWEN3_VISION, EXPERTS, folder="qwen3_vl"),
     "cosmos3_omni": _grid(QWEN3_VISION, folder="qwen3_vl"),
@@ -301,28 +308,9 @@ RELATIVES: dict[str, Relative] = {
         processor="PixtralProcessor",
         model_type="llava",
     ),
-    "mistral_large4": Relative(
-        "pixtral.Pixtral",
-        {"size": {"longest_edge": 64}, "patch_size": PATCH},
-        {"text_config": {**TEXT, **EXPERTS, **LATENT, "num_key_value_heads": 4}, "vision_config": PIXTRAL,
-         "spatial_merge_size": 2},
-        {**BREAKS, "patch_size": PATCH, "spatial_merge_size": 2},
-        folder="pixtral",
-    ),
-    "mistral3": Relative(
-        "pixtral.Pixtral",
-        {"size": {"longest_edge": 64}, "patch_size": PATCH},
-        {"text_config": {**TEXT, "model_type": "mistral", "sliding_window": None}, "vision_config": PIXTRAL,
-         "spatial_merge_size": 2},
-        {**BREAKS, "patch_size": PATCH, "spatial_merge_size": 2},
-        folder="pixtral",
-    ),
-    "lighton_ocr": Relative(
-        "pixtral.Pixtral",
-        {"size": {"longest_edge": 64}, "patch_size": PATCH},
-        {"text_config": {**TEXT, "model_type": "qwen3"}, "vision_config": PIXTRAL, "spatial_merge_size": 2},
-        {"patch_size": PATCH, "spatial_merge_size": 2},
-    ),
+    "mistral_large4": _pixtral({**EXPERTS, **LATENT, "num_key_value_heads": 4}, BREAKS, folder="pixtral"),
+    "mistral3": _pixtral({"model_type": "mistral", "sliding_window": None}, BREAKS, folder="pixtral"),
+    "lighton_ocr": _pixtral({"model_type": "qwen3"}, {}),
     "qianfan_ocr": Relative(
         "got_ocr2.GotOcr2",
         {"size": SQUARE, "max_patches": 6, "crop_to_patches": True},

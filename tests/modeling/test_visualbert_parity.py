@@ -126,10 +126,17 @@ def test_phrase_grounding(cases, name, back_end):
 
 
 @pytest.mark.parametrize("back_end", ["sdpa", "eager"])
-def test_visual_reasoning(cases, back_end):
-    case, expected = cases["nlvr2"], cases["nlvr2"]["outputs"]
-    model, inputs = convert(case, back_end), as_inputs(case, alignment=False)
-    assert type(model) is VisualBERTForVisualReasoning
+@pytest.mark.parametrize(
+    ("name", "model_class", "read"),
+    [
+        ("nlvr2", VisualBERTForVisualReasoning, {"alignment": False}),
+        ("vcr", VisualBERTForMultipleChoice, {"types": False}),
+    ],
+)
+def test_reasoning_and_multiple_choice(cases, name, model_class, read, back_end):
+    case, expected = cases[name], cases[name]["outputs"]
+    model, inputs = convert(case, back_end), as_inputs(case, **read)
+    assert type(model) is model_class
     check_states(model, inputs, expected)
     outputs = model(**inputs, labels=case["inputs"]["label"])
     torch.testing.assert_close(outputs.logits, expected["logits"], **CLOSE)
@@ -145,17 +152,6 @@ def test_question_answering(cases, position):
     given = {"answer_positions": expected["gather_index"]} if position == "given" else {}
     outputs = model(**inputs, **given, labels=case["inputs"]["label"])
     torch.testing.assert_close(outputs.logits, expected["logits"][:, 0], **CLOSE)
-    torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
-
-
-@pytest.mark.parametrize("back_end", ["sdpa", "eager"])
-def test_multiple_choice(cases, back_end):
-    case, expected = cases["vcr"], cases["vcr"]["outputs"]
-    model, inputs = convert(case, back_end), as_inputs(case, types=False)
-    assert type(model) is VisualBERTForMultipleChoice
-    check_states(model, inputs, expected)
-    outputs = model(**inputs, labels=case["inputs"]["label"])
-    torch.testing.assert_close(outputs.logits, expected["logits"], **CLOSE)
     torch.testing.assert_close(outputs.loss, expected["loss"], **CLOSE)
 
 
