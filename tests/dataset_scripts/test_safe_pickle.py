@@ -336,5 +336,5 @@ def test_too_large_pickles_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "sparse.p"
     with open(path, "wb") as file:
         file.truncate(safe_pickle.MAX_BYTES + 1)
-    with pytest.raises(DataError, match=r"sparse\.p: the pickle is too large"):
+    with pytest.raises(ValueError, match=r"sparse\.p: the file is too large"):
         load_pickle(path)
