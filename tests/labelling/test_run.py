@@ -367,5 +367,5 @@ def test_a_damaged_file_and_an_unknown_caption_are_named(tmp_path):
     with pytest.raises(DataError, match=r"cut or replaced"):
         PseudoLabelTable(tmp_path / "out")
     shard.unlink()
-    with pytest.raises(MissingFileError, match=r"a file of the pseudo-labels is missing"):
+    with pytest.raises(MissingFileError, match=r"a file of the table is missing"):
         PseudoLabelTable(tmp_path / "out")

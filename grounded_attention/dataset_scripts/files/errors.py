@@ -59,6 +59,22 @@ def data_file(file: str | os.PathLike[str], hint: str, missing: str = "the file 
         raise DataError(str(error), hint=hint) from None
 
 
+@contextmanager
+def placed(**place: Any) -> Iterator[None]:
+    """Adds file, place or hint to a `DataError` that is raised inside."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error), **place) from error
+
+
+def check_folder(data_dir: str | os.PathLike[str] | None, hint: str) -> None:
+    """Checks the folder of a data set; `hint` says where to get the data."""
+    refuse_if(data_dir is None, "data_dir is missing", hint=f"pass the folder as data_dir; {hint}")
+    if not os.path.isdir(str(data_dir)):
+        raise MissingFileError("the data folder does not exist", file=data_dir, hint=hint)
+
+
 def shorten(value: object, length: int = 120) -> str:
     """Returns `repr(value)`, shortened in the middle."""
     text = repr(value)

@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +68,20 @@ class ManifestKind:
         """Writes a manifest in one step: after a crash, either the complete file or no file exists."""
         text = json.dumps({"format": self.name, "version": self.version, **content}, indent=2)
         write_text(path, text + "\n", durable=True)
+
+
+def check_file(path: Path, size: int, hint: str) -> None:
+    """Checks a file of a table, of which the manifest has the size."""
+    if not path.exists():
+        raise MissingFileError("a file of the table is missing", file=path, hint=hint)
+    if (found := path.stat().st_size) != size:
+        raise DataError("the file is cut or replaced", file=path, found=found, expected=f"{size} bytes", hint=hint)
+
+
+def refuse_strays(shards: Iterable[Path]) -> None:
+    """Refuses shards in a folder where a table begins."""
+    if strays := sorted(shards):
+        raise DataError("shards without a manifest", file=strays[0], hint="remove them or choose another folder")
 
 
 def is_size(value: object, largest: int = MAX_SIZE) -> bool:

@@ -13,7 +13,7 @@ from grounded_attention.utils.bounded_files import parse_json
 from grounded_attention.utils.plain_text import has_surrogates
 
 from .errors import DataError, data_file
-from .streaming import text_lines
+from .streaming import json_elements, text_lines
 
 TEXT = "a text without unpaired surrogates"
 MAX_INT32 = 2**31 - 1
@@ -129,6 +129,14 @@ class Record:
         if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
             raise self.error(f"bad {name}", found=value, expected=expected)
         return value
+
+
+def listed(path: Path, hint: str) -> Iterator[Record]:
+    """Yields the objects of a JSON file that is one list, such as the predictions of a task."""
+    for member, index, element in json_elements(path, hint):
+        record = Record(element, path, f"element {index + 1}", hint)
+        record.refuse_if(member is not None, "not a list", found=member, expected="a list")
+        yield record
 
 
 def json_lines(path: Path, hint: str, decode: Any = parse_json) -> Iterator[Record]:

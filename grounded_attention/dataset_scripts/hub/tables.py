@@ -8,7 +8,7 @@ from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed
 from grounded_attention.dataset_scripts.files.manifests import ManifestKind
 from grounded_attention.utils.whole_files import make_folder
 
@@ -56,10 +56,8 @@ def _verify_once(folder: Path, name: str, kind: str, verify: Callable[[Path], No
     mark = Path(constants.HF_HOME) / "grounded-attention" / "verified" / kind / key
     if mark.exists():
         return
-    try:
+    hint = f"delete {folder.parents[1]} and download again; if the error stays, the pushed table is damaged"
+    with placed(where=name, hint=hint):
         verify(folder)
-    except DataError as error:
-        hint = f"delete {folder.parents[1]} and download again; if the error stays, the pushed table is damaged"
-        raise DataError(str(error), where=name, hint=hint) from error
     make_folder(mark.parent)
     mark.touch()

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.manifests import sha256
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.manifests import check_file, sha256
 from grounded_attention.dataset_scripts.hub.tables import table_folder
 from grounded_attention.utils.bounded_reading import bounded
 from grounded_attention.utils.safe_paths import path_below
@@ -66,13 +66,7 @@ class PseudoLabelTable:
     def _shards(self) -> list[Path]:
         paths = [path_below(self.path, shard["file"]) for shard in self.info["shards"]]
         for path, shard in zip(paths, self.info["shards"], strict=True):
-            if not path.exists():
-                raise MissingFileError("a file of the pseudo-labels is missing", file=path, hint=_COPY_HINT)
-            if (found := path.stat().st_size) != shard["bytes"]:
-                expected = f"{shard['bytes']} bytes"
-                raise DataError(
-                    "the file is cut or replaced", file=path, found=found, expected=expected, hint=_COPY_HINT
-                )
+            check_file(path, shard["bytes"], _COPY_HINT)
         return paths
 
     @property

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.manifests import describe_changes, sha256
+from grounded_attention.dataset_scripts.files.manifests import describe_changes, refuse_strays, sha256
 from grounded_attention.dataset_scripts.regions.files import lock_file
 from grounded_attention.utils.whole_files import delete_folder, make_folder, whole_file
 
@@ -57,9 +57,7 @@ class PseudoLabelWriter:
         make_folder(self.path / PARTS)
         partial = self.path / PARTIAL
         if not partial.exists():
-            if strays := sorted(self.path.glob(SHARDS)):
-                hint = "remove them or choose another folder"
-                raise DataError("shards without a manifest", file=strays[0], hint=hint)
+            refuse_strays(self.path.glob(SHARDS))
             KIND.write(partial, {"provenance": self.provenance})
         self._lock = lock_file(partial)
         manifest = KIND.read(partial)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
+from grounded_attention.dataset_scripts.files.records import are_numbers
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.utils.bounded_files import FileError, parse_json, read_json
 
@@ -69,13 +70,9 @@ def _numbers(values: Any, depth: int) -> npt.NDArray[np.float32]:
     flat = [values]
     for _ in range(depth):
         flat = [value for inner in flat for value in inner]
-    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in flat):
-        raise ValueError("not a number")
-    with np.errstate(over="ignore"):
-        array = np.asarray(values, dtype=np.float32)
-    if not np.isfinite(array).all():
-        raise ValueError("not a finite number")
-    return array
+    if not are_numbers(flat, len(flat)):
+        raise ValueError("not a finite number of 32 bits")
+    return np.asarray(values, dtype=np.float32)
 
 
 def _convert_record(path: Path, where: str, record: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import IO, Any
 
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
-from grounded_attention.dataset_scripts.files.manifests import ManifestKind, is_size
+from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.manifests import ManifestKind, check_file, is_size
 from grounded_attention.dataset_scripts.files.records import MAX_INT32
 
 from .rows import ARRAYS
@@ -70,11 +70,7 @@ def synchronise(file: IO[Any]) -> None:
 
 def map_file(path: Path, size: int) -> pa.Buffer:
     """Maps a file into memory as one buffer."""
-    hint = "copy the table again, or import the features again"
-    if not path.exists():
-        raise MissingFileError("a file of the region table is missing", file=path, hint=hint)
-    if (found := path.stat().st_size) != size:
-        raise DataError("the file is cut or replaced", file=path, found=found, expected=f"{size} bytes", hint=hint)
+    check_file(path, size, "copy the table again, or import the features again")
     with pa.memory_map(str(path)) as source:
         return source.read_buffer(size)
 

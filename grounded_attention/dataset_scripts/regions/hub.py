@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from huggingface_hub import HfApi, HfFileSystem, hf_hub_download
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import placed
 from grounded_attention.dataset_scripts.hub.hub_errors import hub_errors
 from grounded_attention.dataset_scripts.hub.tables import PREFIX, RETRY_HINT, parse_place, table_folder
 
@@ -51,11 +51,9 @@ class RemoteRegionTable(RegionTable):
                 self._files[shard] = HfFileSystem().open(path, "rb", cache_type="none")
             self._files[shard].seek(offset)
             message = pa.py_buffer(self._files[shard].read(length))
-        try:
+        hint = "the pushed table is damaged; its owner has to push it again"
+        with placed(file=self.place, where=f"image {image_id}", hint=hint):
             self._decoder.verified(message)
-        except DataError as error:
-            hint = "the pushed table is damaged; its owner has to push it again"
-            raise DataError(str(error), file=self.place, where=f"image {image_id}", hint=hint) from error
         return message
 
     def __getstate__(self) -> dict[str, Any]:

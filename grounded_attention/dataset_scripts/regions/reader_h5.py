@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, placed
 from grounded_attention.dataset_scripts.files.records import Record, id_text, plain
 from grounded_attention.dataset_scripts.files.safe_pickle import load_pickle
 from grounded_attention.utils.bounded_files import read_json
@@ -109,10 +109,8 @@ def _image_rows(path: Path) -> list[tuple[str, int]]:
         raise DataError("no image ids", file=index, found=type(rows).__name__, expected="{image id: row}")
     if bad := [row for row in map(plain, rows.values()) if type(row) is not int or row < 0]:
         raise DataError("a row is not a number", file=index, found=type(bad[0]).__name__)
-    try:
+    with placed(file=index):
         pairs = [(id_text(image_id), int(row)) for image_id, row in rows.items()]
-    except DataError as error:
-        raise DataError(str(error), file=index) from error
     return sorted(pairs, key=lambda pair: pair[1])  # in the file's order, so that it is read from its begin to its end
 
 

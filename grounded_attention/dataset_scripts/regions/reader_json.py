@@ -16,7 +16,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError, MissingFi
 from grounded_attention.dataset_scripts.files.safe_pickle import load_npy
 from grounded_attention.utils.bounded_files import FileError, open_data, parse_json
 
-from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, regions_from_fields
+from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, check_length, regions_from_fields
 from .rows import Regions
 
 IN_ZIP = ".zip@"
@@ -85,8 +85,7 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, feature_size
 
 
 def _regions(content: bytes, image_id: str, feature_size: int) -> Regions:
-    if len(content) > MAX_RECORD_BYTES:
-        raise DataError("the record is too long for one image", expected=f"at most {MAX_RECORD_BYTES} bytes")
+    check_length(content)
     try:
         values = parse_json(content, "record")
     except FileError as error:

@@ -15,7 +15,7 @@ from grounded_attention.dataset_scripts.files.errors import DataError
 from grounded_attention.dataset_scripts.files.records import id_text
 from grounded_attention.dataset_scripts.files.safe_pickle import loads
 
-from .reader_records import FEATURE_SIZE, MAX_RECORD_BYTES, SourceRecord, import_library, regions_from_fields
+from .reader_records import FEATURE_SIZE, SourceRecord, check_length, import_library, regions_from_fields
 from .rows import Regions
 
 KEYS = b"keys"
@@ -105,6 +105,5 @@ def _read(transaction: Any, key: bytes, image_id: str, feature_size: int) -> Reg
         raise DataError("damaged entry", found=str(error)) from error
     if value is None:
         raise DataError("the entry keys lists this image, but it has no record", hint="the file is incomplete")
-    if len(value) > MAX_RECORD_BYTES:
-        raise DataError("the record is too long for one image", expected=f"at most {MAX_RECORD_BYTES} bytes")
+    check_length(value)
     return regions_from_fields(loads(value), image_id, feature_size)

@@ -2,8 +2,8 @@
 """Common parts of the readers of legacy region features: a record, and the conversion of its fields to regions."""
 
 import binascii
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
 from grounded_attention.utils.bounded_reading import bounded
 
 from .rows import Regions, normalise_boxes, validate_regions
@@ -63,13 +63,15 @@ class SourceRecord:
                 # Errors of the libraries about damaged content.
                 raise DataError(f"damaged record ({type(error).__name__})", found=str(error)[:200]) from error
 
-    @contextmanager
-    def located(self) -> Iterator[None]:
+    def located(self) -> AbstractContextManager[None]:
         """Adds file and place to a `DataError` raised inside."""
-        try:
-            yield
-        except DataError as error:
-            raise DataError(str(error), file=self.file, where=self.where or f"row {self.row}") from error
+        return placed(file=self.file, where=self.where or f"row {self.row}")
+
+
+def check_length(content: bytes) -> None:
+    """Refuses a record that is too long for one image."""
+    expected = f"at most {MAX_RECORD_BYTES} bytes"
+    refuse_if(len(content) > MAX_RECORD_BYTES, "the record is too long for one image", expected=expected)
 
 
 def import_library(name: str) -> ModuleType:

@@ -303,8 +303,8 @@ class RowDecoder:
         try:
             batch = read_batch(pa.ipc.read_message(message), self.schema)
             batch.validate(full=True)
-            if batch.num_rows != 1:
-                raise ValueError("not a message with one row")
+            if batch.num_rows != 1 or any(column.null_count for column in batch.columns):
+                raise ValueError("not a message with one whole row")
             image_id, width, height, source_row, digest = (batch.column(place)[0].as_py() for place in range(5))
             arrays: dict[str, Any] = {}
             for place, name, _, columns in self._arrays:
@@ -314,8 +314,6 @@ class RowDecoder:
                     raise ValueError(f"{len(values)} {name}")
                 array = flat.to_numpy()
                 arrays[name] = array if columns is None else array.reshape(-1, columns)
-            if image_id is None or source_row is None or digest is None:
-                raise ValueError("missing values")
             check_size(width, height)
         except ARROW_ERRORS as error:
             raise DataError("damaged row", found=str(error)[:200]) from error

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
 from grounded_attention.utils.safe_paths import path_below
 
 from .files import INDEX, MANIFEST, add_digest, digest_text, map_file, read_manifest
@@ -226,10 +226,8 @@ class RegionTable:
             raise DataError("checksum differs", file=self.path / MANIFEST, found=digest_text(total), expected=expected)
 
     def _verify_head(self, shard: Path, buffer: pa.Buffer) -> None:
-        try:
+        with placed(file=shard, hint="import the features again"):
             schema = read_schema(pa.BufferReader(buffer))
-        except DataError as error:
-            raise DataError(str(error), file=shard, hint="import the features again") from error
         refuse_if(schema != self._decoder.schema, "shard of another table", file=shard, hint="copy the table again")
 
     def __getstate__(self) -> dict[str, Any]:

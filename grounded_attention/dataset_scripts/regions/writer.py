@@ -13,7 +13,8 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, placed, refuse_if
+from grounded_attention.dataset_scripts.files.manifests import refuse_strays
 from grounded_attention.utils.safe_paths import refuse_links
 from grounded_attention.utils.whole_files import make_folder, whole_file
 
@@ -123,8 +124,7 @@ class RegionTableWriter:
         return lock
 
     def _start_new(self, partial: Path) -> None:
-        if strays := sorted(self.path.glob(SHARDS)):
-            raise DataError("shards without a manifest", file=strays[0], hint="remove them or choose another folder")
+        refuse_strays(self.path.glob(SHARDS))
         write_json(partial, {"provenance": self.provenance})
 
     def _recover(self, shard: Path) -> None:
@@ -159,11 +159,9 @@ class RegionTableWriter:
             DataError: The id was written before; an array has a wrong length, or another width than in the first row;
                 a value is NaN or infinite; a box is inverted or outside [0, 1]. Nothing is written then.
         """
-        try:
+        with placed(where=f"image {regions.image_id}"):
             row = validate_regions(regions)
             schema = self._fitting_schema(row)
-        except DataError as error:
-            raise DataError(str(error), where=f"image {regions.image_id}") from error
         digest = row_digest(row)
         message = encode_row(row, schema, source_row, digest).serialize()
         file = self._file or self._open_shard(schema)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from grounded_attention.dataset_scripts.files.errors import DataError
+from grounded_attention.dataset_scripts.files.errors import DataError, placed
 from grounded_attention.dataset_scripts.pseudo_labels.rows import check_labels
 from grounded_attention.dataset_scripts.pseudo_labels.table import PseudoLabelTable
 from grounded_attention.dataset_scripts.regions.table import Regions, RegionTable
@@ -32,10 +32,8 @@ def join_labels(
 
 def _join(row: Row, table: PseudoLabelTable, record: Any) -> Row:
     labels = table[row["caption_id"]]
-    try:
+    with placed(file=table.path):
         check_labels(labels, row["text"])
-    except DataError as error:
-        raise DataError(str(error), file=table.path) from error
     if labels.image_id != row["image_id"]:
         problem, where = "the labels are those of another image", f"caption {labels.caption_id}"
         raise DataError(problem, file=table.path, where=where, found=labels.image_id, expected=repr(row["image_id"]))
