@@ -22,11 +22,6 @@ class Licence:
     terms: str
     source: str = ""
 
-    def __post_init__(self) -> None:
-        if self.redistribution not in (ALLOWED, FORBIDDEN, UNCLEAR):
-            expected = f"{ALLOWED}, {FORBIDDEN} or {UNCLEAR}"
-            raise ValueError(f"redistribution is {self.redistribution!r}, expected {expected}")
-
 
 UNDECLARED = Licence("unknown", UNCLEAR, "The builder declares no licence; ask the authors of the data.")
 USER_TEXTS = Licence("unknown", UNCLEAR, "The texts belong to the user; choose a licence for them with --licence.")

@@ -165,7 +165,7 @@ def test_predictions_come_back_as_they_were_written(tmp_path):
         ('[{"questionId": "1", "prediction": "a"}, {"questionId": "1", "prediction": "b"}]', "element 2"),
         ('[{"questionId": "1"}]', "element 1: prediction is missing"),
         ('[{"questionId": 1, "prediction": "a"}]', "element 1: bad questionId"),
-        ('{"a": [{"questionId": "1", "prediction": "a"}]}', "not a list of predictions"),
+        ('{"a": [{"questionId": "1", "prediction": "a"}]}', "not a list"),
     ],
 )
 def test_wrong_predictions_are_named(tmp_path, content, message):

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, check_folder
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, UNCLEAR, Licence
@@ -116,8 +116,7 @@ class CocoCaptionsConfig(LocalConfig):
 
     def check(self) -> None:
         super().check()
-        if not Path(str(self.data_dir)).is_dir():
-            raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=self.where_to_get())
+        check_folder(self.data_dir, self.where_to_get())
         if self.name == KARPATHY and str(self.year) != "2014":
             raise DataError("the Karpathy splits exist for 2014 only", found=f"year={self.year}")
         if self.name == OFFICIAL and not self.merge_restval:

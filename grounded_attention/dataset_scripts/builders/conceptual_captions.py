@@ -22,7 +22,7 @@ import datasets
 import numpy as np
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, data_file, refuse_if
+from grounded_attention.dataset_scripts.files.errors import DataError, check_folder, data_file, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageLists, list_files
 from grounded_attention.dataset_scripts.files.records import Record
 from grounded_attention.dataset_scripts.files.streaming import text_lines
@@ -109,8 +109,7 @@ class ConceptualCaptionsConfig(LocalConfig):
     def check(self) -> None:
         self.id_format()
         super().check()
-        if not Path(str(self.data_dir)).is_dir():
-            raise MissingFileError("the data folder does not exist", file=self.data_dir, hint=WHERE_TO_GET)
+        check_folder(self.data_dir, WHERE_TO_GET)
 
 
 class ConceptualCaptions(LocalBuilder):

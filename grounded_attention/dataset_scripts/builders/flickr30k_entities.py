@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import datasets
 from datasets import List, Value
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, check_folder
 from grounded_attention.dataset_scripts.files.image_files import image_key
 from grounded_attention.dataset_scripts.files.streaming import text_lines
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
@@ -126,11 +126,8 @@ class EntitiesFiles:
     @classmethod
     def locate(cls, data_dir: str | os.PathLike[str] | None) -> "EntitiesFiles":
         """Finds the files in `data_dir` or in its folder `flickr30k_entities`."""
-        if data_dir is None:
-            raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {WHERE_TO_GET}")
-        folder = Path(data_dir)
-        if not folder.is_dir():
-            raise MissingFileError("the data folder does not exist", file=folder, hint=WHERE_TO_GET)
+        check_folder(data_dir, WHERE_TO_GET)
+        folder = Path(str(data_dir))
         candidates = [folder / "flickr30k_entities", folder]
         for root in candidates:
             if (root / "Sentences").is_dir() or any((root / f"{split}.txt").is_file() for split in SPLITS):

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ParseError
 
-from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import parse as parse_xml
 
 from grounded_attention.dataset_scripts.files.errors import DataError, data_file, refuse_if
@@ -91,22 +90,19 @@ def parse_sentence(
 
 def _plain(text: str, unclosed: str, malformed: Callable[[str, str], DataError]) -> str:
     """Returns the words between two phrases, in which no part of a tag may remain."""
-    if re.search(r"\](\s|$)", text):
-        raise malformed("a bracket closes where none is open", text)
-    if re.search(r"(^|\s)\[|\[/EN#", text):
-        raise malformed(unclosed, text)
-    if "/EN#" in text:
-        raise malformed("a tag without its bracket", text)
+    opened, closed = re.search(r"(^|\s)\[|\[/EN#", text), re.search(r"\](\s|$)", text)
+    if opened or closed or "/EN#" in text:
+        problem = unclosed if opened else "a tag without its bracket"
+        raise malformed("a bracket closes where none is open" if closed else problem, text)
     return text
 
 
 def _parse_tag(tag: str, malformed: Callable[[str, str], DataError]) -> tuple[str, list[str]]:
     head, *rest = tag.split("/")
     chain, types = rest[0].removeprefix("EN#") if rest else "", [kind for kind in rest[1:] if kind]
-    if head or not rest or not rest[0].startswith("EN#") or not CHAIN.fullmatch(chain):
+    is_tag = not head and rest and rest[0].startswith("EN#") and CHAIN.fullmatch(chain)
+    if not is_tag or not all(map(TYPE.fullmatch, types)):
         raise malformed("not a phrase tag", tag)
-    if wrong := [kind for kind in types if not TYPE.fullmatch(kind)]:
-        raise malformed("not a type of phrases", wrong[0])
     return chain, types
 
 
@@ -144,19 +140,11 @@ def _parse_xml(path: Path) -> Element:
     try:
         with data_file(path, WHERE_TO_GET), bounded_files.open_data(path) as file:
             return parse_xml(file, forbid_dtd=True).getroot()
-    except DefusedXmlException as error:
-        raise DataError(
-            "XML that declares a document type or entities is refused",
-            file=path,
-            found=str(error),
-            hint="annotations of Flickr30K Entities have neither; get the file again from a trusted source",
-        ) from None
     except DataError:
         raise
-    except (ParseError, ValueError, LookupError) as error:  # the last two: an encoding that cannot be read
-        raise DataError(
-            f"not well-formed XML (a truncated or damaged file): {error}", file=path, hint="get the file again"
-        ) from None
+    except (ParseError, ValueError, LookupError) as error:  # an encoding that cannot be read, a declared entity
+        problem = f"not well-formed XML without declarations (a truncated or damaged file): {error}"
+        raise DataError(problem, file=path, hint="get the file again from a trusted source") from None
 
 
 def _flag(item: Element, name: str) -> bool:

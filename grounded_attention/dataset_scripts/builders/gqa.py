@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError, refuse_if
-from grounded_attention.dataset_scripts.files.records import Record
-from grounded_attention.dataset_scripts.files.streaming import json_elements, json_members
+from grounded_attention.dataset_scripts.files.records import Record, listed
+from grounded_attention.dataset_scripts.files.streaming import json_members
 from grounded_attention.dataset_scripts.licences import UNCLEAR, Licence
 from grounded_attention.utils.whole_files import write_text
 
@@ -228,11 +228,7 @@ def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
 def read_predictions(path: Path) -> dict[str, str]:
     """Reads a file of predictions in the official format."""
     answers: dict[str, str] = {}
-    hint = "predictions are a list of objects with questionId and prediction"
-    for member, index, element in json_elements(path, hint):
-        record = Record(element, path, f"element {index + 1}")
-        if member is not None:
-            raise record.error("not a list of predictions", found=member, expected="a list")
+    for record in listed(path, "predictions are a list of objects with questionId and prediction"):
         question_id = record.text("questionId")
         record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("prediction")

@@ -18,7 +18,7 @@ import datasets
 import pyarrow as pa
 from datasets.exceptions import DatasetGenerationError
 
-from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError
+from grounded_attention.dataset_scripts.files.errors import DataError, MissingFileError, refuse_if
 from grounded_attention.dataset_scripts.files.image_files import ImageLists
 from grounded_attention.dataset_scripts.licences import UNDECLARED, Licence
 from grounded_attention.utils.locks import require_locks
@@ -99,8 +99,9 @@ class LocalConfig(datasets.BuilderConfig):
 
     def check(self) -> None:
         """Checks the options before anything is read."""
-        if self.data_dir is None:
-            raise DataError("data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}")
+        refuse_if(
+            self.data_dir is None, "data_dir is missing", hint=f"pass the folder as data_dir; {self.where_to_get()}"
+        )
         for name, known in self.CHOICES.items():
             if getattr(self, name) not in known:
                 raise DataError(f"unknown option {name}", found=getattr(self, name), expected=" or ".join(known))

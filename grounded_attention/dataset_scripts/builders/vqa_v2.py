@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from datasets import List, Value
 
 from grounded_attention.dataset_scripts.files.errors import DataError
-from grounded_attention.dataset_scripts.files.records import Record
+from grounded_attention.dataset_scripts.files.records import Record, listed
 from grounded_attention.dataset_scripts.files.streaming import json_elements
 from grounded_attention.dataset_scripts.licences import ALLOWED, Licence
 from grounded_attention.utils.whole_files import write_text
@@ -161,11 +161,8 @@ def write_predictions(path: Path, answers: Mapping[str, str]) -> None:
 def read_predictions(path: Path) -> dict[str, str]:
     """Reads a file of predictions in the official format."""
     answers: dict[str, str] = {}
-    for member, index, element in json_elements(path, "predictions are a list of objects with question_id and answer"):
-        record = Record(element, path, f"element {index + 1}")
-        if member is not None:
-            raise record.error("not a list of predictions", found=member, expected="a list")
-        named = isinstance(element, dict) and isinstance(element.get("question_id"), str)
+    for record in listed(path, "predictions are a list of objects with question_id and answer"):
+        named = isinstance(record.values, dict) and isinstance(record.values.get("question_id"), str)
         question_id = record.text("question_id") if named else str(record.integer("question_id"))
         record.refuse_if(question_id in answers, "the question has two answers", found=question_id)
         answers[question_id] = record.text("answer")
