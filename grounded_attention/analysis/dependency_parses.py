@@ -97,15 +97,12 @@ def _append(first: Parse, second: Parse) -> Parse:
 
 def _read_sentences(path: Path) -> Iterator[Parse]:
     lines: list[tuple[int, str]] = []
-    try:
-        for number, line in enumerate(read_text(path).split("\n"), 1):
-            if line.strip():
-                lines.append((number, line.rstrip("\r")))
-            elif lines:
-                yield _parse_sentence(path, lines)
-                lines = []
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}, byte {error.start}: not UTF-8; save the file as UTF-8") from None
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            lines.append((number, line.rstrip("\r")))
+        elif lines:
+            yield _parse_sentence(path, lines)
+            lines = []
     if lines:
         raise _error(path, lines[-1][0], "the end of the file", "a line break; add one if the file is complete")
 
@@ -120,7 +117,7 @@ def _parse_sentence(path: Path, lines: Sequence[tuple[int, str]]) -> Parse:
     if not words:
         raise _error(path, lines[0][0], "a sentence without words", "a line for each word")
     written = list(_written(path, rows, len(words)))
-    tree = tuple(_parsed_word(path, number, row, index, len(words)) for index, (number, row) in enumerate(words))
+    tree = tuple(_parsed_word(path, number, row, len(words)) for number, row in words)
     _check_tree(path, tree)
     text = comments.get("text", "").strip() or _spaced(rows)
     return Parse(text, tree, tuple(written), str(path), comments.get("image_id"), comments.get("caption_id"))
@@ -146,12 +143,10 @@ def _written(path: Path, rows: Sequence[tuple[int, list[str]]], words: int) -> I
             next_word += 1
 
 
-def _parsed_word(path: Path, number: int, row: Sequence[str], index: int, words: int) -> ParsedWord:
+def _parsed_word(path: Path, number: int, row: Sequence[str], words: int) -> ParsedWord:
     form, head, relation = row[1], row[6], row[7]
     if not _HEAD.fullmatch(head) or int(head) > words:
         raise _error(path, number, f"the HEAD {head!r:.80} of {form!r:.80}", f"0 to {words}; parse the sentence first")
-    if int(head) == index + 1:
-        raise _error(path, number, f"{form!r} as its own head", "another word, or 0 for the root")
     if not form or relation in ("", "_"):
         raise _error(path, number, f"the form {form!r} with DEPREL {relation!r}", "a word and its relation")
     return ParsedWord(form, int(head) - 1, relation, number)

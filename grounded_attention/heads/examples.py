@@ -17,6 +17,7 @@ import numpy.typing as npt
 from grounded_attention.processing.phrase import Phrase, read_phrase, row_texts
 from grounded_attention.utils.boxes import check_shape
 from grounded_attention.utils.open_images import open_image
+from grounded_attention.utils.plain_text import check_one_of
 
 from . import WORDS
 
@@ -185,8 +186,7 @@ class PromptSettings:
     instruction: str | None = None
 
     def __post_init__(self) -> None:
-        if self.words not in WORDS:
-            raise ValueError(f"words={self.words!r} is unknown; expected one of {', '.join(WORDS)}")
+        check_one_of(self.words, WORDS, "words=")
         if self.words == "prompt" and self.instruction is not None:
             raise ValueError("words='prompt' reads the end of the user's words; remove the instruction")
 

@@ -1,7 +1,7 @@
 # Copyright 2026 The grounded-attention authors. Licensed under the Apache License, Version 2.0.
 """Reads `heads.json`: the heads of a model that ground phrases, and how phrases ask them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -149,6 +149,14 @@ def name_heads(heads: Sequence[tuple[int, int]]) -> str:
     if len(heads) > 4:
         return f"{len(heads)} heads"
     return " + ".join(f"L{layer} H{head}" for layer, head in heads)
+
+
+def read_pairs(heads: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Pairs of layer and head as a user gives them, each once."""
+    pairs = tuple(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
+    if not pairs:
+        raise ValueError("heads is empty; give pairs of layer and head")
+    return pairs
 
 
 def _index(value: Any) -> int:

@@ -23,6 +23,7 @@ from grounded_attention.processing.patch_grounding import PatchGroundingProcesso
 from grounded_attention.supervision import DIRECTIONS
 from grounded_attention.supervision.supervise import hides_later_words
 from grounded_attention.utils.boxes import IOU_THRESHOLD, box_iou, check_shape, enclosing_box
+from grounded_attention.utils.plain_text import check_one_of
 
 from . import WORDS
 from .examples import TOKENS, AuditExample, Images, PromptSettings, find_picture, make_batch
@@ -43,8 +44,7 @@ class Rules:
     merged: bool = False
 
     def __post_init__(self):
-        if self.word not in WORDS:
-            raise ValueError(f"word={self.word!r} is unknown; expected one of {', '.join(WORDS)}")
+        check_one_of(self.word, WORDS, "word=")
         if not 0 < self.iou_threshold <= 1:
             raise ValueError(f"iou_threshold={self.iou_threshold}: expected a number above 0 and at most 1")
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d, conv1d, interpolate, max_pool2d, pad
 
+from grounded_attention.utils.plain_text import check_one_of
+
 # The Gaussian of the paper, in cells of its maps, which have 24 x 24 (LLaVA-1.5).
 SIGMA, KERNEL, SIDE = 1.0, 7, 24
 # The finest grid, in cells along an edge; a page shows a coarser one.
@@ -227,6 +229,5 @@ def attended_cells(attention_map: Tensor, rule: str = BOX_RULE) -> Tensor:
 
 def check_rule(rule: str) -> str:
     """The rule, if it is one of `BOX_RULES`."""
-    if rule not in BOX_RULES:
-        raise ValueError(f"box rule {rule!r} is unknown; expected one of {', '.join(BOX_RULES)}")
+    check_one_of(rule, BOX_RULES, "box rule ")
     return rule

@@ -21,7 +21,7 @@ from grounded_attention.utils.open_images import open_image
 
 from .boxes import GroundedBox, ground_box
 from .examples import AuditExample, make_batch
-from .heads_file import ChosenHeads, has_adapter
+from .heads_file import ChosenHeads, has_adapter, read_pairs
 from .maps import TokenGrid
 from .reading import get_observer, read_phrases
 
@@ -152,10 +152,7 @@ def _read_heads(heads: GivenHeads) -> ChosenHeads:
         return ChosenHeads.of_model(heads)
     if isinstance(heads, str | Path):
         return ChosenHeads.from_file(heads)
-    pairs: Mapping[tuple[int, int], None] = dict.fromkeys((int(layer), int(head)) for layer, head in heads)
-    if not pairs:
-        raise ValueError("heads is empty; give pairs of layer and head")
-    return ChosenHeads(tuple(pairs))
+    return ChosenHeads(read_pairs(heads))
 
 
 VisualGroundingPipeline.others.update(dict.fromkeys(IMAGE_TOKEN_FAMILIES, PatchGroundingPipeline))

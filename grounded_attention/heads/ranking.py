@@ -14,7 +14,7 @@ from transformers.utils import logging
 
 from grounded_attention.metrics.intervals import interval_text
 from grounded_attention.utils.boxes import IOU_THRESHOLD
-from grounded_attention.utils.plain_text import markdown_text
+from grounded_attention.utils.plain_text import check_one_of, markdown_text
 from grounded_attention.utils.whole_files import write_text
 
 from . import ABLATED, RANKS, SAME_SPLIT
@@ -52,8 +52,7 @@ def choose_heads(
     real: np.ndarray | None = None,
 ) -> list[tuple[int, int]]:
     """Chooses the heads that ground best; `entropies` (n, L, H) are those of the phrases, for "localization"."""
-    if rank not in RANKS:
-        raise ValueError(f"rank={rank!r} is unknown; expected one of {', '.join(RANKS)}")
+    check_one_of(rank, RANKS, "rank=")
     if rank == "localization":
         if entropies is None:
             raise ValueError(f"rank={rank!r}: for image tokens only, whose maps have a spatial entropy")

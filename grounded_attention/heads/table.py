@@ -55,16 +55,6 @@ class HeadCounts:
     lift: np.ndarray | None = None
     entropy: np.ndarray | None = None
 
-    def __post_init__(self):
-        images = len(self.image_ids)
-        shapes = {name: value.shape for name in SUMS if (value := getattr(self, name)) is not None}
-        heads = shapes["correct"] if len(shapes["correct"]) == 3 else ()
-        by_head = ("correct", "share", "lift", "entropy")
-        right = {name: heads if name in by_head else (images,) for name in shapes}
-        if not heads or heads[0] != images or shapes != right:
-            wrong = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
-            raise ValueError(f"{images} images, but {wrong}; expected (I,) and (I, L, H)")
-
     @property
     def total(self) -> int:
         """Number of items of all images."""

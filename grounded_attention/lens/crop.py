@@ -21,13 +21,8 @@ def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -
 
     Returns:
         `tuple[int, int, int, int]`: x1, y1, x2, y2 in pixels; the whole image if the smallest window covers it.
-
-    Raises:
-        ValueError: if the map is empty or no finite number.
     """
     values = np.asarray(attention, dtype=np.float64)
-    if values.ndim != 2 or not values.size or not np.isfinite(values).all():
-        raise ValueError(f"a map of shape {values.shape}, expected (rows, columns) of finite numbers")
     width, height = size
     rows, columns = values.shape
     cell = np.array([width / columns, height / rows])

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from grounded_attention.utils.boxes import IOU_THRESHOLD, Boxes, box_iou, enclosing_box
+from grounded_attention.utils.plain_text import check_one_of
 
 from .item_scores import ID_COLUMNS
 from .streaming import StreamingMetric
@@ -49,8 +50,7 @@ class PhraseRecall(StreamingMetric):
 
     def __init__(self, protocol: str = "proposal"):
         super().__init__()
-        if protocol not in PROTOCOLS:
-            raise ValueError(f"unknown protocol {protocol!r}; expected one of {', '.join(PROTOCOLS)}")
+        check_one_of(protocol, PROTOCOLS, "protocol ")
         self.protocol = protocol
         self._counts: dict[str, float] = {}
         self._items: dict[str, list] = {column: [] for column in (*ID_COLUMNS, BY_CAPTION)}

@@ -27,6 +27,7 @@ from ..processing.oldest_transformers import OLDEST_TRANSFORMERS  # isort: skip
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -59,7 +60,7 @@ from .spatial_encoding import sine_encoding
 from .task_arguments import PHRASE_ARGS, PRETRAINING_ARGS, REGION_ARGS
 from .task_forward import AnsweringTask, ChoosingTask, ReferringTask, VGPTask, predict_hidden
 from .task_heads import ClassificationHead, PhraseHeads, ReferringHead
-from .task_losses import Loss, cross_entropy_sum, soft_cross_entropy_sum
+from .task_losses import region_class_loss, soft_cross_entropy_sum
 from .task_outputs import PreTrainingOutput
 from .unpadding import (
     StreamAttention,
@@ -567,18 +568,6 @@ def _see_regions(
     return torch.where((token_regions < 0)[..., None], text_visual_embeds, region_visual_embeds.gather(1, index))
 
 
-def _region_loss(logits: Any, targets: Mapping[str, Any]) -> Loss | None:
-    """The loss of masked regions; `None` without their targets."""
-    labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
-    if labels is not None and probs is not None:
-        raise ValueError("Give region_labels or region_label_probs, not both.")
-    check_shape("region_labels", labels, logits.shape[:2])
-    check_shape("region_label_probs", probs, logits.shape)
-    if labels is not None:
-        return cross_entropy_sum(logits, labels)
-    return None if probs is None else soft_cross_entropy_sum(logits, probs)
-
-
 @auto_docstring(
     custom_intro="""
     VL-BERT with the heads of its pre-training: masked words, masked regions and, optionally, whether caption and image
@@ -681,7 +670,7 @@ class VLBertForPreTraining(PhraseHeads, VLBertPreTrainedModel):
             labels=labels,
             text_only=text_only,
             region_targets={"region_labels": region_labels, "region_label_probs": region_label_probs},
-            region_loss=_region_loss,
+            region_loss=partial(region_class_loss, of_probabilities=soft_cross_entropy_sum),
             relationship_labels=relationship_labels,
             phrase_scores=self.score_phrases(outputs, phrase_mask, alignment_phrases, alignment_pairs),
             unpad=self.config.unpad,

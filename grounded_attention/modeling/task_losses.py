@@ -181,30 +181,27 @@ def _over_regions(
     """Sum over the wanted regions; counted over these, or over all regions with a factor."""
     valid = torch.ones_like(wanted) if mask is None else mask.bool()
     total = losses.masked_fill(~(wanted & valid), 0.0).sum()
-    if normalizer is None:
-        return total, (wanted & valid).sum()
-    return total * normalizer, valid.sum()
+    return (total, (wanted & valid).sum()) if normalizer is None else (total * normalizer, valid.sum())
+
+
+def region_class_loss(logits: torch.Tensor, targets: Mapping[str, Any], of_probabilities: Any) -> Loss | None:
+    """The loss of the classes of masked regions; `None` without their targets."""
+    labels, probs = targets.get("region_labels"), targets.get("region_label_probs")
+    if labels is not None and probs is not None:
+        raise ValueError("Give region_labels or region_label_probs, not both.")
+    check_shape("region_labels", labels, tuple(logits.shape[:2]))
+    check_shape("region_label_probs", probs, tuple(logits.shape))
+    loss, target = (of_probabilities, probs) if labels is None else (cross_entropy_sum, labels)
+    return None if target is None else loss(logits, target)
 
 
 def region_target_loss(config: Any, predicted: torch.Tensor, targets: Mapping[str, Any]) -> Loss | None:
     """The loss of masked regions for `config.visual_target`; `None` without its targets."""
-    labels, probs, wanted = (
-        targets.get(name) for name in ("region_labels", "region_label_probs", "predicted_regions")
-    )
     if config.visual_target == "classes":
-        if labels is not None and probs is not None:
-            raise ValueError("Give region_labels or region_label_probs, not both.")
-        check_shape("region_labels", labels, tuple(predicted.shape[:2]))
-        check_shape("region_label_probs", probs, tuple(predicted.shape))
-        if labels is not None:
-            return cross_entropy_sum(predicted, labels)
-        return None if probs is None else divergence_sum(predicted, probs)
-    if labels is not None or probs is not None:
-        raise ValueError(
-            f"Classes of regions are given, but with config.visual_target={config.visual_target!r} the model predicts "
-            "features: give predicted_regions."
-        )
-    if wanted is None:
+        return region_class_loss(predicted, targets, divergence_sum)
+    if any(targets.get(name) is not None for name in ("region_labels", "region_label_probs")):
+        raise ValueError(f"With config.visual_target={config.visual_target!r}, give predicted_regions, not classes.")
+    if (wanted := targets.get("predicted_regions")) is None:
         return None
     features = targets["region_features"]
     check_shape("region_feature_targets", features, tuple(predicted.shape))

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from grounded_attention.utils.plain_text import printable
+from grounded_attention.utils.plain_text import check_one_of, printable
 from grounded_attention.utils.whole_files import whole_file
 
 DPI = 100
@@ -37,8 +37,7 @@ def save(figure: Figure, path: str | Path) -> Figure:
     """Writes the figure to a .png, .pdf or .svg file (its folder is created) and returns it."""
     path = Path(path)
     kind = path.suffix.lower()
-    if kind not in _METADATA:
-        raise ValueError(f"{path}: unknown file type {kind!r}; expected one of {', '.join(sorted(_METADATA))}")
+    check_one_of(kind, sorted(_METADATA), f"{path}: file type ")
     _show_as_it_is(figure)
     with matplotlib.rc_context({"svg.hashsalt": "grounded-attention"}), whole_file(path) as draft:
         figure.savefig(draft, format=kind[1:], dpi=DPI, facecolor="white", metadata=_METADATA[kind])

@@ -145,8 +145,6 @@ def _layers_by_heads(
     accuracy_by_method: Mapping[str, ArrayLike], layers: Sequence[str] | None
 ) -> dict[str, np.ndarray]:
     arrays = {method: np.asarray(values, dtype=float) for method, values in accuracy_by_method.items()}
-    if not arrays:
-        raise ValueError("accuracy_by_method is empty; give at least one (layers, heads) array")
     for method, values in arrays.items():
         if values.ndim != 2 or not values.size:
             raise ValueError(f"accuracy of {method!r}: found the shape {values.shape}, expected (layers, heads)")

@@ -140,9 +140,10 @@ class Captures:
             return name
         try:
             validate_repo_id(name)
-        except HFValidationError as error:
-            raise VisitorError(f"There is no checkpoint “{name}”: write ORG/NAME, its name on the Hub.") from error
-        if not self.settings.folders and (name.count("/") != 1 or Path(name).exists()):
+            is_on_hub = self.settings.folders or (name.count("/") == 1 and not Path(name).exists())
+        except HFValidationError:
+            is_on_hub = False
+        if not is_on_hub:
             raise VisitorError(f"There is no checkpoint “{name}”: write ORG/NAME, its name on the Hub.")
         return name
 
@@ -165,9 +166,10 @@ def open_picture(path: str | Path) -> Image.Image:
         picture = open_image(path, least=ENOUGH)
     except ValueError as error:
         kinds = "give a JPEG, PNG or WebP file"
+        problem = f"is not a picture that can be read: {kinds}"
         if "pixels" in str(error):
-            raise VisitorError(f"{Path(path).name} has too many pixels, or none: {kinds} of a usual size.") from error
-        raise VisitorError(f"{Path(path).name} is not a picture that can be read: {kinds}.") from error
+            problem = f"has too many pixels, or none: {kinds} of a usual size"
+        raise VisitorError(f"{Path(path).name} {problem}.") from error
     picture.thumbnail((LARGEST_SIDE, LARGEST_SIDE))
     return picture
 

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageTextToText
 from grounded_attention.families import FAMILIES
 from grounded_attention.modeling import registration as registration  # registers the families with AutoModel
 from grounded_attention.processing.image_tokens import IMAGE_TOKEN_FAMILIES
+from grounded_attention.utils.plain_text import check_one_of
 from grounded_attention.utils.whole_files import make_folder
 
 # The configuration, the tokenizer and the processor; the classes come from the package.
@@ -24,9 +25,7 @@ def write_small(source: Path, target: Path) -> int:
     their task heads; vision-language models keep what they answer with, and heads.json.
     """
     kind = AutoConfig.from_pretrained(source).model_type
-    if kind not in FAMILIES and kind not in IMAGE_TOKEN_FAMILIES:
-        known = ", ".join([*FAMILIES, *IMAGE_TOKEN_FAMILIES])
-        raise ValueError(f"{source}: a model of type {kind}; expected one of {known}")
+    check_one_of(kind, [*FAMILIES, *IMAGE_TOKEN_FAMILIES], f"{source}: model type ")
     loader = AutoModel if kind in FAMILIES else AutoModelForImageTextToText
     make_folder(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}_") as place:

@@ -78,8 +78,7 @@ def released_region_rows(pair: AttentionPair, targets: VisibleTargets, normaliza
 def _released_logs(pair: AttentionPair, targets: VisibleTargets, normalization: str) -> Tensor:
     """(L, B, H, Q, K): for "linear" log(eps + a / (sum a + eps)), for "softmax" the log-softmax of probabilities a."""
     log_alpha, log_share = pair
-    if log_share is None:
-        raise ValueError("the losses of variant='released' need log_share: run the model with attention_share=True")
+    assert log_share is not None  # `released` asks for it
     alpha = (log_alpha + log_share[..., None]).exp()
     if normalization == "linear":
         return (_EPSILON + alpha / (alpha.sum(-1, keepdim=True) + _EPSILON)).log()

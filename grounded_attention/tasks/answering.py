@@ -33,8 +33,6 @@ class AnswerOptions(Section):
     @cached_property
     def index(self) -> dict[str, int]:
         """Answer -> its class."""
-        if not isinstance(self.answers, list):
-            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
         return {answer: number for number, answer in enumerate(self.answers)}
 
 

@@ -86,10 +86,8 @@ class PretrainingOptions(Section):
     @cached_property
     def answer_index(self) -> dict[str, int]:
         """Answer, as [`plain_answer`] writes it -> its class."""
-        if not isinstance(self.answers, list):
-            raise ValueError(f"answers is {self.answers!r}: the list has not been read yet, call fit_options first")
         index: dict[str, int] = {}
-        for number, answer in enumerate(self.answers):
+        for number, answer in enumerate(self.answers or ()):
             index.setdefault(plain_answer(answer), number)
         return index
 

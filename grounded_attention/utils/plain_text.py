@@ -32,6 +32,13 @@ def shorten_values(text: str) -> str:
     return _VALUES.sub(lambda value: f"{value[0][:80]}…{value[0][-40:]}", _TOKEN.sub("hf_…", text))
 
 
+def check_one_of(value: object, known: Iterable[str], what: str) -> None:
+    """Checks what a user chose among names."""
+    names = list(known)
+    if value not in names:
+        raise ValueError(f"{what}{value!r} is unknown; expected one of {', '.join(names)}")
+
+
 def first_sentences(error: object, length: int = 300) -> str:
     """The whole sentences at the beginning of an error's message, in one line: the first, and more up to a length."""
     sentences = re.split(r"(?<=[.!?:]) (?=[A-Z])", shorten_values(" ".join(str(error).split())))

@@ -115,7 +115,7 @@ ROW = "1\tA\t_\tX\t_\t_\t0\troot\t_\t_\n"
         ("# text = nothing\n\n", 1, "without words"),
         (ROW.replace("\t0\t", "\t2\t"), 1, "found the HEAD '2' of 'A'"),
         (ROW.replace("\t0\t", "\t_\t"), 1, "found the HEAD '_'"),
-        (ROW.replace("\t0\t", "\t1\t"), 1, "'A' as its own head"),
+        (ROW.replace("\t0\t", "\t1\t"), 1, "'A' in a cycle of heads"),
         (ROW.replace("root", "_"), 1, "DEPREL '_'"),
         (ROW.replace("\t0\t", "\t" + "9" * 5000 + "\t"), 1, "found the HEAD '9{79} of 'A', expected 0 to 1"),
         (ROW + ROW.replace("1", "9" * 5000), 2, "found the ID '9{79}, expected 2"),

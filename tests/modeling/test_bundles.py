@@ -159,7 +159,6 @@ def sources(tmp_path, monkeypatch):
             {"a": "from .b import g\ndef _h(): g()\ndef f(): _h()\n", "b": "def _h(): 1\ndef g(): _h()\n"},
             "_h is defined",
         ),
-        ({"a": "from .b import g\nf = g\n", "b": ""}, "has no g"),
         (
             {
                 "a": "from os import sep as x\nfrom .b import g\ndef f(): x, g()\n",
