@@ -38,10 +38,8 @@ def named_tables(texts: Sequence[str]) -> dict[str, str]:
     tables: dict[str, str] = {}
     for text in texts:
         name, equals, table = text.partition("=")
-        if not (name and equals and table) or name in tables:
-            raise ValueError(f"--track {text}: expected NAME=TABLE, each name once")
-        if set(name) & set("/\\"):
-            raise ValueError(f"--track {text}: a name is part of file names, so it cannot have slashes")
+        if not (name and equals and table) or name in tables or set(name) & set("/\\"):
+            raise ValueError(f"--track {text}: expected NAME=TABLE, each name once and without slashes")
         tables[name] = table
     return tables
 

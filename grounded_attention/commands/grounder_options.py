@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from grounded_attention.dataset_scripts.regions.table import RegionTable
 from grounded_attention.families import find_family
 from grounded_attention.labelling import FLORENCE, PROMPTS
-from grounded_attention.utils.bounded_files import FileError, parse_yaml
+from grounded_attention.utils.bounded_files import parse_yaml
 from grounded_attention.utils.plain_text import first_sentences
 
 from .number_options import not_negative, seed_number, share
@@ -131,10 +131,7 @@ def _processor_options(texts: list[str] | tuple[str, ...]) -> dict[str, Any]:
     values = {}
     for text in texts:
         key, equals, value = text.partition("=")
-        try:
-            values[key] = parse_yaml(value, f"--processor {key}")
-        except FileError as error:
-            raise ValueError(str(error)) from error
+        values[key] = parse_yaml(value, f"--processor {key}")
         if not equals or not key:
             raise ValueError(f"--processor {text}: expected KEY=VALUE")
     return values

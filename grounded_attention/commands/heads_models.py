@@ -111,16 +111,17 @@ def _load_model(path: str, config: Any, auto: Any) -> tuple[Any, dict[str, Any]]
 def _processor(path: str, config: Any, tokenizer: str | None, regions: RegionTable) -> Any:
     """The checkpoint's processor; for transformers' models a processor with the same input layout as theirs."""
     width = regions.feature_size
+    processor, spatial = None, False
     if config.model_type in FAMILIES:
         processor = FAMILIES[config.model_type].processor_class.from_pretrained(path)
-        wanted = processor.region_feature_size
-        if width != wanted and getattr(config, "vision_config", None) is None:
-            raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {width}")
-        return processor
-    wanted = getattr(config, FEATURE_SIZE[config.model_type])
-    spatial = config.model_type == "visual_bert" and wanted == width + SPATIAL
-    if width != wanted and not spatial:
+        wanted, fits = processor.region_feature_size, getattr(config, "vision_config", None) is not None
+    else:
+        wanted = getattr(config, FEATURE_SIZE[config.model_type])
+        fits = spatial = config.model_type == "visual_bert" and wanted == width + SPATIAL
+    if width != wanted and not fits:
         raise ValueError(f"the model reads {wanted} values per region, but --regions {regions.path} has {width}")
+    if processor is not None:
+        return processor
     words = _tokenizer(tokenizer or path, config.vocab_size, "" if tokenizer else "; give one with --tokenizer")
     return VisualBERTProcessor(words, region_feature_size=width, spatial_features=spatial)
 

@@ -197,7 +197,12 @@ TABLE = ["--regions", "scenes/regions"]
         ("vgp", "vgp", [*TABLE, "--set", "data.options.negative=random"], "did you mean 'data.options.negatives'"),
         ("vgp", "vgp", [*TABLE, "--set", "seed=1"], "--set seed=1: expected data.builder"),
         ("vgp", "vgp", ["--track", "regions"], "--track regions: expected NAME=TABLE"),
-        ("vgp", "vgp", ["--track", "a/b=regions"], "--track a/b=regions: a name is part of file names"),
+        (
+            "vgp",
+            "vgp",
+            ["--track", "a/b=regions"],
+            "--track a/b=regions: expected NAME=TABLE",
+        ),
         ("vgp", "vgp", ["--predictions", "x.json"], "either a CHECKPOINT or --predictions"),
         (None, "vgp", ["--predictions", "x.json"], "the task vgp has no official file of predictions"),
         ("damaged", "vgp", TABLE, "incomplete"),

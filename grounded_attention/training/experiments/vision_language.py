@@ -58,7 +58,7 @@ def check_vision_language(model: Model) -> None:
     known = list(inspect.signature(PatchGroundingProcessor).parameters)
     check_names(model.processor, [name for name in known if name not in PARTS], "model.processor.")
     for pattern in model.freeze:
-        with recipe_key_errors("model.freeze"):
+        with recipe_key_errors(f"model.freeze: {pattern!r} is not a regular expression"):
             _compile(pattern)
 
 
@@ -176,10 +176,7 @@ def language_layers(model: PreTrainedModel) -> str:
 
 
 def _compile(pattern: Any) -> re.Pattern:
-    try:
-        return re.compile(VISION if pattern == "vision" else pattern)
-    except (re.error, TypeError) as error:
-        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
+    return re.compile(VISION if pattern == "vision" else pattern)
 
 
 def _freeze(model: PreTrainedModel, patterns: list) -> PreTrainedModel:

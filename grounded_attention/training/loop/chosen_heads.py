@@ -63,10 +63,8 @@ def read_choice(heads: Any) -> HeadChoice | None:
         raise RecipeError(f"{KEY} must be all or one of {', '.join(HEADS)}, found {heads!r}")
     ((kind, value),) = heads.items()
     if kind == "file":
-        try:
+        with recipe_key_errors(f"{KEY}.file"):
             return HeadChoice("list", [list(pair) for pair in ChosenHeads.from_file(value).heads])
-        except ValueError as error:
-            raise RecipeError(f"{KEY}.file: {error}") from error
     return HeadChoice(kind, value)
 
 
@@ -79,10 +77,8 @@ def check_heads(recipe: Recipe) -> None:
     for name in recipe.methods:
         _check_method(name, wanted, {part: recipe.supervision.options.get(part, {}) for part in split_name(name)})
     if "file" in recipe.supervision.heads:
-        try:
+        with recipe_key_errors(f"{KEY}.file"):
             ChosenHeads.from_file(recipe.supervision.heads["file"]).check(_config(recipe.model))
-        except ValueError as error:
-            raise RecipeError(f"{KEY}.file: {error}") from error
     _check_sizes(choice, *model_sizes(recipe.model))
 
 

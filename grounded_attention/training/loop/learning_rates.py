@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from torch import nn
 from torch.optim import Optimizer
 
-from grounded_attention.training.recipes.recipe import RecipeError
+from grounded_attention.training.recipes.recipe import RecipeError, recipe_key_errors
 
 MAPPING = "learning_rate_mapping"
 # Parts that DataParallel, torch.compile, FSDP and activation checkpointing add to the names of weights.
@@ -22,10 +22,8 @@ def check_mapping(mapping: Mapping[str, float] | None, key: str) -> None:
     if not isinstance(mapping, Mapping):
         raise RecipeError(f"{key} must map regular expressions to learning rates, found {mapping!r}")
     for pattern, rate in mapping.items():
-        try:
+        with recipe_key_errors(f"{key}: {pattern!r} is not a regular expression"):
             re.compile(pattern)
-        except (re.error, TypeError) as error:
-            raise RecipeError(f"{key}: {pattern!r} is not a regular expression: {error}") from error
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < float("inf"):
             raise RecipeError(f"{key}.{pattern} must be a learning rate of 0 or more, found {rate!r}")
 

@@ -23,7 +23,7 @@ from grounded_attention.supervision.margin import AttentionMargin
 
 from .data import GroundingCollator, Row, row_images
 from .responses import response_batch
-from .trainer_mixin import AttentionReports, GroundingTrainerMixin, grounding_loss, use_one_gpu
+from .trainer_mixin import AttentionReports, GroundingTrainerMixin, check_kept_columns, grounding_loss, use_one_gpu
 
 NOTHING = (
     "no response of a row with boxes is supervised; check that `phrases` have boxes that image tokens show, and that "
@@ -86,8 +86,7 @@ class ResponseTerm(GroundingTrainerMixin):
         self.reward_above, self.teacher = reward_above, teacher
         self.columns: Any = getattr(method, "response_columns", "boxes")
         self.patches: Any = None if self.columns == "sequence" else PatchGroundingProcessor(trainer.processing_class)
-        if trainer.args.remove_unused_columns:
-            raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")
+        check_kept_columns(trainer.args)
         self._check_columns(getattr(trainer.train_dataset, "column_names", None))
         if (teacher is not None) != isinstance(method, AttentionDistillation):
             raise ValueError(f"teacher={teacher!r:.40} with method={method.name!r}: AttentionDistillation needs one")

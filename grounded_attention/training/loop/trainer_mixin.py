@@ -81,6 +81,12 @@ class AttentionReports:
         return reports
 
 
+def check_kept_columns(arguments: Any) -> None:
+    """Checks that batches get the columns of the rows that only this package reads."""
+    if arguments.remove_unused_columns:
+        raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")
+
+
 class GroundingTrainerMixin(SavedWeights):
     """Adds attention supervision to a Trainer: `class MyTrainer(GroundingTrainerMixin, SFTTrainer): ...`.
 
@@ -123,8 +129,7 @@ class GroundingTrainerMixin(SavedWeights):
         super().__init__(*args, **kwargs)
         use_one_gpu(self)
         trainer: Any = self
-        if trainer.args.remove_unused_columns:
-            raise ValueError("the Trainer drops the column phrases: give remove_unused_columns=False to its arguments")
+        check_kept_columns(trainer.args)
         self._check_options(trainer)
         method.prepare(trainer.model)
         self.method, self.attention_weight = method, attention_weight

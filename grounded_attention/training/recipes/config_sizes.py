@@ -7,7 +7,15 @@ from typing import Any
 
 from .recipe import RecipeError
 
-SWITCHES = ("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder")
+SWITCH, SECTION = (bool, "true or false"), (Mapping, "a section of labels")
+GENERAL: dict[str, tuple[type, str]] = {
+    **dict.fromkeys(("output_attentions", "return_dict", "tie_word_embeddings", "is_encoder_decoder"), SWITCH),
+    "output_hidden_states": (int, "true or false"),
+    "architectures": (str, "a list of names of classes"),
+    "chunk_size_feed_forward": (int, "a whole number"),
+    **dict.fromkeys(("id2label", "label2id"), SECTION),
+}
+LISTS = ("output_hidden_states", "architectures")
 # Larger values are no model but a typing error, or an attack: memory would be claimed before any check.
 MAX_LAYERS, MAX_SIZE, MAX_WEIGHTS = 1000, 2**25, 2**38
 # Names of numbers that are no sizes: RoPE's theta is 1e9 in Mistral Small.
@@ -34,22 +42,12 @@ def check_sizes(config: Mapping[str, Any], prefix: str) -> None:
 
 def _check_general(config: Mapping[str, Any], prefix: str) -> None:
     """Checks the types of fields of every configuration, which transformers itself does not check."""
-    for name in SWITCHES:
-        if not isinstance(config.get(name), bool | None):
-            raise RecipeError(f"{prefix}{name} must be true or false, found {str(config[name])[:200]!r}")
-    layers = config.get("output_hidden_states")
-    layers = layers if isinstance(layers, list) else [layers or 0]  # a list chooses layers
-    if not all(isinstance(layer, int) for layer in layers):
-        raise RecipeError(f"{prefix}output_hidden_states must be true or false, found {layers!r:.200}")
-    architectures = config.get("architectures") or []
-    if not isinstance(architectures, list) or not all(isinstance(each, str) for each in architectures):
-        raise RecipeError(f"{prefix}architectures must be a list of names of classes, found {architectures!r:.200}")
-    chunk = config.get("chunk_size_feed_forward", 0)
-    if not isinstance(chunk, int):
-        raise RecipeError(f"{prefix}chunk_size_feed_forward must be a whole number, found {chunk!r:.200}")
-    for name in ("id2label", "label2id"):
-        if not isinstance(config.get(name), Mapping | None):
-            raise RecipeError(f"{prefix}{name} must be a section of labels, found {config[name]!r:.200}")
+    for name, (kind, expected) in GENERAL.items():
+        value = config.get(name)
+        values = value if isinstance(value, list) and name in LISTS else [value]
+        wrong = name == "architectures" and isinstance(value, str)  # several names, though each is a text
+        if wrong or not all(isinstance(each, kind | None) for each in values):
+            raise RecipeError(f"{prefix}{name} must be {expected}, found {value!r:.200}")
 
 
 def _check_field(name: str, value: float, prefix: str) -> None:

@@ -247,12 +247,17 @@ def _build_start(recipe: Recipe, content: dict[str, Any], start: Any, source: st
     _check_start(start, source)
     shared = {"data": {key: value for key, value in content.get("data", {}).items() if key in PLACES}}
     built = build(Recipe, overlay({"task": "pretraining", **shared}, start), source, "start.")
-    if len(built.methods) != 1:
-        raise RecipeError(f"{source}: start.methods must contain exactly one method, found {built.methods!r}")
+    check_one_method(built, source, "start.")
     directory = str(Path(recipe.output_dir) / "start") if recipe.output_dir else ""
     return dataclasses.replace(
         built, model=recipe.model, seed=recipe.seed, workers=recipe.workers, output_dir=directory, resume=recipe.resume
     )
+
+
+def check_one_method(recipe: Recipe, source: str, prefix: str) -> None:
+    """Checks that a recipe trains one model."""
+    if len(recipe.methods) != 1:
+        raise RecipeError(f"{source}: {prefix}methods must contain exactly one method, found {recipe.methods!r}")
 
 
 def _check_start(start: Any, source: str) -> None:
@@ -292,12 +297,17 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return {key: value for key, value in content.items() if not str(key).startswith("x-")}  # where anchors stand
 
 
-def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """The content of a recipe file merged over the file that it `extends`; the same for its `start`."""
+def further(below: tuple[Path, ...], path: Path) -> tuple[Path, ...]:
+    """The recipes that extend each other, with one more."""
     place = Path(os.path.realpath(path))  # `resolve` raises RuntimeError for links in a circle; reading, OSError
     if place in below:
         raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
-    below = (*below, place)
+    return (*below, place)
+
+
+def read_recipe(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """The content of a recipe file merged over the file that it `extends`; the same for its `start`."""
+    below = further(below, path)
     content = read_yaml(path)
     start = content.get("start")
     own_start = isinstance(start, dict) and "extends" in start

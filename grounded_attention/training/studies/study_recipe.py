@@ -9,7 +9,7 @@ from typing import Any
 
 from grounded_attention.dataset_scripts.builders import BUILDERS
 from grounded_attention.tasks import TASKS
-from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names
+from grounded_attention.training.recipes.recipe import Recipe, RecipeError, build, check_names, check_one_method
 from grounded_attention.utils.process_group import shares_memory
 from grounded_attention.utils.schema import Section
 
@@ -185,8 +185,7 @@ def _start(start: Any, sections: Sections, source: str, prefix: str) -> Recipe:
 def _recipe(content: dict[str, Any], source: str, prefix: str) -> Recipe:
     """Makes a recipe with one method; a limited split has the same rows for every seed."""
     recipe: Recipe = build(Recipe, content, source, prefix)
-    if len(recipe.methods) != 1:
-        raise RecipeError(f"{source}: {prefix}methods must contain exactly one method, found {recipe.methods!r}")
+    check_one_method(recipe, source, prefix)
     if recipe.training.get("push_to_hub"):
         raise RecipeError(
             f"{source}: {prefix}training.push_to_hub: the models of a study are not pushed; to push one of them, run "

@@ -14,6 +14,7 @@ from grounded_attention.training.recipes.recipe import (
     build,
     check_names,
     extended_path,
+    further,
     overlay,
     read_recipe,
     read_yaml,
@@ -94,15 +95,14 @@ def read_sections(path: str | Path, overrides: Sequence[str]) -> Sections:
 
 def _read_study(path: Path, below: tuple[Path, ...] = ()) -> dict[str, Any]:
     """A study recipe merged over the one it extends; also reads the recipes that its sections extend."""
-    if path.resolve() in below:
-        raise RecipeError(f"{path}: the recipe extends itself; remove `extends` from one of the files")
+    below = further(below, path)
     content = read_yaml(path)
     for section in _recipes(content):
         if "extends" in section:
             section["extends"] = _Extended(read_recipe(extended_path(path, section)))
     if "extends" not in content:
         return content
-    return overlay(_read_study(extended_path(path, content), (*below, path.resolve())), content)
+    return overlay(_read_study(extended_path(path, content), below), content)
 
 
 def _recipes(content: Mapping[str, Any]) -> list[dict[str, Any]]:
