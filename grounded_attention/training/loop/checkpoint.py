@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ def seal(directory: str | Path) -> None:
     for path in directory.rglob(TORN):
         if path.is_file():
             path.unlink()
-    files = {str(p.relative_to(directory)): _describe(p) for p in _files(directory)}
+    paths = _files(directory)
+    with ThreadPoolExecutor() as threads:  # digests are half of the work of saving
+        files = {
+            str(p.relative_to(directory)): about for p, about in zip(paths, threads.map(_describe, paths), strict=True)
+        }
     write_text(directory / MANIFEST, json.dumps(files, indent=1, sort_keys=True), durable=True)
 
 
