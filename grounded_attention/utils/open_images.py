@@ -211,7 +211,7 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
             # Above PIL's limit alone, so that others may be decoded at the same time.
             with _any_number_of_pixels() if pixels > (PIL_LIMIT or 0) else nullcontext():
                 picture.load()
-            converted = _upright(picture, isqrt(pixels // least) if least else 1)
+            converted = _upright(picture, max(1, isqrt(pixels // least)) if least else 1)
     except FileError as error:
         raise FileError(f"{error}; shrink it{_TRUST if pixels > ENOUGH else '.'}") from None
     except Exception as error:

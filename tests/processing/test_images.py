@@ -280,6 +280,7 @@ def test_a_reduced_picture_is_the_whole_one_reduced(tmp_path, mode):
     given = Image.frombytes(mode, (517, 401), pixels.repeat(2 if mode == "I;16" else 1, axis=2).tobytes())
     path = save(tmp_path / "a.tiff", given)
     assert np.array_equal(open_image(path, least=401 * 517 // 9), open_image(path).reduce(3))
+    assert np.array_equal(open_image(path, least=2**24), open_image(path))
 
 
 @pytest.mark.parametrize("thread", [False, True])
