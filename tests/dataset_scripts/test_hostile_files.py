@@ -311,8 +311,8 @@ def run_of(path):
 
 
 def pixels_of(path):
-    """A file of 140 kilobytes that is 144 MB of pixels."""
-    Image.new("RGBA", (6000, 6000), (9, 9, 9, 9)).save(path)
+    """A small file that is 320 MB of pixels."""
+    Image.new("RGBA", (10_000, 8000), (9, 9, 9, 9)).save(path)
     return lambda: open_image(path)
 
 
@@ -371,12 +371,12 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_would_fill_the_memory(tmp_path, name, monkeypatch):
     """Whatever library reads it: at most this much memory and computing above what the process had."""
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**27)
+    monkeypatch.setattr(bounded_reading, "MEMORY", 2**28)
     monkeypatch.setattr(bounded_reading, "SECONDS", 1.0)
     begin = os.times().children_user
     found, peak = peak_of(FILES[name](tmp_path / name))
     assert any(mark in found for mark in ("to read", "damaged", "not a NumPy array", "no end", "header of")), found
-    assert peak < 1.3 * 2**27 and os.times().children_user - begin < 8
+    assert peak < 1.3 * 2**28 and os.times().children_user - begin < 8
 
 
 def test_a_regular_expression_without_end_is_one_line(capsys):
@@ -411,7 +411,7 @@ def test_where_no_process_can_be_started_a_tokenizer_is_read_all_the_same(tmp_pa
 
 def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     """Each of four keeps what one may have; the limits of the process are back afterwards."""
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**27)
+    monkeypatch.setattr(bounded_reading, "MEMORY", 2**28)
     barrier, before = threading.Barrier(4), resource.getrlimit(resource.RLIMIT_DATA)
 
     def read(name):
@@ -431,7 +431,7 @@ def test_json_of_many_empty_objects_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(bounded_reading, "MEMORY", 2**25)
     monkeypatch.setattr(bounded_reading, "PER_BYTE", 1)
     path = tmp_path / "rows.json"
-    path.write_text('{"rows": [' + "{}," * 2**21 + "{}]}")
+    path.write_text('{"rows": [' + "{}," * 2**23 + "{}]}")
     found, _ = peak_of(lambda: list(grounded_rows(path)))
     assert "rows.json" in found and "memory" in found, found
 
