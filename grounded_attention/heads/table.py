@@ -508,5 +508,10 @@ def _unpack(arrays: Mapping[str, np.ndarray], index: list[dict[str, Any]]) -> di
     for number, place in enumerate(index):
         ids = tuple(str(image) for image in arrays[f"{number}/image_ids"])
         sums = {name: arrays[f"{number}/{name}"] for name in SUMS if f"{number}/{name}" in arrays}
+        shape = (len(ids), *sums["correct"].shape[1:])
+        by_head = ("correct", "share", "lift", "entropy")
+        shapes = {name: value.shape for name, value in sums.items()}
+        if len(shape) != 3 or shapes != {name: shape if name in by_head else shape[:1] for name in shapes}:
+            raise ValueError(f"{len(ids)} images, but counts of other shapes: {shapes}")
         counted.setdefault(place["kind"], {})[place["group"]] = HeadCounts(ids, **sums)
     return counted

@@ -44,7 +44,12 @@ def lens_page(lenses: Sequence[Lens], names: Sequence[str] = (), title: str = "W
 
     Returns:
         `str`: the HTML.
+
+    Raises:
+        ValueError: if there is no look, or the number of names is another one.
     """
+    if not lenses or len(names) not in (0, len(lenses)):
+        raise ValueError(f"{len(names)} names for {len(lenses)} looks; give one for each, and at least one look")
     shown: list[tuple[str, Lens]] = []
     for name, lens in zip(names or [""] * len(lenses), lenses, strict=True):
         shown.append((name, lens))

@@ -215,7 +215,8 @@ def _to_rgb(picture: Image.Image, name: str, least: int | None = None) -> Image.
     except FileError as error:
         raise FileError(f"{error}; shrink it{_TRUST if pixels > ENOUGH else '.'}") from None
     except Exception as error:
-        trust = f" It is large: shrink it{_TRUST}" if pixels > ENOUGH else ""
+        large = pixels > ENOUGH and "truncated" not in str(error)  # decoders name a lack of memory in many ways
+        trust = f" It is large: shrink it{_TRUST}" if large else ""
         raise ValueError(_explain(name, error) + trust) from error
     converted.info.clear()  # with the orientation, which is that of the file
     return converted

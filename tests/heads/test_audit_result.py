@@ -2,6 +2,7 @@
 """The result of an audit: choice of heads, files, tables, card section, and comparison of two results."""
 
 import base64
+import hashlib
 import json
 import re
 
@@ -128,6 +129,21 @@ def test_damaged_and_missing_results_are_errors(tmp_path):
     manifest = json.loads((tmp_path / "heads.json").read_text())
     (tmp_path / "heads.json").write_text(json.dumps(manifest | {"format": 99}))
     with pytest.raises(ValueError, match="format 99, expected 2"):
+        AuditResult.load(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["items", "correct", "share", "baseline"])
+def test_counts_of_other_shapes_are_refused(tmp_path, name):
+    """A file that its digest fits, which another program wrote."""
+    result(FIRST).save(tmp_path)
+    table, (stored,) = tmp_path / "heads.json", tmp_path.glob("*.npz")
+    arrays, manifest = dict(np.load(stored)), json.loads(table.read_text())
+    np.savez(stored, **arrays | {f"0/{name}": arrays[f"0/{name}"][:-1]})
+    manifest["counts"]["sha256"] = hashlib.sha256(stored.read_bytes()).hexdigest()
+    table.write_text(json.dumps(manifest))
+    with pytest.raises(
+        ValueError, match=r"heads\.json: cannot read the audit \(40 images, but counts of other shapes"
+    ):
         AuditResult.load(tmp_path)
 
 

@@ -370,6 +370,9 @@ def test_boxes_that_an_answer_says_are_drawn():
     lens = look(model, processor, picture(), TEXT, answer="at [0.1, 0.2, 0.5, 0.75]", heads="all")
     assert lens.boxes == (pytest.approx((0.1, 0.2, 0.5, 0.75)),)
     assert '"boxes":[[0.1,0.2,0.5,0.75]]' in lens_page([lens]).replace(" ", "")
+    for lenses, names in (([], []), ([lens], ["a", "b"]), ([lens, lens], ["a"])):
+        with pytest.raises(ValueError, match=f"{len(names)} names for {len(lenses)} looks; give one for each"):
+            lens_page(lenses, names)
     other = look(model, processor, picture(), TEXT, answer="at [10, 20, 50, 75]", heads="all")
     assert other.boxes == ()  # not on the scale of LLaVA
 

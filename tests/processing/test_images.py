@@ -215,7 +215,10 @@ def test_damaged_and_foreign_files_are_named(tmp_path):
     cut.write_bytes(whole.read_bytes()[:900])
     text.write_text("no picture")
     empty.write_bytes(b"")
-    expected = {cut: "cannot be read .*truncated", text: "not an image file", empty: "not an image file"}
+    large = tmp_path / "large.jpg"
+    large.write_bytes(save(tmp_path / "phone.jpg", Image.new("L", (5000, 4000))).read_bytes()[:-9000])
+    expected = {large: "cannot be read .*truncated.*; get it again\\.$"}  # with no word about its size
+    expected |= {cut: "cannot be read .*truncated", text: "not an image file", empty: "not an image file"}
     expected |= {tmp_path / "none.jpg": "no such file", tmp_path: "a folder"}
     for path, message in expected.items():
         with pytest.raises(ValueError, match=rf"image 1 \({path}\): {message}"):

@@ -59,6 +59,8 @@ def test_checkpointing_under_both_names(name, own, tmp_path):
         ({"output_hidden_states": "yes"}, "output_hidden_states must be true or false"),
         ({"id2label": ["a"]}, "id2label must be a section"),
         ({"chunk_size_feed_forward": "3"}, "chunk_size_feed_forward must be a whole number"),
+        ({"chunk_size_feed_forward": None}, "chunk_size_feed_forward must be a whole number"),
+        ({"output_hidden_states": [None]}, "output_hidden_states must be true or false"),
         ({"vision_config": {"hidden_size": -8}}, r"vision_config\.hidden_size must not be negative"),
     ],
 )

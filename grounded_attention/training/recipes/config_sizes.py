@@ -46,7 +46,8 @@ def _check_general(config: Mapping[str, Any], prefix: str) -> None:
         value = config.get(name)
         values = value if isinstance(value, list) and name in LISTS else [value]
         wrong = name == "architectures" and isinstance(value, str)  # several names, though each is a text
-        if wrong or not all(isinstance(each, kind | None) for each in values):
+        absent = value is None and (name != "chunk_size_feed_forward" or name not in config)
+        if wrong or not (absent or all(isinstance(each, kind) for each in values)):
             raise RecipeError(f"{prefix}{name} must be {expected}, found {value!r:.200}")
 
 

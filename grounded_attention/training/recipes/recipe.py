@@ -393,7 +393,7 @@ def recipe_key_errors(key: str) -> typing.Iterator[None]:
         yield
     except (RecipeError, MemoryError):
         raise
-    except (ValueError, TypeError, OSError, ImportError, SafetensorError, StrictDataclassError) as error:
+    except (ValueError, TypeError, OSError, ImportError, re.error, SafetensorError, StrictDataclassError) as error:
         raise RecipeError(f"{key}: {error}") from error
     except Exception as error:  # libraries raise any type for a value of another type, tokenizers a plain Exception
         raise RecipeError(f"{key}: a value does not fit ({type(error).__name__}: {first_sentences(error)})") from error
