@@ -254,12 +254,12 @@ def _run_back_end(implementation: str, module: Any, *args: Any, **kwargs: Any) -
 
 def _warn_of_flex(query: Tensor, key: Tensor) -> None:
     """Warns of gradients that were seen to be wrong on a GPU (docs/attention_supervision.md, "Back ends")."""
-    lengths = query.shape[2], key.shape[2]
-    if query.requires_grad and query.device.type != "cpu" and any(length % _FLEX_BLOCK for length in lengths):
-        logger.warning_once(
-            f"flex_attention: gradients can be wrong for {lengths[0]} rows and {lengths[1]} columns, which are no "
-            f"multiples of {_FLEX_BLOCK} (https://github.com/pytorch/pytorch/issues/153799): train with "
-            "attn_implementation='sdpa' or 'flash_attention_2'"
+    wrong = any(each.shape[2] % _FLEX_BLOCK for each in (query, key))
+    if query.requires_grad and query.device.type != "cpu" and wrong:
+        logger.warning_once(  # once for all lengths
+            f"flex_attention: gradients can be wrong for rows or columns that are no multiples of {_FLEX_BLOCK} "
+            "(https://github.com/pytorch/pytorch/issues/153799): train with attn_implementation='sdpa' or "
+            "'flash_attention_2'"
         )
 
 
