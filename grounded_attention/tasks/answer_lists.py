@@ -75,3 +75,10 @@ def frequent_answers(
 def outside(answers: Iterable[str], known: Mapping[str, Any]) -> int:
     """Returns the number of answers that are not in the list."""
     return sum(answer not in known for answer in answers)
+
+
+def fitted(answers: Answers | None) -> list[str]:
+    """The list, once it has been read."""
+    if not isinstance(answers, list):
+        raise ValueError(f"answers is {answers!r}: the list has not been read yet, call fit_options first")
+    return answers

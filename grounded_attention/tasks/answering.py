@@ -17,7 +17,7 @@ from grounded_attention.modeling.task_losses import answer_sum
 from grounded_attention.reports.failures import Judged
 from grounded_attention.utils.schema import Section
 
-from .answer_lists import Answers
+from .answer_lists import Answers, fitted
 from .judges import JudgeContext, Rows
 from .task import TEXT_AND_REGIONS, Batch, Examples, LossComponent, Task, identify, seen_arguments
 
@@ -33,7 +33,7 @@ class AnswerOptions(Section):
     @cached_property
     def index(self) -> dict[str, int]:
         """Answer -> its class."""
-        return {answer: number for number, answer in enumerate(self.answers)}
+        return {answer: number for number, answer in enumerate(fitted(self.answers))}
 
 
 class AnsweringTask(Task):

@@ -20,7 +20,7 @@ from grounded_attention.modeling.task_config import RegionTargets
 from grounded_attention.modeling.task_losses import UNLABELLED
 from grounded_attention.utils.schema import Count, Index, Section, Share, Weight
 
-from .answer_lists import Answers, read_answers
+from .answer_lists import Answers, fitted, read_answers
 from .caption_rows import to_rows
 from .exchanges import exchange_captions, exchange_features
 from .flipping import flip_some
@@ -87,7 +87,7 @@ class PretrainingOptions(Section):
     def answer_index(self) -> dict[str, int]:
         """Answer, as [`plain_answer`] writes it -> its class."""
         index: dict[str, int] = {}
-        for number, answer in enumerate(self.answers or ()):
+        for number, answer in enumerate(fitted(self.answers)):
             index.setdefault(plain_answer(answer), number)
         return index
 

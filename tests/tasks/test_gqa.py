@@ -144,6 +144,8 @@ def test_the_list_has_the_answers_of_training_as_they_are_written(tmp_path):
     ]
     path = tmp_path / "answers.json"
     path.write_text(json.dumps(["e", "a dog"]))
+    with pytest.raises(ValueError, match="the list has not been read yet, call fit_options first"):
+        TASK.configure(GQAOptions(answers=str(path))).model_config()
     listed = TASK.configure(GQAOptions(answers=str(path))).fit_options(
         {"train": train, "test": Rows([{"answer": ""}])}
     )

@@ -126,6 +126,8 @@ def test_the_list_of_answers(tmp_path, rows):
         "answers, test: 0 of 0 questions have one in the list",
     ]
     assert TASK.configure(TASK.Options()).remarks({"train": rows}) == []
+    with pytest.raises(ValueError, match="call fit_options first"):
+        TASK.Options(answers=str(path)).answer_index  # noqa: B018
     with pytest.raises(ValueError, match="fewest"):
         fitted(rows.remove_columns("answers"), answers={"fewest": 1})
 
