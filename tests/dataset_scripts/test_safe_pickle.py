@@ -230,6 +230,8 @@ FORGED = {
     "another encoding": b"c_codecs\nencode\n(Va\nS'zlib'\ntR.",
     "constructor changed": b"cnumpy\ndtype\n(N}S'_function'\nI1\nstb.",
     "many bytes": b"cbuiltins\nbytearray\n(I100000000000\ntR.",
+    # Each a gigabyte, freed at once: the memory is bounded, but not the time that the system takes to clear it.
+    "bytes that are dropped": b"cbuiltins\nbytearray\n(I900000000\ntR0" * 2 + b"N.",
     "list of a number": b"cbuiltins\nlist\n(I9\ntR.",
     "unhashable": b"cbuiltins\nset\n((l(lattR.",
 }

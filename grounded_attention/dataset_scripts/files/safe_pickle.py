@@ -212,13 +212,25 @@ def _encode(text: str, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
+def _filled(kind: Callable[..., Any]) -> Callable[..., Any]:
+    def make(*content: Any) -> Any:
+        if content and isinstance(content[0], int):  # zeros, which take the system's time, that is not bounded
+            raise DataError(f"the pickle makes {kind.__name__} of a length alone", found=content[0])
+        return kind(*content)
+
+    return make
+
+
 def _refuse_array(*_: Any) -> NoReturn:
     raise DataError("the pickle makes an array directly", expected="an array as NumPy pickles it")
 
 
 _ARRAY = _Constructor(_refuse_array)
 _MULTIARRAY: dict[str, Callable[..., Any]] = {"_reconstruct": _reconstruct, "scalar": _scalar}
-_BUILTINS = {made.__name__: made for made in (complex, bytes, bytearray, set, frozenset, list, tuple, dict)}
+_BUILTINS: dict[str, Callable[..., Any]] = {
+    **{made.__name__: made for made in (complex, set, frozenset, list, tuple, dict)},
+    **{made.__name__: _filled(made) for made in (bytes, bytearray)},
+}
 _FUNCTIONS: dict[tuple[str, str], Callable[..., Any]] = {
     # NumPy 1 and 2.
     **{(f"numpy.{core}.multiarray", name): made for core in ("core", "_core") for name, made in _MULTIARRAY.items()},
