@@ -21,13 +21,8 @@ def crop_box(attention: np.ndarray, size: tuple[int, int], side: float = SIDE) -
 
     Returns:
         `tuple[int, int, int, int]`: x1, y1, x2, y2 in pixels; the whole image if the smallest window covers it.
-
-    Raises:
-        ValueError: if the attention is NaN or infinite.
     """
     values = np.asarray(attention, dtype=np.float64)
-    if not np.isfinite(values).all():
-        raise ValueError("the attention of the model is NaN or infinite; load it in bfloat16 or float32")
     width, height = size
     rows, columns = values.shape
     cell = np.array([width / columns, height / rows])

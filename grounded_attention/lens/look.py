@@ -104,7 +104,7 @@ def look(
 
     Raises:
         ValueError: if there is no image or no text, the model's image tokens or attention are not known, a head does
-            not exist, or an option is not valid.
+            not exist, or an option is not valid; or the attention is NaN or infinite.
     """
     forms = _read_form(form)
     model = model.eval()
@@ -309,7 +309,10 @@ def _read(
         chosen = replace(chosen, heads=pairs)
     if read is None:
         read = read_rows(model, inputs, rows, columns, {layer for layer, _ in chosen.heads})
-    return chosen, torch.stack([read[layer][head] for layer, head in chosen.heads])
+    attention = torch.stack([read[layer][head] for layer, head in chosen.heads])
+    if not attention.isfinite().all():
+        raise ValueError("the attention of the model is NaN or infinite: load it in bfloat16 or float32")
+    return chosen, attention
 
 
 def _choose(model: Any, heads: GivenHeads) -> ChosenHeads:

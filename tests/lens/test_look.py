@@ -341,6 +341,16 @@ def test_what_cannot_be_looked_at_is_refused(options, message):
         look(model, processor, **{"text": TEXT, "answer": "a dog", **options})
 
 
+@pytest.mark.parametrize("options", [{"answer": "a dog"}, {"again": True, "max_new_tokens": 2}, {"heads": "all"}])
+def test_attention_that_is_no_number_is_not_shown(options):
+    """As in half precision, where scores can be larger than its numbers."""
+    model, processor = make_pair("llava")
+    with torch.no_grad():
+        model.model.language_model.layers[0].self_attn.q_proj.weight.fill_(torch.inf)
+    with pytest.raises(ValueError, match="NaN or infinite: load it in bfloat16 or float32"):
+        look(model, processor, picture(), TEXT, **options)
+
+
 def test_asking_again_crops_the_first_image():
     model, processor = make_pair("qwen2_5_vl")
     lens = look(model, processor, picture(640, 480), TEXT, again=True, max_new_tokens=2)
