@@ -57,6 +57,7 @@ from grounded_attention.utils import bounded_reading
 from grounded_attention.utils.bounded_files import MAX_CONFIG_BYTES, FileError, read_text
 from grounded_attention.utils.open_images import MAX_PIXELS, open_image
 from grounded_attention.utils.safe_paths import check_weight_index
+from tests.helpers.warm_python import ROOT, run_python
 
 SECONDS = 60
 HINT = "get it again"
@@ -283,7 +284,7 @@ def deep_refs_of(path):
 
 
 def parquet_of(path):
-    rows = 256  # far more than fits, whatever tests that ran before have left free in the process
+    rows = 256
     texts = pa.DictionaryArray.from_arrays([0] * rows, ["x" * 5_000_000])
     pq.write_table(pa.table({"caption": texts, "image": ["a.png"] * rows}), path)
     return lambda: list(grounded_rows(path))
@@ -311,8 +312,8 @@ def run_of(path):
 
 
 def pixels_of(path):
-    """A small file that is 320 MB of pixels."""
-    Image.new("RGBA", (10_000, 8000), (9, 9, 9, 9)).save(path)
+    """A file of 140 kilobytes that is 144 MB of pixels."""
+    Image.new("RGBA", (6000, 6000), (9, 9, 9, 9)).save(path)
     return lambda: open_image(path)
 
 
@@ -350,6 +351,15 @@ def template_of(path):
     return lambda: render_prompt(processor, [{"role": "user", "content": "hi"}], "Example 0")
 
 
+EMPTY_OBJECTS = "rows.json"
+
+
+def objects_of(path):
+    """Each byte of it becomes twenty."""
+    path.write_text('{"rows": [' + "{}," * 2**21 + "{}]}")
+    return lambda: list(grounded_rows(path))
+
+
 FILES = {
     "lmdb": lmdb_of,
     "h5.h5": h5_of,
@@ -368,16 +378,40 @@ FILES = {
 }
 
 
+def measure(folder):
+    """Name of a file -> the error of its reader, the peak of memory, and the seconds of computing."""
+    bounded_reading.MEMORY, bounded_reading.SECONDS = 2**27, 1.0
+    measured = {}
+    for name, make in FILES.items():
+        begin = os.times().children_user
+        measured[name] = (*peak_of(make(folder / name)), os.times().children_user - begin)
+    bounded_reading.MEMORY, bounded_reading.PER_BYTE = 2**25, 1
+    return measured | {EMPTY_OBJECTS: (*peak_of(objects_of(folder / EMPTY_OBJECTS)), 0.0)}
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory):
+    """`measure` in a new process: memory that tests have left free in this one would be used up first."""
+    code = (
+        "import json, pathlib, sys, tests.dataset_scripts.test_hostile_files as files\n"
+        "print(json.dumps(files.measure(pathlib.Path(sys.argv[1]))))"
+    )
+    done = run_python(code, [tmp_path_factory.mktemp("files")], cwd=ROOT, env=os.environ)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_would_fill_the_memory(tmp_path, name, monkeypatch):
+def test_a_file_that_would_fill_the_memory(costs, name):
     """Whatever library reads it: at most this much memory and computing above what the process had."""
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**28)
-    monkeypatch.setattr(bounded_reading, "SECONDS", 1.0)
-    begin = os.times().children_user
-    found, peak = peak_of(FILES[name](tmp_path / name))
+    found, peak, seconds = costs[name]
     assert any(mark in found for mark in ("to read", "damaged", "not a NumPy array", "no end", "header of")), found
-    # What earlier tests have left free in the process is used up first: up to some 300 MB were seen.
-    assert peak < 2**30 and os.times().children_user - begin < 8
+    assert peak < 1.3 * 2**27 and seconds < 8
+
+
+def test_json_of_many_empty_objects_is_bounded(costs):
+    found = costs[EMPTY_OBJECTS][0]
+    assert EMPTY_OBJECTS in found and "memory" in found, found
 
 
 def test_a_regular_expression_without_end_is_one_line(capsys):
@@ -412,7 +446,7 @@ def test_where_no_process_can_be_started_a_tokenizer_is_read_all_the_same(tmp_pa
 
 def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     """Each of four keeps what one may have; the limits of the process are back afterwards."""
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**28)
+    monkeypatch.setattr(bounded_reading, "MEMORY", 2**27)
     barrier, before = threading.Barrier(4), resource.getrlimit(resource.RLIMIT_DATA)
 
     def read(name):
@@ -425,16 +459,6 @@ def test_threads_that_read_together_have_a_bound_each(monkeypatch):
     with ThreadPoolExecutor(4) as threads:
         assert sum(threads.map(read, "abcd")) == 400 * 2**20
     assert resource.getrlimit(resource.RLIMIT_DATA) == before and not bounded_reading._GRANTED
-
-
-def test_json_of_many_empty_objects_is_bounded(tmp_path, monkeypatch):
-    """Each byte of it becomes twenty."""
-    monkeypatch.setattr(bounded_reading, "MEMORY", 2**25)
-    monkeypatch.setattr(bounded_reading, "PER_BYTE", 1)
-    path = tmp_path / "rows.json"
-    path.write_text('{"rows": [' + "{}," * 2**23 + "{}]}")
-    found, _ = peak_of(lambda: list(grounded_rows(path)))
-    assert "rows.json" in found and "memory" in found, found
 
 
 MARKS = (
